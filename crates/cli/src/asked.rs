@@ -1,4 +1,4 @@
-//! What was asked, beside what was got: the rate as it was typed, and what of it was forfeited.
+//! Compares the asked rate, as typed, with the measured one, and reports the share lost for lack of frames.
 
 use crate::output;
 use engine::schedules::Ask;
@@ -7,7 +7,7 @@ use measure::{AskedRate, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec};
 use units::{Layer, Rate, Span};
 
-/// Says for which share of a waveform no frame was there.
+/// Warns of the share of a waveform for which no frame was ready.
 pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     let classes = report.classes.iter().map(|class| (format!("{}.{}", report.name, class.name), class));
     for (name, part) in std::iter::once((report.name.clone(), report)).chain(classes) {
@@ -17,8 +17,8 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     }
 }
 
-/// Puts the rate that was asked beside the one that was got, and draws it as it was typed instead of what was asked of the
-/// frames that came.
+/// Puts the asked rate beside the measured one, and draws it as typed instead of the target computed for the
+/// frames that arrived.
 pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
     if plan.classes.is_empty() {
         draw(&plan.ask, plan, report);
@@ -47,7 +47,7 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
     let Some(rate) = report.rate.as_mut() else { return };
     let frames = rate.mean_fps.unwrap_or_default();
     let on_wire = rate.mean_bps * (length + ON_WIRE) / length;
-    // With fillers on a port that is no model, departures are where the plan has them.
+    // With fillers on a real port, departures are as planned.
     let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_));
     let none = AskedRate { text: String::new(), fps: None, bps: None, share: None, planned, got: String::new() };
     let also_frames = frames_per_second(frames);
@@ -86,7 +86,7 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
 }
 
 fn draw(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
-    // Of a rate or a gap each departure was asked as typed, unless the schedule began anew.
+    // With a rate or a gap, each departure follows the typed value unless the schedule restarted.
     if !matches!(ask, Ask::Wave(_)) && report.starved.is_none_or(|starved| starved == 0) {
         return;
     }

@@ -17,7 +17,7 @@ use std::process::{self, Command, ExitCode};
 
 /// The first argument of a netlathe that is started by another one; its number follows, then what to do.
 const NETLATHE: &str = "netlathe-child-of";
-/// The same of a program that netlathe is to become.
+/// The same for a program that netlathe replaces itself with.
 const PROGRAM: &str = "program-child-of";
 
 /// A netlathe that ends, orderly, when this process does.
@@ -44,10 +44,10 @@ fn with(word: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Where the program is that a shell would run by this name.
+/// The path of the program that a shell would run by this name.
 ///
 /// # Errors
-/// There is none, or none that may be run.
+/// There is no such program, or it may not be executed.
 #[cfg(feature = "slice")]
 pub(crate) fn find(name: &OsStr) -> io::Result<PathBuf> {
     let may_run =

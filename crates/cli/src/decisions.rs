@@ -15,7 +15,7 @@ pub(crate) struct DecisionFile {
 
 struct State {
     out: Lines,
-    /// What ended the writing.
+    /// The error that ended the writing.
     failure: Option<SimError>,
     /// Frames in queues, by their numbers and their copies': each has its line when it leaves, or when the run ends.
     held: BTreeMap<(u64, u32), Decision>,

@@ -27,16 +27,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Span;
 
-/// What is to be run.
+/// A run: plans and options.
 pub(crate) struct Request {
     pub(crate) command: &'static str,
     pub(crate) pipelines: Vec<PipelinePlan>,
     pub(crate) expectations: Vec<Expectation>,
     /// Files that were read for it, captures apart that are read as it runs.
     pub(crate) read: Vec<PathBuf>,
-    /// Where what was done to each frame is written, if anywhere.
+    /// File for the decisions on each frame, if any.
     pub(crate) decisions: Option<PathBuf>,
-    /// Where what each limited user sent and got is written, if anywhere.
+    /// File for the bytes of each limited user, if any.
     pub(crate) by_user: Option<PathBuf>,
     /// The interface whose frames are led through the ports of the only pipeline.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
@@ -44,7 +44,7 @@ pub(crate) struct Request {
     pub(crate) common: Common,
 }
 
-/// Where the frames of a generator are to arrive.
+/// The receiver of a generator's frames.
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
 pub(crate) struct Arrivals {
     pub(crate) port: PortSpec,
@@ -52,11 +52,11 @@ pub(crate) struct Arrivals {
     pub(crate) wait: Span,
 }
 
-/// What came of it, so far.
+/// The results so far.
 pub(crate) struct Outcome {
     pub(crate) reports: Vec<PipelineReport>,
     pub(crate) limits: Map<String, Value>,
-    /// What ended it early; the report is good up to there.
+    /// The failure that ended it early; the report is valid up to there.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
     let mut verdicts = verdicts::judge(&report, &request.expectations)?;
     verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
-    // What ended the run comes first here, too.
+    // The failure that ended the run comes first.
     let failure = output::all([outcome.failure.map_or(Ok(()), Err), listed]).err();
     conclude(&report, &verdicts, &request.common, folder, failure)
 }
@@ -186,7 +186,7 @@ fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A source that is waited for and never comes is often another address than was meant.
+/// Warns of sources that never arrived, since a wrong address is a common cause.
 fn say_who_never_came(reports: &[PipelineReport]) {
     for report in reports {
         let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
@@ -236,7 +236,7 @@ pub(crate) fn conclude(
         false => background::print(&report_text::table(report)),
     };
     let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts, failure.as_ref()));
-    // What ended the run comes first; that its report could not be written is no less true.
+    // The failure that ended the run comes first, then the failure to write its report.
     output::all([failure.map_or(Ok(()), Err), printed, page])?;
     let mut status = ExitCode::SUCCESS;
     for verdict in verdicts {

@@ -43,18 +43,18 @@ struct Neighbour {
 /// The number of frames sent is not known yet.
 const SENDING: u64 = u64::MAX;
 
-/// What arrived.
+/// Frames that arrived.
 #[derive(Default)]
 pub(crate) struct Arrived {
     pub(crate) streams: StreamMeter,
     pub(crate) flow: Flow,
-    /// What ended the counting before the sending.
+    /// The failure that ended the counting before the sending.
     pub(crate) failure: Option<Failure>,
 }
 
 /// When as many have come as were sent, only copies may still be on their way: those are waited for so long.
 const COPIES: Duration = Duration::from_millis(100);
-/// How often the end is looked for.
+/// How often the end condition is checked.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long to wait for learning frames: a router asks for an address each second.
 const LEARN: Duration = Duration::from_millis(1_500);
@@ -124,7 +124,7 @@ impl FarEnd {
         stop: &Stop,
     ) -> (T, Arrived) {
         let sent = AtomicU64::new(SENDING);
-        // What ended the sending is no wish not to wait.
+        // A failure of the sender must not cut the wait short.
         let ended_by_user = AtomicBool::new(false);
         thread::scope(|scope| {
             let counting = scope.spawn(|| {
@@ -172,7 +172,7 @@ impl FarEnd {
                         earlier += 1;
                         continue;
                     }
-                    // Anybody may send these, without an end.
+                    // Other hosts may send these without end.
                     if u32::from(stamp.stream) >= self.streams {
                         foreign += 1;
                         continue;
@@ -218,7 +218,7 @@ impl Neighbour {
         self.report.came.add(FrameLen::of_captured(frame.link_len()));
         self.asked.clear();
         frame.write_to(&mut self.asked);
-        // Whatever the tags: those that it came by through a router are not those that it was sent with.
+        // Ignores VLAN tags, since a router may have changed them.
         let owner = |address, _| {
             let target = self.targets.iter().find(|target| target.has(address))?;
             (!self.kernels.contains(&address)).then(|| target.mac(self.own))

@@ -13,10 +13,10 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use units::{ParseError, Time};
 
-/// What is no file (a pipe, a device) may never end: no more is read of it.
+/// Read limit for pipes and devices, which may never end.
 const ENDLESS: usize = 256 << 20;
 
-/// The whole of a text. What cannot be one is refused where that is seen, and not when the memory is full.
+/// Reads a whole text. Refuses binary data at its first sign, before it fills the memory.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
     let mut file = File::open(path)?;
@@ -56,7 +56,7 @@ impl Files for OnDisk {
     }
 
     fn capture(&self, path: &Path) -> Result<(), ParseError> {
-        // What is no file (a pipe) can be read once only, and not yet.
+        // A pipe can be read only once, and not yet.
         if is_standard(path) || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 use crate::output::{self, Failure};
 use console::Term;
 
-/// So much of a line at least is for descriptions; where less is left they go below what they describe.
+/// Minimum width of descriptions; with less room they go below the option.
 const LEAST: usize = 32;
 /// Where they go then.
 const BELOW: usize = 10;
@@ -132,7 +132,7 @@ Examples:
     }
 
     #[test]
-    fn where_there_is_no_room_descriptions_go_below_and_styles_stay() {
+    fn narrow_help_puts_descriptions_below_and_keeps_styles() {
         let styled = HELP.replace("--rate", "\u{1b}[1m--rate\u{1b}[0m");
         let text = folded(HELP, &styled, 40);
         assert!(text.contains("\u{1b}[1m--rate\u{1b}[0m <RATE>\n          Rate to keep: 5Gbps,"), "{text}");

@@ -30,7 +30,7 @@ pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
 /// Frames without a key are many from this share on.
 const MANY: f64 = 0.05;
 
-/// What a limit did that its user did not ask for, with the remedy.
+/// Warnings about a limit's side effects, with remedies.
 pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
     let classes = report.classes.iter().flat_map(warnings);
     let Some(limit) = &report.limit else { return classes.collect() };

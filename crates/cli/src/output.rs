@@ -1,4 +1,4 @@
-//! What people and scripts see: reports, notes and failures.
+//! Output: reports, notes and failures.
 
 use crate::progress;
 use measure::Report;
@@ -36,7 +36,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// All that failed of several things, a line each.
+/// Several failures, one line each.
 pub(crate) fn all(done: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
     let problems: Vec<String> = done.into_iter().filter_map(Result::err).map(|failure| failure.0).collect();
     if problems.is_empty() { Ok(()) } else { Err(Failure(problems.join("\n"))) }
@@ -124,12 +124,12 @@ fn visible(text: &str) -> Cow<'_, str> {
     line.into()
 }
 
-/// Says something on stderr that is not an error.
+/// Prints a note on stderr.
 pub(crate) fn note(text: impl fmt::Display) {
     say(format_args!("note: {text}"));
 }
 
-/// Says a note that also stands on top of the report: something that its figures do not show.
+/// Prints a warning that also appears at the top of the report.
 pub(crate) fn warn(text: impl fmt::Display) {
     let text = text.to_string();
     note(&text);

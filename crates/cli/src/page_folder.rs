@@ -92,7 +92,7 @@ impl PageFolder {
 impl Drop for PageFolder {
     fn drop(&mut self) {
         for folder in self.made.iter().rev() {
-            // One that is not empty has become somebody else's.
+            // A folder that is not empty holds other files.
             let _ = fs::remove_dir(folder);
         }
     }

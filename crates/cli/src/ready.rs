@@ -1,4 +1,4 @@
-//! Tells whoever started a run that frames pass now, or that the disk is there: by the protocol of systemd's
+//! Signals readiness (frames pass, or the disk is mounted) to the starter: by the protocol of systemd's
 //! sd_notify(3), and with `-v` in a line.
 
 use crate::commands::Common;
@@ -13,14 +13,14 @@ use std::process::{self, Command};
 use std::thread;
 use std::time::Duration;
 
-/// Names the socket of who wants to know.
+/// Variable with the path of the notification socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 /// The message to send.
 const READY: &[u8] = b"READY=1";
-/// One who does not listen must not hold up the run.
+/// A listener that does not read must not delay the run.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Says that frames pass. Told once in a run.
+/// Reports that frames pass. Called once per run.
 pub(crate) fn tell(common: &Common) {
     tell_if(common.verbose > 0);
 }
@@ -44,7 +44,7 @@ pub(crate) fn while_ready<T>(
     let address = SocketAddr::from_abstract_name(&name);
     let Ok((address, socket)) = address.and_then(|address| Ok((address.clone(), UnixDatagram::bind_addr(&address)?)))
     else {
-        // Late is better than never.
+        // Report readiness late rather than not at all.
         let result = run(command.env_remove(SOCKET));
         ready();
         return result;

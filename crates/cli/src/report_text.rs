@@ -1,4 +1,4 @@
-//! The report as text for people: every figure with its unit.
+//! The text report: every figure with its unit.
 
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;

@@ -1,4 +1,4 @@
-//! Asks below what can be resolved here: said as a note, and kept in the report.
+//! Warnings about targets below the resolution, as notes and in the report.
 
 use crate::output;
 #[cfg(feature = "live")]
@@ -32,7 +32,7 @@ pub(crate) fn warn(limits: &mut Map<String, Value>, warnings: &[String]) {
 /// Gaps of which stamps in whole nanoseconds hide a tenth or more.
 const SHORT_NS: f64 = 10.0;
 
-/// What a model line or a capture cannot resolve of a plan.
+/// Targets of a plan that a model line or a capture cannot resolve.
 pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<String> {
     let captures = match &plan.output {
         PortSpec::Pcap(_) => true,
@@ -72,7 +72,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Stri
     warnings
 }
 
-/// What departures in real time cannot resolve of a plan, on a machine with this floor.
+/// Targets of a plan that real-time departures cannot resolve on a machine with this floor.
 #[cfg(feature = "live")]
 pub(crate) fn of_machine(
     plan: &PipelinePlan,
@@ -166,7 +166,7 @@ pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest:
     })
 }
 
-/// Why the departures in the report of a plan are not what was measured, if they are not.
+/// Why a plan's reported departures are planned instead of measured, if so.
 #[cfg(feature = "live")]
 pub(crate) fn of_departures(plan: &PipelinePlan) -> Option<String> {
     let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_));

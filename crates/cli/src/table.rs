@@ -29,7 +29,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     Table::create(path)?.finish(text)
 }
 
-/// What to say of a file that cannot be written.
+/// The failure for a file that cannot be written.
 pub(crate) fn cannot_write(path: &Path, cause: &io::Error) -> Failure {
     Failure::new(format!(
         "cannot write {}: {cause}: check the path, its permissions and the free space",

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 use units::{BitRate, FrameRate, PS_PER_S, ParseError, Rate, Span, Time};
 
-/// What is tried.
+/// The device under test.
 #[derive(Debug)]
 pub(crate) enum Device {
     /// Stages, in virtual time, and the line that frames come by.
@@ -37,7 +37,7 @@ pub(crate) enum Device {
     },
 }
 
-/// What was seen in a trial.
+/// The outcome of a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) outcome: Outcome,
@@ -47,7 +47,7 @@ pub(crate) struct Measured {
     pub(crate) duplicates: u64,
     /// Frames of earlier trials that came during this one.
     pub(crate) earlier: u64,
-    /// What the ports saw instead, if nothing came back.
+    /// Observations at the ports if nothing came back.
     pub(crate) seen: Option<String>,
     /// What the trial's own report warns of.
     pub(crate) warnings: Vec<String>,
@@ -181,7 +181,7 @@ fn on_ports(
             "--size: frames{size} are longer than {out} can send: write a smaller size, or raise its MTU"
         )));
     }
-    // What was lost when something broke off the trial says nothing of the device.
+    // Losses of an interrupted trial say nothing about the device.
     if !matches!(output.status.code().map(u8::try_from), Some(Ok(0 | Failure::MISSED))) {
         return Err(failed());
     }
@@ -213,7 +213,7 @@ fn on_ports(
     })
 }
 
-/// A netlathe, to be told what to generate.
+/// A netlathe process for generating.
 #[cfg(feature = "live")]
 fn generator() -> io::Result<Command> {
     crate::children::netlathe()
@@ -281,7 +281,7 @@ fn options(name: &str) -> &'static str {
     }
 }
 
-/// The file of trials: a line of JSON each, after one that says what they are trials of.
+/// The file of trials: a JSON header line with the settings, then a JSON line per trial.
 pub(crate) struct Journal {
     path: PathBuf,
     file: Option<Lines>,

@@ -1,4 +1,4 @@
-//! Errors of usage, as the library for options tells them, in the words and the one line of all other errors.
+//! Turns clap's usage errors into one-line messages like all others.
 
 use crate::Arguments;
 use clap::CommandFactory;
@@ -12,7 +12,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
     let tip = tip.filter(|_| helps(error));
-    // Where a command can be written in several ways, what one of them lacks tells little.
+    // If a command has several forms, the missing option of one form says little.
     let ways = ways(&text);
     let lacking = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(lacking)) if error.kind() == ErrorKind::MissingRequiredArgument => {
@@ -33,7 +33,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let tip = tip.filter(|tip| !tip.starts_with("to pass "));
     match (tip, error.kind()) {
         (Some(tip), _) => format!("{what}: {tip}"),
-        // Our own values say themselves what to write; the library's numbers do not.
+        // Our own value parsers name the remedy; clap's number parser does not.
         (None, ErrorKind::ValueValidation) => of_number(&what).unwrap_or(what),
         (None, _) => match negative(error) {
             Some(option) => {
@@ -47,7 +47,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     }
 }
 
-/// What to write for a command or an option that another tool has.
+/// The equivalent of another tool's command or option.
 fn elsewhere(error: &clap::Error) -> Option<String> {
     if let Some(ContextValue::String(taken)) = error.get(ContextKind::InvalidSubcommand) {
         return remedy(&COMMANDS, taken);

@@ -1,4 +1,4 @@
-//! What was expected of a run, and what became of it.
+//! Expectations of a run and their verdicts.
 
 use crate::output::{self, Failure};
 use measure::{DropReason, Report};
@@ -6,7 +6,7 @@ use page::Verdict;
 use scenario::{Expectation, Unit};
 use serde_json::{Value, json};
 
-/// What became of the expectations.
+/// The verdict of each expectation.
 pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, Failure> {
     let mut verdicts = Vec::new();
     for expectation in expectations {
@@ -52,7 +52,7 @@ fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
-/// What the ends saw when not one frame of the streams came to `--in`; none when some did. `pipeline` is a generator's
+/// Observations at both ends if no frame of the streams reached `--in`; `None` if some did. `pipeline` is a generator's
 /// report as JSON.
 pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
     let streams = pipeline["streams"].as_array()?;

@@ -25,7 +25,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
     let mut oddities = Oddities::default();
     let mut warnings = Vec::new();
-    // Whatever fails should fail before the first file is made.
+    // Fail before the first file is created.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     files::check(request)?;
@@ -112,7 +112,7 @@ fn run_one(
     Ok((report, failure.or(run.failure.map(Failure::new))))
 }
 
-/// Gaps or rates that the frames do not fit in are said, not only counted.
+/// Warns of gaps or rates that the frames do not fit in.
 fn say_what_did_not_fit(report: &PipelineReport) {
     let name = &report.name;
     let crowded = report.crowded.filter(|crowded| *crowded > 0).map_or(String::new(), |crowded| {

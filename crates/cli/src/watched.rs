@@ -1,4 +1,4 @@
-//! Interfaces that a run is on. One that is deleted ends the run; one that is down for a while, or carries only shorter
+//! Watches the interfaces of a run. A deleted one ends the run; one that is down for a while, or carries only shorter
 //! frames, does not.
 
 use crate::execute::{Arrivals, Request};
@@ -65,7 +65,7 @@ impl Watched {
         let others = others.filter_map(numbered).collect();
         let changes = LinkChanges::open().ok();
         let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now() };
-        // What changed since the ports were opened was not heard.
+        // Changes since the ports were opened were missed.
         watched.look();
         watched
     }
@@ -116,7 +116,7 @@ impl Watched {
         }));
     }
 
-    /// Tells what became of them during the run. Gives what to say at its end if one has gone.
+    /// Reports their changes during the run. Returns the failure if one disappeared.
     pub(crate) fn failure(mut self) -> Option<Failure> {
         self.look();
         for Port { interface, state, lowered_to, far_end } in &self.ports {

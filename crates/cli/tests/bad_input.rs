@@ -104,7 +104,7 @@ fn scenarios_that_are_none() {
 }
 
 #[test]
-fn a_scenario_whose_second_pipeline_cannot_run_writes_nothing() {
+fn scenario_with_a_bad_second_pipeline_writes_nothing() {
     let bench = bench();
     let second = |edit: &str| {
         format!("schema = 1\n[[pipeline]]\nin = 'pcap:in.pcap'\nout = 'pcap:out.pcap'\n[[pipeline]]\n{edit}\n")
@@ -121,7 +121,7 @@ fn a_scenario_whose_second_pipeline_cannot_run_writes_nothing() {
 }
 
 #[test]
-fn a_run_longer_than_time_reaches_says_so() {
+fn reports_a_run_beyond_the_time_range() {
     let bench = bench();
     let stream = "udp 10.0.0.1:1 > 10.0.0.2:2 size 300B";
     bench.run(["gen", "--out", "pcap:many.pcap", "--stream", stream, "--count", "20000", "-q"]);
@@ -216,7 +216,7 @@ fn sigint_ends_a_run_with_its_report() {
 }
 
 #[test]
-fn a_stack_that_is_too_small_is_said() {
+fn reports_a_stack_that_is_too_small() {
     for (kib, code) in [(64, 2), (256, 0)] {
         let script =
             format!("ulimit -s {kib}; exec \"$0\" gen --out null --count 1 -q --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'");
@@ -224,6 +224,6 @@ fn a_stack_that_is_too_small_is_said() {
             Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{kib} KiB: {said}");
-        assert_eq!(said.contains("a stack of 64 KiB is too small: ulimit -s 256"), code == 2, "{kib} KiB: {said}");
+        assert_eq!(said.contains("a stack of 64 KiB is too small: set ulimit -s 256"), code == 2, "{kib} KiB: {said}");
     }
 }

@@ -48,13 +48,13 @@ fn number(result: &Value, metric: &str, column: &str) -> f64 {
 }
 
 #[test]
-fn documents_and_drawings_say_what_the_results_say() {
+fn documents_and_drawings_match_the_results() {
     let checked = bench_paper(&["--check"]);
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
 #[test]
-fn a_document_that_says_something_else_is_found() {
+fn finds_a_document_that_differs_from_the_results() {
     let folder = TempDir::new().expect("a folder");
     let name = "lightshaper-table1.json";
     let text = fs::read_to_string(root().join("bench/results").join(name)).expect("results are committed");

@@ -41,7 +41,7 @@ fn none_is_made_good_so_that_gaps_hold() {
 }
 
 #[test]
-fn so_many_are_made_good() {
+fn catches_up_at_most_n_departures() {
     let (some, forgiven) = gaps("2");
     let (none, _) = gaps("none");
     let (all, _) = gaps("all");

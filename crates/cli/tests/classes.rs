@@ -138,7 +138,7 @@ fn stages_are_of_one_class_and_draw_by_themselves() {
 }
 
 #[test]
-fn what_is_due_at_once_goes_in_the_order_of_classes() {
+fn simultaneous_departures_follow_the_order_of_classes() {
     let bench = Bench::new();
     let records: Vec<Record> = (0..300).map(|i| udp(0, 100, 1, 80 + (i % 3) as u16, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
@@ -181,7 +181,7 @@ fn scenarios_have_classes_and_expect_of_them() {
 }
 
 #[test]
-fn a_backlog_that_fills_the_memory_is_told() {
+fn warns_of_a_backlog_that_fills_the_memory() {
     let bench = Bench::new();
     // All are there within 20 ms, and leave within 3 s.
     bench.generate("64B", 300_000);
@@ -207,7 +207,7 @@ fn a_stratified_law_spans_the_frames_of_its_class() {
 }
 
 #[test]
-fn classes_that_cannot_be_are_told_before_anything_starts() {
+fn rejects_impossible_classes_before_anything_starts() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[udp(0, 64, 1, 80, 1)]);
     let refused = |arguments: &[&str], word: &str| {
@@ -235,7 +235,7 @@ fn classes_that_cannot_be_are_told_before_anything_starts() {
 }
 
 #[test]
-fn a_class_whose_waveform_has_ended_drops_what_comes_and_the_others_go_on() {
+fn class_with_an_ended_waveform_drops_frames_and_others_continue() {
     let bench = Bench::new();
     // 3 ms with a frame of each class every µs; the waveform of one is over after the first ms.
     let records: Vec<Record> =

@@ -63,7 +63,7 @@ fn a_line_that_is_full_is_back_to_back() {
 }
 
 #[test]
-fn where_nothing_is_asked_nothing_is_compared() {
+fn compares_nothing_without_a_target() {
     let bench = Bench::new();
     bench.generate("64B", 100);
     assert!(bench.report(words("shape --in pcap:in.pcap --out wire:10G"))["conformance"].is_null());
@@ -73,7 +73,7 @@ fn where_nothing_is_asked_nothing_is_compared() {
 }
 
 #[test]
-fn a_receiver_compares_with_what_it_expects() {
+fn receiver_compares_with_its_expectation() {
     let bench = Bench::new();
     // Pairs back to back: 100 B at 0 and at 500 ns of every 20 µs.
     let pairs: Vec<Record> = (0..1_000).map(|i| Record::new(i / 2 * 20_000 + i % 2 * 500, 100, i as u32)).collect();
@@ -107,7 +107,7 @@ fn a_receiver_compares_with_what_it_expects() {
 }
 
 #[test]
-fn asks_below_what_can_be_resolved_are_told() {
+fn warns_of_targets_below_the_resolution() {
     let bench = Bench::new();
     bench.generate("64B", 100);
     let shape = "shape --in pcap:in.pcap --json";

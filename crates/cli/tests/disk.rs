@@ -278,7 +278,7 @@ fn synchronous_writes_are_synced_and_take_the_time_and_errors_of_fsync() {
 }
 
 #[test]
-fn programs_find_what_they_rely_on() {
+fn programs_find_the_semantics_they_rely_on() {
     if !can_mount() || !has("python3") {
         return;
     }
@@ -438,7 +438,7 @@ fn a_killed_disk_is_put_away_and_its_files_are_whole() {
 }
 
 #[test]
-fn with_the_page_cache_what_was_read_is_read_at_once() {
+fn page_cache_serves_repeated_reads_without_delay() {
     if !can_mount() {
         return;
     }
@@ -462,7 +462,7 @@ fn with_the_page_cache_what_was_read_is_read_at_once() {
 
 /// Names of files are bytes, of which JSON takes text only.
 #[test]
-fn folders_whose_names_are_no_text_are_in_the_report() {
+fn reports_folders_with_names_that_are_not_utf8() {
     if !can_mount() {
         return;
     }
@@ -481,7 +481,7 @@ fn folders_whose_names_are_no_text_are_in_the_report() {
 }
 
 #[test]
-fn too_little_memory_is_said_and_nothing_is_mounted() {
+fn reports_too_little_memory_and_mounts_nothing() {
     if !can_mount() {
         return;
     }

@@ -54,7 +54,7 @@ fn an_unknown_interface_is_an_error() {
 }
 
 #[test]
-fn sees_what_an_interface_does_to_frames() {
+fn finds_interface_settings_that_change_frames() {
     let Some(bed) = Bed::shared("doctor", |_| {}) else { return };
     let of_c0 = |what: &str| {
         let text = bed.stdout(Node::Box, &format!("{} doctor c0", netlathe()));

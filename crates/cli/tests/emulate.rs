@@ -100,7 +100,7 @@ fn duplicates_are_copies_in_the_books() {
 }
 
 #[test]
-fn what_was_decided_is_logged_and_done_again() {
+fn logged_decisions_can_be_replayed() {
     let bench = Bench::new();
     capture(&bench, 128);
     for spec in [
@@ -140,7 +140,7 @@ fn marks_and_changes_are_done_again_in_their_order() {
 }
 
 #[test]
-fn what_a_queue_held_when_the_run_ended_is_held_again() {
+fn replay_holds_the_frames_that_were_held() {
     let bench = Bench::new();
     capture(&bench, 128);
     for spec in ["rate 90mbit limit 800 queue fq_codel", "delay 2ms 1ms rate 50mbit duplicate 5% queue codel"] {
@@ -224,7 +224,7 @@ fn shape_delays_and_reorders_each_flow() {
 }
 
 #[test]
-fn bad_words_are_told_with_their_place_and_nothing_is_written() {
+fn rejects_bad_words_with_their_column_and_writes_nothing() {
     let bench = Bench::new();
     capture(&bench, 64);
     for (spec, words) in [
@@ -265,7 +265,7 @@ fn bad_words_are_told_with_their_place_and_nothing_is_written() {
 }
 
 #[test]
-fn check_tells_what_netem_would_have_done() {
+fn check_shows_how_netem_would_differ() {
     let bench = Bench::new();
     capture(&bench, 100);
     let text = "schema = 1\n[[pipeline]]\nname = 'p'\nin = 'pcap:in.pcap'\nout = 'null'\n\

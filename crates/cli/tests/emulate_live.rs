@@ -93,7 +93,7 @@ fn effect_delays_of_both_directions_add_up() {
 }
 
 #[test]
-fn effect_both_comes_behind_what_one_direction_has() {
+fn effect_both_applies_after_the_spec_of_one_direction() {
     let Some(bed) = Bed::shared("emulate-both", |_| {}) else { return };
     let emulation = emulate(&bed, "--forward 'delay 30ms' --both 'delay 20ms'");
     let said = ping(&bed, "-c 10 -i 0.1 -W 5");
@@ -108,7 +108,7 @@ fn effect_both_comes_behind_what_one_direction_has() {
 }
 
 #[test]
-fn effect_held_frames_that_leave_late_are_told() {
+fn effect_reports_held_frames_that_leave_late() {
     let Some(bed) = Bed::shared("emulate-late", |_| {}) else { return };
     let emulation = emulate(&bed, "--both 'delay 300ms'");
     let pings = Program::start(bed.command(CLIENT, "ping", &["-c", "60", "-i", "0.05", "-W", "5", "10.77.0.100"]));
@@ -164,7 +164,7 @@ fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
 }
 
 #[test]
-fn senders_learn_an_mtu_that_they_are_told_and_no_other() {
+fn senders_learn_an_mtu_only_from_icmp() {
     let Some(bed) = Bed::shared("emulate-mtu", |_| {}) else { return };
     // What the client knows of the way to the server, once it has sent too long a packet.
     let learnt = |address: &str| bed.stdout(CLIENT, &format!("ip route get {address}")).contains("mtu 1300");
@@ -185,7 +185,7 @@ fn senders_learn_an_mtu_that_they_are_told_and_no_other() {
 }
 
 #[test]
-fn tcp_gets_through_a_small_mtu_when_it_is_told() {
+fn tcp_passes_a_small_mtu_with_icmp() {
     let Some(bed) = Bed::shared("emulate-pmtud", |_| {}) else { return };
     let emulation = emulate(&bed, "--forward 'mtu 1300 icmp'");
     let received = received_by_tcp(&bed, "-n 4M");
@@ -196,7 +196,7 @@ fn tcp_gets_through_a_small_mtu_when_it_is_told() {
 
 /// As veth is outside of a lab: the kernel leaves checksums to a device that is none, and then whole segments too.
 #[test]
-fn what_senders_leave_to_their_device_is_completed_or_told() {
+fn completes_or_reports_offloaded_checksums() {
     let Some(bed) = Bed::shared("emulate-offloads", |_| {}) else { return };
     for node in [CLIENT, Node::Server] {
         bed.stdout(node, "ethtool -K eth0 tx on");

@@ -140,7 +140,7 @@ fn a_killed_run_leaves_nothing_and_the_next_one_starts() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_done() {
+fn rejects_impossible_requests_before_any_change() {
     let Some(bed) = bed("on-refused") else { return };
     let first = emulate(&bed, "--forward 'delay 1ms'");
     let run = |words: &str| bed.run(HOST, &format!("emulate --forward 'delay 1ms' --duration 1s {words}"));
@@ -159,7 +159,7 @@ fn what_cannot_be_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn an_xdp_program_that_gets_frames_first_is_told() {
+fn warns_of_an_xdp_program_that_takes_frames_first() {
     let Some(bed) = bed("on-xdp") else { return };
     let before = bed.run(HOST, "emulate --on eth0 --forward 'delay 1ms' --duration 10ms -q");
     assert_eq!(before.stderr, "", "there is none");
@@ -181,7 +181,7 @@ fn an_xdp_program_that_gets_frames_first_is_told() {
 }
 
 #[test]
-fn root_of_a_user_namespace_is_told_that_it_is_not_enough() {
+fn rejects_root_of_a_user_namespace() {
     let script = "ip link add ve0 type veth peer name ve1 && ip link set ve0 up && ip link set ve1 up && \
                   exec \"$0\" emulate --on ve0 --forward 'delay 1ms' --duration 100ms";
     let mut command = std::process::Command::new("unshare");

@@ -47,14 +47,14 @@ fn a_run_that_asks_nothing_has_none() {
 }
 
 #[test]
-fn asks_below_the_floor_and_parts_of_a_nanosecond_are_told() {
+fn warns_of_targets_below_the_floor_and_fractions_of_a_nanosecond() {
     let bench = Bench::new();
     // No clock is read in 2 ns.
     let Some(finished) = into_null(&bench, "--count 1000 --gap 2ns") else { return };
     let warnings = finished.report()["limits"]["warnings"].clone();
     let warning = warnings[0].as_str().expect("a warning").to_owned();
     assert!(
-        warning.starts_with("gen: gaps of 2 ns on average are below what this machine can tell apart now"),
+        warning.starts_with("gen: gaps of 2 ns on average are below what this machine can resolve now"),
         "{warning}"
     );
     assert!(finished.stderr.contains(&format!("netlathe: note: {warning}\n")), "{}", finished.stderr);

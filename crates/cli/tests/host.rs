@@ -111,7 +111,7 @@ fn losses_at_a_socket_are_counted_and_explained() {
 }
 
 #[test]
-fn what_nobody_wants_is_told_from_what_finds_no_room() {
+fn distinguishes_unwanted_frames_from_full_buffers() {
     let Some(bed) = Bed::shared("host-unwanted", |_| {}) else { return };
     let from_box = |to: &str| {
         let monitor = monitor(&bed);
@@ -150,7 +150,7 @@ fn softnet_tells_which_cpu_did_the_work() {
 
 /// As in the case of docs/guide/receiver.md: one flow keeps one queue busy, many flows keep all.
 #[test]
-fn one_flow_is_told_from_many() {
+fn distinguishes_one_flow_from_many() {
     let Some(bed) = Bed::shared("host-queues", |topology| topology.queues = 2) else { return };
     // A router picks the queue by flow, as a NIC's hash would; with GRO veth has queues of its own, and counts them.
     let router = bed.stdout(Node::Box, "cat /sys/class/net/c0/address").trim().to_owned();
@@ -199,7 +199,7 @@ fn an_interface_that_goes_away_ends_it() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_refused() {
+fn rejects_interfaces_that_cannot_be_watched() {
     let run = |line: &str| -> Finished {
         let mut command = Command::new(netlathe());
         command.args(line.split_whitespace());

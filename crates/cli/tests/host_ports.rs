@@ -88,7 +88,7 @@ fn each_use_of_a_port_is_named() {
 }
 
 #[test]
-fn a_generator_leaves_a_host_what_arrives() {
+fn generator_leaves_arriving_frames_to_the_host() {
     let Some(bed) = Bed::paired("sends") else { return };
     let server = bed.lab.topology().namespace(Node::Server);
     bed.stdout(HOST, &format!("ip link set a1 netns {server}"));

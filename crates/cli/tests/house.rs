@@ -339,7 +339,7 @@ fn is_character(text: &str) -> bool {
 }
 
 #[test]
-fn comments_and_literals_are_told_from_code() {
+fn blanks_comments_and_literals_but_not_code() {
     let blanked = |source: &str| !has_word(&code_only(source), "unsafe");
     for harmless in [
         "// unsafe",

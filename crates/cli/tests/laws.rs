@@ -136,7 +136,7 @@ fn a_seed_gives_the_same_gaps_and_another_one_others() {
 }
 
 #[test]
-fn strata_span_a_capture_whose_records_are_counted() {
+fn strata_span_a_whole_capture() {
     let bench = Bench::new();
     bench.generate("64B", 20_001);
     let how = "--gap 'chi2 df 6 in 80us..120us sampling stratified'";
@@ -330,7 +330,7 @@ fn each_step_and_burst_has_its_rate_asked_and_got() {
 }
 
 #[test]
-fn a_waveform_that_ends_or_is_not_fed_says_so() {
+fn reports_a_waveform_that_ends_or_starves() {
     let bench = Bench::new();
     // Each burst of 1 ms at 1 Gbit/s is 125 frames of 1 000 B.
     let report = generate(&bench, 1_000, "1000B", "--rate 'burst 1Gbps for 1ms every 10ms count 2'");

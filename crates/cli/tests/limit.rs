@@ -110,7 +110,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
 }
 
 #[test]
-fn each_user_is_told_beyond_those_who_sent_most() {
+fn by_user_lists_every_user() {
     let bench = Bench::new();
     // 40 users; each sends as many frames of 1000 B at once as its number, and three fit a bucket.
     let frames = (1..=40_u16).flat_map(|user| std::iter::repeat_n(record(0, user, 1_000), user.into()));
@@ -247,7 +247,7 @@ fn the_error_of_a_window_stands_beside_one_frame_of_it() {
 }
 
 #[test]
-fn the_mode_has_to_be_said() {
+fn requires_a_mode() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[record(0, 7, 1_000)]);
     let finished = bench.run(words("limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps"));
@@ -287,7 +287,7 @@ fn a_file_of_a_million_rates() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_a_line() {
+fn rejects_bad_limits_in_one_line() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[record(0, 7, 1_000)]);
     bench.write("rates", "10.0.0.1 1Mbps\n10.0.0.x 1Mbps\n10.0.0.2 5\n");

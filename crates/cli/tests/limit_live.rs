@@ -145,7 +145,7 @@ fn a_limit_on_the_way_back_is_reported_as_one_forward_is() {
 }
 
 #[test]
-fn several_threads_share_what_users_have() {
+fn several_threads_share_the_buckets() {
     for scheme in ["gcra", "static", "atomic-queue"] {
         let options = format!("--rate 100Mbps --rates rates --workers 2 --algorithm {scheme} {LATE_BURST}");
         let Some((bed, limit)) = limited(&format!("threads-{scheme}"), &options) else { return };
@@ -264,7 +264,7 @@ fn warns_of_buckets(report: &serde_json::Value) -> usize {
 }
 
 #[test]
-fn a_bucket_that_fills_within_a_hiccup_is_told() {
+fn warns_of_a_bucket_that_fills_within_a_hiccup() {
     for (burst, warnings) in [("--burst 3036B", 1), ("--burst 6250B", 0)] {
         let Some((_bed, limit)) = limited("small-bucket", &format!("--rate 5Mbps {burst}")) else { return };
         let report = limit.stop().report();

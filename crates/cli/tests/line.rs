@@ -87,7 +87,7 @@ fn data_that_looks_like_fillers_is_data() {
 
 /// With underruns, the figures are of what was on the line, as its list has it, not of the plan.
 #[test]
-fn what_an_underrun_did_is_in_the_figures() {
+fn figures_include_underruns() {
     let (bench, _turn) = alone();
     let report = (0..30)
         .map(|_| {
@@ -236,7 +236,7 @@ fn a_frame_that_is_due_when_the_time_is_up_is_not_sent() {
 }
 
 #[test]
-fn what_was_stamped_and_did_not_leave_was_not_sent() {
+fn stamped_frames_that_did_not_leave_are_not_sent() {
     let (bench, _turn) = alone();
     // Data and a filler by turns, and half of the queue in a burst of which a part waits for room.
     let words = ["gen", "--out", "line:10M,slots=64", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B"];
@@ -254,7 +254,7 @@ fn what_was_stamped_and_did_not_leave_was_not_sent() {
 }
 
 #[test]
-fn any_port_can_be_filled_when_its_line_rate_is_said() {
+fn line_rate_option_enables_fillers_on_any_port() {
     let (bench, _turn) = alone();
     let words = ["gen", "--out", "dpdk:net_null0", "--line-rate", "10G", "--pacer", "filler", "--gap", "10us"];
     let words = words.into_iter().chain(["--stream", STREAM, "--duration", "300ms"]);
@@ -266,7 +266,7 @@ fn any_port_can_be_filled_when_its_line_rate_is_said() {
 }
 
 #[test]
-fn what_no_line_has_is_refused_with_a_remedy() {
+fn rejects_options_that_no_line_has() {
     let (bench, _turn) = alone();
     for (words, said) in [
         (&["--out", "dpdk:net_null0", "--gap", "10us", "--pacer", "filler"][..], "--line-rate"),

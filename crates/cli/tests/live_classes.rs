@@ -86,7 +86,7 @@ fn each_class_has_its_own_stages_and_schedule() {
 }
 
 #[test]
-fn a_class_whose_waveform_has_ended_takes_no_buffers_of_the_others() {
+fn class_with_an_ended_waveform_takes_no_buffers() {
     let Some(bed) = Bed::alone("ended", |_| {}) else { return };
     let shape = bed.shape("--class 'ends = udp dport 9' --rate 'ends=burst 8Gbps for 2ms every 10ms count 1'");
     // More than a pool holds.

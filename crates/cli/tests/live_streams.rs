@@ -15,7 +15,7 @@ const STREAMS: &str = "--stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B' \
                        --stream 'tcp [fd00::1]:1 > [fd00::2]:80 vlan 5 size 100B-200B weight 2'";
 
 #[test]
-fn a_generator_counts_what_arrives() {
+fn generator_counts_arrivals() {
     let Some(bed) = Bed::paired("counts") else { return };
     let line = format!("gen --out a0 --in a1 --rate 20kpps --count 30000 --json {STREAMS}");
     let report = bed.run(Node::Box, &line).report();
@@ -59,7 +59,7 @@ fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
 }
 
 #[test]
-fn who_listens_where_it_sends_is_told_why_nothing_came() {
+fn explains_why_the_sending_interface_receives_nothing() {
     let Some(bed) = Bed::paired("itself") else { return };
     let stream = "--count 10 --wait 50ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
     for driver in ["af_packet", "af_xdp"] {
@@ -95,7 +95,7 @@ fn frames_of_an_earlier_run_are_not_taken_for_those_of_this_one() {
 }
 
 #[test]
-fn who_asks_for_the_end_waits_for_no_frame_any_more() {
+fn signal_ends_the_wait_for_frames() {
     let Some(bed) = Bed::paired("awaited") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --count 10 --rate 1kpps --wait 1000s";
     let path = bed.path("notify");
@@ -114,7 +114,7 @@ fn who_asks_for_the_end_waits_for_no_frame_any_more() {
 }
 
 #[test]
-fn what_is_late_departs_when_it_is_sent() {
+fn late_frames_depart_when_they_are_sent() {
     let Some(bed) = Bed::paired("late") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
     // Each frame takes a call, and no call as little as that: nearly all are late, many at a time.
@@ -177,7 +177,7 @@ fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_j
 }
 
 #[test]
-fn several_cores_send_what_one_would_and_as_many() {
+fn several_cores_send_the_same_frames_as_one() {
     let Some(bed) = Bed::paired("cores") else { return };
     if thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("SKIP: one CPU only");
@@ -253,7 +253,7 @@ fn records_that_were_cut_go_out_as_long_as_they_were() {
         assert_eq!(report.pointer("/limits/cut_records"), Some(&10.into()), "{way}: {report}");
         let expected = (disordered > 0).then(|| disordered.into());
         assert_eq!(report.pointer("/limits/disordered_records"), expected.as_ref(), "{way}: {report}");
-        assert!(sent.stderr.contains("10 records of the capture had been cut"), "{}", sent.stderr);
+        assert!(sent.stderr.contains("10 records of the capture are truncated"), "{}", sent.stderr);
         for (got, was) in bed.records("got.pcap").0.iter().zip(&whole) {
             assert_eq!((got.bytes.len(), &got.bytes[42..64]), (was.bytes.len(), &was.bytes[42..64]), "{way}");
             assert!(got.bytes[22] == 9 && got.bytes[64..].iter().all(|byte| *byte == 0), "{way}");
@@ -287,7 +287,7 @@ fn records_without_a_header_are_sent_as_the_report_says() {
 }
 
 #[test]
-fn a_rate_that_a_port_does_not_take_is_told() {
+fn warns_of_a_rate_beyond_the_port() {
     let Some(bed) = Bed::paired("much") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1500B'";
     let report = bed.run(Node::Box, &format!("gen --out a0 --rate 5Tbps --duration 300ms --json {stream}")).report();
@@ -318,7 +318,7 @@ fn a_short_capture_is_sent_again_and_again_in_its_order() {
 }
 
 #[test]
-fn what_is_sent_as_fast_as_can_be_is_what_was_described() {
+fn flood_sends_the_described_frames() {
     let Some(bed) = Bed::paired("fast") else { return };
     for (stream, frames) in [
         ("udp 10.0.0.1-10.0.0.9:1-1000 > random 10.1.0.0/16:9 size 64B", 3_000),

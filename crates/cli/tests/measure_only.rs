@@ -57,7 +57,7 @@ fn figures_are_of_frames_that_meet_the_rule_and_the_others_are_counted() {
 }
 
 #[test]
-fn the_table_and_the_page_say_what_was_left_out() {
+fn table_and_page_show_left_out_frames() {
     let bench = Bench::new();
     mixed(&bench);
     let said = bench.run(words("measure --pcap in.pcap --only 'bytes 0806 at 12' --report page"));
@@ -69,12 +69,12 @@ fn the_table_and_the_page_say_what_was_left_out() {
 }
 
 #[test]
-fn a_rule_that_nothing_meets_is_told() {
+fn warns_of_a_rule_without_matches() {
     let bench = Bench::new();
     mixed(&bench);
     let none = bench.run(words("measure --pcap in.pcap --only 'udp and dport 53' --expect 10us"));
     assert_eq!(none.status, Some(1), "{}", none.stderr);
-    assert!(none.stderr.contains("3 000 frames came, none of which meets 'udp dport 53'"), "{}", none.stderr);
+    assert!(none.stderr.contains("3 000 frames arrived, but none matches 'udp dport 53'"), "{}", none.stderr);
     for (options, wanted) in [
         ("--only 'tcp udp'", "--only: no frame can meet 'tcp udp': its conditions exclude each other"),
         ("--only ''", "--only: the rule is empty: write 'udp dport 53', or leave --only out"),

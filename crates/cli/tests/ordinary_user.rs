@@ -94,7 +94,7 @@ fn shapes_whatever_memory_may_be_locked() {
 
 /// A user namespace in which no further one may be made stands for a machine that forbids them.
 #[test]
-fn is_told_what_forbids_namespaces() {
+fn names_the_setting_that_forbids_namespaces() {
     let user = User::new();
     let finished = user.shell(
         "exec unshare --user --map-root-user sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && \

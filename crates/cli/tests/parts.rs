@@ -24,8 +24,8 @@ const ANSWERS: &str = "in = 'dpdk:net_null9'\nstages = ['netem mtu 1000 icmp']\n
 fn cpus_without_a_part_are_refused() {
     let bench = Bench::new();
     for (pipelines, options, said) in [
-        (&[MADE, MADE][..], &["--cores", "0-2"][..], "3 CPUs cannot be dealt out evenly to 2 pipelines"),
-        (&[MADE, MADE], &["--cores", "0"], "1 CPUs cannot be dealt out evenly to 2 pipelines"),
+        (&[MADE, MADE][..], &["--cores", "0-2"][..], "3 CPUs cannot be divided evenly among 2 pipelines"),
+        (&[MADE, MADE], &["--cores", "0"], "1 CPUs cannot be divided evenly among 2 pipelines"),
         (&[MADE, MADE], &["--cores", "0-5"], "p0 has 3 CPUs and no more than 2 parts (receiving, departures)"),
         (&[CLASSES], &["--cores", "0-4"], "no more than 4 parts (receiving, classes, stages, departures)"),
         (
@@ -65,7 +65,7 @@ fn a_capture_that_is_sent_back_to_back_from_memory_has_one_part() {
 }
 
 #[test]
-fn measuring_takes_no_cpus_and_is_told_what_would_keep_it_on_one() {
+fn measure_refuses_cores_and_suggests_taskset() {
     let bench = Bench::new();
     let finished = bench.run(["measure", "--pcap", "in.pcap", "--cores", "0"]);
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);

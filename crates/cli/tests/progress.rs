@@ -52,7 +52,7 @@ fn a_terminal_shows_how_far_a_run_is_and_is_clean_after() {
 }
 
 #[test]
-fn where_nobody_looks_nothing_is_shown() {
+fn shows_no_progress_without_a_terminal() {
     let bench = Bench::new();
     let finished = bench.run(words(&format!("gen --out null --count 100000 {}", STREAM.replace('"', "'"))));
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""));
@@ -104,7 +104,7 @@ fn a_live_run_tells_rate_depth_starvation_and_lateness() {
 }
 
 #[test]
-fn a_search_says_in_a_line_what_is_tried_and_known() {
+fn search_shows_its_load_and_bounds_in_a_line() {
     let bench = Bench::new();
     let search =
         "search --dut \"limit key dst-ip rate 63209472bps mode police burst 64B users 16\" --trial 1s --max 1Mpps";

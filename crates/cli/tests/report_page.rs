@@ -65,7 +65,7 @@ fn streams_are_on_the_page_of_their_receiver() {
 }
 
 #[test]
-fn what_is_drawn_of_a_class_is_in_the_data() {
+fn page_data_include_the_drawings_of_classes() {
     let bench = Bench::new();
     bench.generate("64B", 1_000);
     let finished = bench.run(words(
@@ -110,12 +110,15 @@ fn the_waveform_is_drawn_as_typed_and_warnings_stand_on_top() {
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len() as f64;
         assert!(mean(&got) < mean(&asked) * 0.9, "less was got than asked: {got:?}");
         let text = bench.run(words(&line)).stdout;
-        assert!(text.starts_with("warning: ") && text.lines().next().is_some_and(|line| line.contains("forfeited")));
+        assert!(
+            text.starts_with("warning: ")
+                && text.lines().next().is_some_and(|line| line.contains("of the waveform was lost"))
+        );
     }
 }
 
 #[test]
-fn a_page_begins_with_what_was_asked_and_got_and_whether_it_was_met() {
+fn page_begins_with_asked_got_and_verdict() {
     let bench = Bench::new();
     let scenario = "schema = 1\n[[pipeline]]\nname = \"even\"\nstream = \"udp 10.0.0.1:1 > 10.0.0.2:2\"\ncount = 1000\nout = \"wire:10G\"\nrate = \"1Mpps\"\nstages = [\"netem delay 1ms loss 10%\"]\n[[expect]]\nthat = \"even.starved == 0\"\n";
     bench.write("s.toml", scenario);
@@ -168,7 +171,7 @@ fn gaps_that_span_decades_are_drawn_by_decades_and_written_to_files() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_told_with_what_to_check() {
+fn reports_an_unwritable_page_with_a_remedy() {
     let bench = Bench::new();
     bench.generate("64B", 10);
     fs::create_dir(bench.path("r")).expect("a folder");
@@ -238,7 +241,7 @@ fn a_folder_that_cannot_be_is_refused_before_anything_starts() {
     for (folder, why) in [
         ("file", "is no folder, or lies inside a file: name a folder"),
         ("file/below", "is no folder, or lies inside a file: name a folder"),
-        ("taken", "has a folder report.html in the way of the report: name another folder"),
+        ("taken", "contains a folder called report.html, which the report needs as a file: name another folder"),
         ("/proc/nowhere", "cannot be created: "),
     ] {
         let finished = bench.run(words(&format!("shape --in pcap:in.pcap --out pcap:out.pcap --report {folder}")));

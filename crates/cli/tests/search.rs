@@ -68,7 +68,7 @@ fn several_goals_and_sizes_in_one_run() {
 }
 
 #[test]
-fn the_sizes_of_rfc_2544_and_a_table_of_what_was_found() {
+fn searches_the_rfc_2544_sizes_and_writes_a_table() {
     let bench = Bench::new();
     let stages = "--dut 'loss 1%' --dut 'delay 5us'";
     let options = "--size rfc2544 --size 64B,1518B:2 --loss 0% --loss 5% --trial 20ms --max 100kpps --min 50kpps";
@@ -136,7 +136,7 @@ fn the_table_has_losses_and_bursts_where_they_were_asked_for() {
 }
 
 #[test]
-fn devices_that_take_all_and_delays_are_told() {
+fn search_reports_lossless_devices_and_delays() {
     let bench = Bench::new();
     let report = search(&bench, "--dut 'delay 5us' --trial 10ms --max 1Mpps");
     let goal = &report["searches"][0]["goals"][0];
@@ -159,7 +159,7 @@ fn sizes_that_change_are_searched_up_to_the_line_rate() {
 }
 
 #[test]
-fn copies_and_devices_that_pass_nothing_are_told() {
+fn search_warns_of_copies_and_of_dead_devices() {
     let bench = Bench::new();
     let options = "--trial 100ms --max 10kpps --confirm 0 --progress never --report page";
     for (stage, told) in [
@@ -302,7 +302,7 @@ fn devices_draw_anew_in_each_trial() {
 }
 
 #[test]
-fn a_soft_knee_and_an_unstable_device_are_told_apart() {
+fn distinguishes_a_soft_knee_from_an_unstable_device() {
     let bench = Bench::new();
     // Sixteen users in turn, each with a rate of its own: from the slowest on, ever more is lost.
     let rates: String = (0..16).map(|n| format!("198.19.0.{n} {}bps\n", 512 * (6_000 + 100 * n))).collect();
@@ -353,7 +353,7 @@ fn a_page_shows_trials_bounds_and_delays() {
 }
 
 #[test]
-fn a_search_that_is_ended_says_so_at_once() {
+fn interrupted_search_reports_at_once() {
     let bench = Bench::new();
     // A trial of many minutes.
     let line = "search --json --dut 'delay 5us' --trial 5000s --max 10Mpps --back-to-back 3";
@@ -380,7 +380,7 @@ fn refused(bench: &Bench, line: &str, word: &str) -> Finished {
 }
 
 #[test]
-fn what_cannot_be_searched_is_said_first() {
+fn rejects_impossible_searches_first() {
     let bench = Bench::new();
     bench.write("t.jsonl", "");
     for (line, word) in [

@@ -67,7 +67,7 @@ fn a_policer_is_found_between_ports() {
 }
 
 #[test]
-fn what_the_tester_cannot_offer_is_not_reported() {
+fn loads_that_the_tester_cannot_offer_are_not_reported() {
     let Some(bed) = Bed::paired("fast") else { return };
     // A wire that takes all: nothing but the tester can be the limit.
     let report = report(&bed.run(
@@ -109,7 +109,7 @@ fn a_search_says_when_frames_of_its_first_trial_pass() {
 }
 
 #[test]
-fn what_breaks_a_search_off_is_told_after_its_report() {
+fn search_reports_before_its_failure() {
     let Some(bed) = Bed::paired("broken") else { return };
     let options = "--trial 1s --max 5kpps --min 1kpps --confirm 20 --tolerance 50% --late 1s --wait 50ms --json";
     let search = bed.start(Node::Box, &format!("search --out a0 --in a1 {options} --trials t.jsonl"));
@@ -141,7 +141,7 @@ fn what_breaks_a_search_off_is_told_after_its_report() {
 }
 
 #[test]
-fn a_search_that_is_told_to_end_ends_its_trial() {
+fn signal_ends_the_search_and_its_trial() {
     let Some(bed) = Bed::paired("told") else { return };
     // Longer than a test waits; the signal is for the search alone, as that of a supervisor.
     let options = "--trial 1000s --max 1kpps --wait 50ms -v --json";

@@ -170,7 +170,7 @@ mod live {
 
     /// Frames that go by the burst are followed by it, those that are made and those from memory.
     #[test]
-    fn what_is_sent_as_fast_as_the_port_takes_it_is_followed() {
+    fn flooded_frames_are_traced() {
         let bench = Bench::new();
         capture(&bench);
         let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
@@ -267,7 +267,7 @@ mod live {
     }
 
     #[test]
-    fn a_port_that_does_not_tell_is_told() {
+    fn reports_a_port_without_ring_times() {
         let Some(bed) = Bed::shared("slices-untold", |_| {}) else { return };
         // Interfaces and TAP devices do, and this device gives frames without an end.
         let line = "shape --in dpdk:net_null0 --out null --slices --report page --json --duration 300ms";

@@ -96,7 +96,7 @@ fn interrupted(bench: &Bench, words: &str, given: Option<&[u8]>) -> Finished {
 }
 
 #[test]
-fn a_capture_whose_writer_is_silent_ends_with_the_first_signal() {
+fn first_signal_ends_the_read_of_a_silent_pipe() {
     let bench = Bench::new();
     bench.generate("64B", 3);
     let capture = bench.read("in.pcap");

@@ -16,7 +16,7 @@ fn measured(nanoseconds: bool) -> (serde_json::Value, String) {
 }
 
 #[test]
-fn microseconds_are_told_and_nanoseconds_need_no_word() {
+fn warns_of_microsecond_stamps_only() {
     let (report, said) = measured(false);
     assert_eq!(report["limits"]["stamp_step_ns"], 1_000.0);
     assert!(said.contains("in.pcap") && said.contains("1 µs") && said.contains("nano"), "{said}");
@@ -32,7 +32,7 @@ fn microseconds_are_told_and_nanoseconds_need_no_word() {
 }
 
 #[test]
-fn frames_that_offloads_joined_and_records_out_of_order_are_told() {
+fn warns_of_merged_frames_and_disordered_records() {
     let bench = Bench::new();
     let said = |records: &[Record]| {
         bench.capture("in.pcap", Dialect::USUAL, records);

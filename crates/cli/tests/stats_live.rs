@@ -98,7 +98,7 @@ fn carried(bed: &Bed, line: &str) -> (Finished, Vec<Value>) {
 }
 
 #[test]
-fn both_directions_and_their_drops_are_told_until_ctrl_c() {
+fn stats_show_both_directions_until_ctrl_c() {
     let Some(bed) = Bed::paired("statemu") else { return };
     let (ended, lines) =
         carried(&bed, "emulate --between a1 b0 --forward 'loss 20% duplicate 30%' --backward 'loss 40%'");
@@ -116,7 +116,7 @@ fn both_directions_and_their_drops_are_told_until_ctrl_c() {
 }
 
 #[test]
-fn the_way_back_and_parts_on_cpus_are_told() {
+fn stats_show_the_way_back_and_parts_on_cpus() {
     let Some(bed) = Bed::paired("statparts") else { return };
     for cores in ["", "--cores 0,1"] {
         let (ended, lines) = carried(&bed, &format!("shape --in a1 --out b0 --stage 'loss 20%' {cores}"));
@@ -132,7 +132,7 @@ fn the_way_back_and_parts_on_cpus_are_told() {
 }
 
 #[test]
-fn a_receiver_tells_what_it_left_out() {
+fn stats_of_measure_include_left_out_frames() {
     let Some(bed) = Bed::paired("statmeas") else { return };
     let line = "measure --in a1 --only 'udp dport 9' --json --duration 50s --stats lines --stats-every 100ms";
     let measure = bed.start(Node::Box, line);
@@ -211,7 +211,7 @@ fn a_reader_may_come_late_and_another_after_it() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn rejects_bad_stats_files() {
     let Some(bed) = Bed::paired("statno") else { return };
     let null = format!("gen --out dpdk:net_null0 --duration 100ms {STREAM}");
     let _socket = UnixListener::bind(bed.path("socket")).expect("a socket");

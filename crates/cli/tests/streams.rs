@@ -210,11 +210,7 @@ fn records_without_an_ethernet_header_get_one() {
         let finished = bench.run(words("gen --pcap other.pcap --out pcap:out.pcap --json"));
         assert_eq!(bench.records("out.pcap"), frames, "link type {link_type}");
         assert_eq!(finished.report()["limits"]["made_headers"], 20);
-        assert!(
-            finished.stderr.contains("20 records of the capture came without an Ethernet header"),
-            "{}",
-            finished.stderr
-        );
+        assert!(finished.stderr.contains("20 records of the capture had no Ethernet header"), "{}", finished.stderr);
         let measured = bench.run(words("measure --pcap other.pcap --json")).report();
         assert_eq!(measured["limits"]["made_headers"], 20, "{measured}");
     }
@@ -249,7 +245,7 @@ fn a_replay_can_be_repeated_and_changed() {
 }
 
 #[test]
-fn a_receiver_counts_what_became_of_each_stream() {
+fn receiver_counts_each_stream() {
     let bench = Bench::new();
     let streams =
         "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B' --stream 'udp [::1]:1 > [::2]:2 vlan 4 size 100B-120B'";
@@ -279,7 +275,7 @@ fn a_receiver_counts_what_became_of_each_stream() {
 }
 
 #[test]
-fn stamps_that_were_cut_off_are_told() {
+fn warns_of_truncated_stamps() {
     let bench = Bench::new();
     generate(&bench, "in.pcap", "--count 100 --gap 10us --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B,200B'");
     let mut records = bench.records("in.pcap");
@@ -289,7 +285,7 @@ fn stamps_that_were_cut_off_are_told() {
         let finished = bench.run(words(&format!("measure --json --pcap {file}")));
         let warnings = finished.report().pointer("/limits/warnings").and_then(Value::as_array).map_or(0, Vec::len);
         assert_eq!(
-            (finished.status, warnings, finished.stderr.matches("50 records were cut").count()),
+            (finished.status, warnings, finished.stderr.matches("50 records were truncated").count()),
             (Some(0), told, told)
         );
     }
@@ -371,7 +367,7 @@ fn streams_of_classes_need_no_weights_to_keep_their_rates() {
 }
 
 #[test]
-fn weights_that_do_not_suit_the_rates_of_classes_are_told() {
+fn warns_of_weights_that_do_not_fit_class_rates() {
     // A stream that is of several classes cannot be passed over.
     let bench = Bench::new();
     let dns = "--class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";

@@ -163,7 +163,7 @@ fn a_bridge_forwards_no_mac_control_frames() {
 /// Two ways to make a black hole of a Linux bridge: the bridge keeps the frame for itself, where nothing receives it; or the
 /// address is said to be at the port that the fillers come from.
 #[test]
-fn a_bridge_drops_what_goes_to_its_black_hole() {
+fn bridge_drops_frames_to_its_black_hole() {
     let Some(switched) = Switched::new("hole") else { return };
     // The second way must not work by what the switch has learnt.
     switched.bridge("link set dev p1 learning off");
@@ -179,7 +179,7 @@ fn a_bridge_drops_what_goes_to_its_black_hole() {
 
 /// The pacer in real time, at a line rate that any machine can fill: the switch gets a busy line and hands on the data.
 #[test]
-fn what_the_live_pacer_fills_ends_at_the_switch() {
+fn fillers_of_the_live_pacer_end_at_the_switch() {
     let Some(switched) = Switched::new("pacer") else { return };
     let paced = || {
         let mut fillers = 0;

@@ -220,7 +220,7 @@ fn one_class_may_be_in_order_while_others_pass() {
 }
 
 #[test]
-fn a_source_that_never_came_is_told_of() {
+fn warns_of_a_source_that_never_arrived() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &crests(5, &[(1, 0, 10), (2, 50_000, 10)]));
     let notes = |sources: &str| {
@@ -231,11 +231,11 @@ fn a_source_that_never_came_is_told_of() {
     };
     assert_eq!(notes("10.0.0.1,10.0.0.2"), "");
     let said = notes("10.0.0.1,10.0.0.2,10.0.0.33");
-    assert!(said.contains("nothing came from source 10.0.0.33: 1 rounds") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("nothing arrived from source 10.0.0.33: 1 rounds") && said.lines().count() == 1, "{said}");
 }
 
 #[test]
-fn what_cannot_be_in_order_is_told_before_anything_starts() {
+fn rejects_impossible_orders_before_anything_starts() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
     for (arguments, word) in [
@@ -293,7 +293,7 @@ fn the_buffer_that_is_recommended_is_enough_and_less_is_not() {
 }
 
 #[test]
-fn the_rate_follows_what_waits() {
+fn rate_follows_the_queue_depth() {
     let bench = Bench::new();
     // 1000 frames of 100 B at once: 8 us each at 100 Mbit/s, 1 us at 800 Mbit/s.
     let records: Vec<Record> = (0..1_000).map(|i| frame(0, 1, i)).collect();

@@ -93,7 +93,7 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
 }
 
 #[test]
-fn queues_that_would_not_be_read_are_told() {
+fn rejects_unread_queues() {
     let Some(bed) = bed("queues", |topology| topology.queues = 2) else { return };
     for queues in ["", ",queues=1", ",queues=2"] {
         let refused = bed.run(Node::Box, &format!("shape --in if:c0,driver=af_xdp{queues} --out s0 --duration 1s"));
@@ -114,7 +114,7 @@ fn queues_that_would_not_be_read_are_told() {
 }
 
 #[test]
-fn what_a_killed_netlathe_noted_goes_when_its_namespace_has() {
+fn removes_records_of_a_deleted_namespace() {
     let Some(bed) = bed("swept", |_| {}) else { return };
     let Some(other) = Bed::shared("swept-too", |_| {}) else { return };
     let record = |bed: &Bed| {
@@ -142,7 +142,7 @@ fn what_a_killed_netlathe_noted_goes_when_its_namespace_has() {
 }
 
 #[test]
-fn a_program_that_went_along_with_its_interface_is_told() {
+fn reports_an_xdp_program_that_moved_with_its_interface() {
     let Some(bed) = bed("moved", |_| {}) else { return };
     let shape = bed.between(XDP, "");
     let there = Program::start(bed.command(Node::Server, "sleep", &["60"]));
@@ -153,7 +153,7 @@ fn a_program_that_went_along_with_its_interface_is_told() {
 }
 
 #[test]
-fn a_program_that_is_taken_off_during_a_run_is_told() {
+fn warns_of_an_xdp_program_removed_during_a_run() {
     let Some(bed) = bed("taken", |_| {}) else { return };
     let shape = bed.between(XDP, "");
     bed.stdout(Node::Box, "ip link set dev c0 xdp off");

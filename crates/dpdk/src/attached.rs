@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pci_addresses_and_virtual_devices_are_told_apart() {
+    fn distinguishes_pci_addresses_from_virtual_devices() {
         for yes in ["0000:03:00.1", "03:00.0", "abcd:ef:1f.7"] {
             assert!(is_pci_address(yes), "{yes}");
         }

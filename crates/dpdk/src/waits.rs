@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_between_the_readings_reads_again() {
+    fn interrupted_reading_is_repeated() {
         let mut clocks = Clocks::new(at(0, 0));
         let readings = std::cell::Cell::new(0);
         clocks.read(|| {

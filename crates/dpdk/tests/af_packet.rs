@@ -131,8 +131,8 @@ fn jumbo_slots_start_and_carry() {
 }
 
 #[test]
-fn a_link_that_goes_down_is_told() {
-    if !inside("a_link_that_goes_down_is_told", "-n") {
+fn reports_a_link_that_goes_down() {
+    if !inside("reports_a_link_that_goes_down", "-n") {
         return;
     }
     veth("nla", "nlb", 1500);
@@ -425,8 +425,8 @@ fn fragments_pass_as_they_are() {
 }
 
 #[test]
-fn what_senders_left_to_a_device_is_completed_or_refused() {
-    if !inside("what_senders_left_to_a_device_is_completed_or_refused", "-n") {
+fn completes_or_refuses_offloaded_frames() {
+    if !inside("completes_or_refuses_offloaded_frames", "-n") {
         return;
     }
     veth("nla", "nlb", 1500);
@@ -486,8 +486,8 @@ fn frames_beyond_the_mtu_of_the_start_are_refused() {
 }
 
 #[test]
-fn what_a_full_ring_lost_is_counted() {
-    if !inside("what_a_full_ring_lost_is_counted", "-n") {
+fn counts_losses_of_a_full_ring() {
+    if !inside("counts_losses_of_a_full_ring", "-n") {
         return;
     }
     veth("nla", "nlb", 1500);

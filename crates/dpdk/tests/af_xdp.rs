@@ -132,8 +132,8 @@ fn driven(interface: &str, peer: &str) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn what_leaves_alone_goes_by_calls_and_overtakes_nothing() {
-    if !inside("what_leaves_alone_goes_by_calls_and_overtakes_nothing", "-n") {
+fn single_frames_leave_by_system_call_and_overtake_nothing() {
+    if !inside("single_frames_leave_by_system_call_and_overtake_nothing", "-n") {
         return;
     }
     veth("nlc", "nld", 1500);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_what_its_discarder_looks_for() {
+    fn each_kind_matches_its_discarder() {
         let mut frame = Vec::new();
         FillerKind::Own.write(&mut frame, FrameLen::MIN);
         assert_eq!((frame.len(), &frame[..6]), (60, &frame[6..12]));

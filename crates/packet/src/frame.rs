@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_capture_cut_is_made_whole() {
+    fn truncated_frames_are_padded_to_full_length() {
         let mut frame = HeapFrame::default();
         for (held, original, made) in [
             (60, 60, 60),

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_are_told_apart_by_id_and_payload() {
+    fn identity_distinguishes_datagrams_by_id_and_payload() {
         let one = Identity::of(&udp(1, b"abc")).expect("UDP with a payload");
         assert_eq!((one.source_port, one.destination_port, one.payload, one.protocol), (5, 7, 3, 17));
         assert_eq!(one.source, IpAddr::from([10, 0, 0, 1]));

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_none_says_why() {
+    fn gives_the_reason_for_frames_without_one() {
         let vxlan = |inner: &[u8]| {
             [&ETHER[..], &ip(UDP, &udp(4789, &[&[8, 0, 0, 0, 0, 0, 7, 0][..], inner].concat()))].concat()
         };

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_an_address_is_answered_and_the_answer_understood() {
+    fn answers_address_queries_and_parses_the_answers() {
         for (asks, wanted, kind) in [(v4(1), v4(9), Answered::Arp), (v6(1), v6(9), Answered::Solicitation)] {
             for vlans in [[None; 2], [Some(5), None], [Some(6), Some(5)]] {
                 let question = question(&Asker { vlans, ..host(asks) }, wanted);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn one_without_an_address_is_told_with_all_nodes() {
+    fn answers_a_host_without_an_address_by_multicast() {
         let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let (_, reply) = reply_to(&question(&host(unspecified), v6(9))).expect("an answer");
         assert_eq!((&reply[..6], told(&reply, v6(9))), (&[0x33, 0x33, 0, 0, 0, 1][..], Some(OWN)));

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_meant_stays() {
+    fn leaves_other_fields_unchanged() {
         let frame = made(Protocol::Udp, false, 1);
         for rule in ["src 11.0.0.0/8 > 12.0.0.0/8", "dport 80 > 81", "vlan 5 > 6", "ip ::/0 > ::1"] {
             assert_eq!(rewritten(&frame, &[rule]), frame, "{rule}");
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_whose_checksum_covers_another_address_stay_as_they_are() {
+    fn leaves_frames_whose_checksum_covers_another_address() {
         let segment = |kind: u8, left: u8| [&[UDP, 2, kind, left, 0, 0, 0, 0][..], &address_v6(9)].concat();
         let home = [&[UDP, 2, 1, 2, 0, 0, 201, 16][..], &address_v6(7)].concat();
         let hops = [[43, 0, 1, 4, 0, 0, 0, 0].as_slice(), &segment(4, 1)].concat();

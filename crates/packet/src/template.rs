@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stamped_frame_carries_keeps_its_checksums() {
+    fn stamping_keeps_checksums_valid() {
         for inner in [udp(77), udp(90), udp(101)] {
             // UDP in IPv4 behind the Ethernet header, in IPv4 or in UDP without a checksum, at even and odd offsets.
             for (protocol, tunnel) in

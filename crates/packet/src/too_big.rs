@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_is_told_the_mtu_with_sums_that_are_right() {
+    fn too_big_message_has_the_mtu_and_valid_checksums() {
         let mut answer = Vec::new();
         assert!(packet_too_big(&packet(true), 1_200, &mut answer));
         assert_eq!(answer.len(), 14 + 576);

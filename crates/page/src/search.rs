@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_of_nothing_and_rare_losses_are_told_as_they_are() {
+    fn shows_zero_delays_and_rare_losses_exactly() {
         let delay = vec![("least", 0.0), ("most", 0.0)];
         let goal = FoundGoal {
             loss: 1e-6,

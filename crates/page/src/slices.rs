@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_followed_nothing_is_drawn() {
+    fn draws_nothing_without_traced_packets() {
         let page = slices("slice kernel", &Slices { head: vec!["slice"], ..Slices::default() }, &About::default());
         assert!(page.contains("No packet was followed to its end: is the filter right"), "{page}");
         assert!(!page.contains("<svg") && !page.contains("<table"), "{page}");

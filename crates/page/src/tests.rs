@@ -96,7 +96,7 @@ fn every_drawing_has_a_text_and_a_table() {
 }
 
 #[test]
-fn drawings_show_what_was_measured() {
+fn drawings_match_the_measurements() {
     // One departure in ten is 1 µs late: 20 % of the gaps are off by 1 µs, 10 % too long, 10 % too short.
     let text = page(vec![pipeline(10_001, Span::from_us(10), |i| if i % 10 == 5 { 1_000 } else { 0 })]);
     assert!(text.contains("<td>80.00 %</td>"), "the share of gaps as asked");
@@ -138,7 +138,7 @@ fn gaps_against_a_law_are_shown_with_their_fit() {
 }
 
 #[test]
-fn what_the_port_answered_is_told_below_the_books() {
+fn shows_answered_requests_below_the_books() {
     let mut answers = AnswersReport { came: Tally { frames: 7, bytes: 448 }, ignored: 3, ..AnswersReport::default() };
     answers.answered.arp = 4;
     let report = |answers| PipelineReport { answers: Some(answers), ..pipeline(10, Span::from_us(10), |_| 0) };
@@ -163,7 +163,7 @@ fn one_window_is_no_range() {
 }
 
 #[test]
-fn where_nothing_was_asked_nothing_is_compared() {
+fn compares_nothing_without_a_target() {
     let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
     report.forget_ask();
     report.pacer = Some("none");
@@ -261,7 +261,7 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
 }
 
 #[test]
-fn impairments_of_classes_are_shown_with_what_was_asked_of_each() {
+fn shows_impairments_of_each_class_with_its_spec() {
     let class = |name: &str, asked, every| {
         let mut effects = measure::Effects::default();
         (0..2_000_u64).for_each(|i| effects.chose(measure::Choice::Loss, asked, i % every == 0));
@@ -304,7 +304,7 @@ fn classes_and_sources_have_tables_and_drawings_of_their_own() {
 }
 
 #[test]
-fn classes_beyond_those_that_are_drawn_are_told_of() {
+fn mentions_classes_that_are_not_drawn() {
     let with = |classes| {
         let mut report = pipeline(300, Span::from_us(10), |_| 0);
         report.classes = vec![pipeline(10, Span::from_us(10), |_| 0); classes];
@@ -317,7 +317,7 @@ fn classes_beyond_those_that_are_drawn_are_told_of() {
 }
 
 #[test]
-fn a_limit_shows_what_users_got() {
+fn limit_shows_the_rates_of_users() {
     let window = LimitWindow {
         windows: 1_672,
         min: 0.2368,

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_bad_ports_name_what_is_possible() {
+    fn errors_of_bad_ports_name_the_valid_kinds() {
         for text in [
             "", "if:", "pcap:", "pci:", "dpdk:", "tap:", "wire:", "wire:0G", "wire:10", "wire:10G,foo=bar",
             "wire:9999G", "wire:10G,fillers=keep", "line:10", "line:10G,slots=1", "line:10G,fillers=keep",

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_bad_streams_name_what_was_expected() {
+    fn errors_of_bad_streams_name_the_expected_word() {
         for (text, word) in [
             ("", "missing"),
             ("udp", "no "),

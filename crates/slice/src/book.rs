@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_counted_on_one_cpu_less_what_the_probes_add() {
+    fn event_counts_exclude_the_probes_on_one_cpu() {
         let mut costs = costs();
         costs.events = vec![EventCost { event: "cycles".to_owned(), beta: 20.0, inside: 10.0, gamma: 0.0 }];
         let mut book = Book::new(costs);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_less_what_both_frames_cost() {
+    fn round_trips_exclude_the_cost_of_both_frames() {
         let mut book = Book::new(costs());
         for n in 0..10 {
             book.add(&frame(n * 10_000, false));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_followed_is_counted_by_reason() {
+    fn untraced_frames_are_counted_by_reason() {
         let mut book = Book::new(Costs::default());
         for ended in [Ended::Reused, Ended::Evicted, Ended::Unfinished, Ended::Followed, Ended::Sent] {
             book.add(&Record { ended, ..frame(0, false) });

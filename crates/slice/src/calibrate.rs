@@ -428,7 +428,7 @@ mod tests {
 
     /// Turns at two paces, and one in which the pace changed, say the same as one at the usual pace.
     #[test]
-    fn the_pace_of_the_machine_does_not_change_what_comes_out() {
+    fn results_do_not_depend_on_the_pace_of_the_machine() {
         let turn = |off: u64, mute: u64, body: u64| {
             let (mut rounds, mut calls) = (Counters::default(), Counters::default());
             for probe in [Probe::Queue, Probe::Transmit, Probe::Copy] {

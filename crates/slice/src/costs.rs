@@ -266,7 +266,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_not_calibrated_costs_nothing() {
+    fn uncalibrated_probes_cost_nothing() {
         let record = record(&[(Point::SendEnter, 0), (Point::Queue, 1_000)]);
         assert!(Costs::default().between(&record, 0).abs() < 1e-12);
     }

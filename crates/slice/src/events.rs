@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_counted_and_what_is_not_is_named() {
+    fn counts_supported_events_and_names_the_others() {
         let events = ["page-faults", "no_such_unit/event/"].map(|name| parse(name).expect("they are well formed"));
         let mut counters = EventCounters::on(&aya::util::online_cpus().expect("Linux says"), &events);
         assert_eq!(counters.unsupported().len() + counters.events().len(), 2);

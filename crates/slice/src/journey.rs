@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn of_packets_sent_again_times_tell_which_is_which() {
+    fn retransmitted_packets_are_distinguished_by_time() {
         let records = [sent(1_000), received(12_000), sent(500_000), received(511_000)];
         let costs = Costs::default();
         let ends = Ends::new(&records, &costs);

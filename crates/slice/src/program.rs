@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_round_is_not_counted() {
+    fn ignores_incomplete_rounds() {
         let mut book = ProgramBook::new(Costs::default(), 1.0);
         book.add(&block(10_000, &[]));
         book.add(&block(20_000, &[]));
@@ -204,7 +204,7 @@ mod tests {
 
     /// Ticks of half a nanosecond; a pair costs 20 ns, of which 10 lie inside.
     #[test]
-    fn sections_loops_and_what_they_hold() {
+    fn sums_sections_loops_and_their_contents() {
         let costs = Costs { alpha: 10.0, beta: 40.0, inside: 20.0, gamma: 60.0 };
         let mut book = ProgramBook::new(costs, 0.5);
         // X holds A and B; C comes after.

@@ -232,7 +232,7 @@ fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration
     let mut report = json!({
         "schema": 1,
         "command": "disk",
-        // Paths need not be text, which is all that JSON has.
+        // Paths may not be UTF-8, which JSON needs.
         "backing": ask.backing.to_string_lossy(),
         "mount": ask.mount.to_string_lossy(),
         "asked": {

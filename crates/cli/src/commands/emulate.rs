@@ -140,7 +140,7 @@ impl Emulate {
         execute::run(&Request { decisions: self.decisions, on, ..request })
     }
 
-    /// Refuses what does nothing, or cannot be told of one direction.
+    /// Refuses options that have no effect or do not fit one direction.
     fn check(&self, two_ways: bool) -> Result<(), Failure> {
         if self.forward.is_empty() && self.backward.is_none() && self.both.is_none() && self.replay.is_none() {
             return Err(Failure::new(
@@ -155,7 +155,7 @@ impl Emulate {
                 "--both: there is only one direction: write --forward, or --between A B, or --on INTERFACE",
             ));
         }
-        // Each stage counts the frames that come to it, so that two in one log could not be told apart.
+        // Each stage numbers its frames, so two stages in one log would be ambiguous.
         let whose = |spec: &String| spec.split_once('=').map_or(String::new(), |(class, _)| class.trim().to_owned());
         let mut whoses: Vec<String> = self.forward.iter().map(whose).collect();
         whoses.sort();

@@ -110,7 +110,7 @@ impl Generate {
     }
 }
 
-/// Where the frames should arrive, which can be told for stamped streams that are sent live.
+/// The receiver, for stamped streams that are sent live.
 fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
     let mut problems = Problems::default();
     let port = problems.read(text, PortSpec::parse);

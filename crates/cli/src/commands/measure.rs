@@ -220,13 +220,13 @@ impl Receiver {
         true
     }
 
-    /// What came and was measured.
+    /// Frames measured.
     #[cfg(feature = "live")]
     pub(crate) fn came(&self) -> Tally {
         self.books.came
     }
 
-    /// What came besides, if a rule says what is measured.
+    /// Frames left out by the rule, if there is one.
     pub(crate) fn left_out(&self) -> Option<Tally> {
         self.only.as_ref().map(Only::left_out)
     }

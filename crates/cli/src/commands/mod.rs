@@ -25,7 +25,7 @@ mod shape;
 #[cfg(feature = "slice")]
 mod slice;
 
-/// What netlathe can do.
+/// The commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Shape(shape::Shape),
@@ -47,7 +47,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs it to its end; the status says whether all went as expected.
+    /// Runs the command; the status says whether all expectations were met.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Shape(command) => command.run(),
@@ -145,11 +145,11 @@ impl Common {
     }
 }
 
-/// Why there are no figures to look at while captures are read.
+/// Why `--stats` does not work for captures.
 pub(crate) const NO_STATS: &str = "--stats: it is only for live ports, since captures are processed as fast as they can be read: leave it out; the report \
                                    has all figures";
 
-/// What is asked of departures.
+/// Options of departures.
 #[derive(clap::Args)]
 pub(crate) struct Departures {
     /// Target rate: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
@@ -177,7 +177,7 @@ pub(crate) struct Departures {
 }
 
 impl Departures {
-    /// A pipeline of which only this is said.
+    /// A pipeline with these options only.
     fn pipeline(self, name: &str) -> PipelineText {
         PipelineText {
             name: name.to_owned(),
@@ -240,11 +240,11 @@ pub(crate) type Hears = std::sync::Arc<dyn Fn(&str) -> engine::slices::Listener 
 pub(crate) struct SliceListener {
     /// One for each pipeline or direction, by its name.
     pub(crate) hears: Option<Hears>,
-    /// Asked once, when the run has ended.
+    /// Called once, after the run.
     pub(crate) concludes: Option<Conclusion>,
 }
 
-/// Whole ways of packets, at the end of a run.
+/// Packet paths from end to end, at the end of a run.
 pub(crate) type Conclusion = std::sync::Arc<dyn Fn() -> Result<::measure::EndToEnd, Failure> + Send + Sync>;
 
 pub(crate) fn parse_sampling(text: &str) -> Result<Every, units::ParseError> {

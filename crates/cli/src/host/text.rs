@@ -1,4 +1,4 @@
-//! The report as text for people, and a line for each interval.
+//! The text report, and a line for each interval.
 
 use super::Interval;
 use crate::output;
@@ -56,7 +56,7 @@ fn write_table(out: &mut String, report: &HostReport, intervals: &[Interval], in
     Ok(())
 }
 
-/// What came on an interface, how fast, and by what.
+/// Received frames of an interface, their rate, and its driver.
 fn interface_lines(out: &mut String, of: &InterfaceReport, intervals: &[Interval], interval: Duration) -> fmt::Result {
     let settings = &of.settings;
     let name = &of.name;

@@ -1,4 +1,4 @@
-//! Which netlathes carry the frames of an interface: with packet sockets each gets all of them.
+//! Finds other netlathes that forward the frames of an interface; with packet sockets each gets all frames.
 
 use crate::output;
 use scenario::{PipelinePlan, SourcePlan};
@@ -16,7 +16,7 @@ pub(super) struct Carried(Vec<(String, UnixDatagram)>);
 const SHARES: &str = "net_af_packet";
 
 impl Carried {
-    /// Says who else carries what arrives at the ports of a pipeline, which are open by these drivers.
+    /// Warns of other netlathes that forward what arrives at the ports of a pipeline, opened with these drivers.
     pub(super) fn note(&mut self, plan: &PipelinePlan, drivers: &[&str]) {
         let input = if let SourcePlan::Port(port) = &plan.source { port.interface() } else { return };
         let output = plan.output.interface().filter(|_| !plan.one_way);

@@ -73,7 +73,7 @@ fn interfaces(port: &PortSpec) -> Vec<&str> {
     }
 }
 
-/// What this host uses an interface for, if anything. What cannot be asked about cannot be opened either, which says more.
+/// This host's use of an interface, if any. If the query fails, so will opening the port, with a better message.
 fn use_of(interface: &str) -> Option<String> {
     if let Some(peer) = on::session_by(interface) {
         return Some(format!("the SSH session with {peer} uses it"));

@@ -150,7 +150,7 @@ fn work(
             if watched.has_lost_one() {
                 stop.ask();
             }
-            // In this order: of a run that has ended already, all that it did is seen.
+            // In this order, so that the counters of a finished run are complete.
             let ended = at_work.workers.load(Ordering::Acquire) == 0;
             let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
             if !told && running() && (ended || watched.has_carriers()) {
@@ -255,7 +255,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         SourcePlan::Replay(replay) => {
             let source = assemble::open_replay(replay).map_err(Failure::new)?;
             let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
-            // What is no file (a pipe) can be read once only.
+            // A pipe can be read only once.
             let fits = plan.asks_nothing() && files::is_read_again(&replay.path);
             let whole = if fits { whole(replay, records)? } else { None };
             let supply = Box::new(FromCapture::new(source, records.clone()));

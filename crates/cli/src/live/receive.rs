@@ -102,7 +102,7 @@ pub(crate) fn receive(
     Ok(Outcome { reports: vec![partial], limits, failure })
 }
 
-/// What is done with frames as they come.
+/// Processing of received frames.
 struct Taker<'a> {
     receiver: &'a mut Receiver,
     /// How many frames are taken.

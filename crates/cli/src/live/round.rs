@@ -13,7 +13,7 @@ fn interfaces(plan: &PipelinePlan) -> Option<(&str, &str)> {
 /// Refuses ports between which a frame would go round for ever.
 pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
     let Some((input, output)) = interfaces(plan) else { return Ok(()) };
-    // What cannot be asked about cannot be opened either, which says more.
+    // If the query fails, so will opening the port, with a better message.
     match dpdk::relation(input, output) {
         Ok(Some(Relation::Same)) => Err(Failure::new(format!(
             "{}: {output} and {input} are the same interface: name another output",

@@ -1,4 +1,4 @@
-//! What is said of a live run when it has ended: what each pipeline did, at which ports, and what went wrong.
+//! Report and notes of a live run: results of each pipeline, its ports, and failures.
 
 use super::capture::Records;
 use crate::asked;
@@ -22,10 +22,10 @@ pub(super) const LISTED: usize = 4_194_304;
 /// What the thread of a worker ended with; of one that panicked, that.
 pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;
 
-/// Gathers what the report is to say; what is for people only, it says at once, as notes.
+/// Gathers the report, and prints notes for the user at once.
 pub(super) struct Telling<'a> {
     outcome: Outcome,
-    /// What waiting alone reached, of each pipeline that waits for the clock.
+    /// The measured floor of each pipeline that waits for the clock.
     floors: &'a [(String, Floor)],
     warnings: Vec<String>,
     ports: Map<String, Value>,
@@ -237,7 +237,7 @@ fn forget_lateness(report: &mut PipelineReport) {
     }
 }
 
-/// A generator none of whose frames the output takes made no load: it was asked for something else.
+/// A generator fails if the output took none of its frames.
 fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failure> {
     let remedy = match plan.source {
         SourcePlan::Port(_) => return None,

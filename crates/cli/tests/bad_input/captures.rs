@@ -95,7 +95,7 @@ fn refused_in_a_line_but_reported(bench: &Bench) {
 }
 
 #[test]
-fn a_cut_capture_gives_what_was_whole() {
+fn truncated_capture_yields_its_whole_records() {
     let bench = bench();
     let whole = bench.read("in.pcap");
     let records = bench.records("in.pcap");
@@ -173,7 +173,7 @@ fn with_room_for(bench: &super::common::Bench, kib: u32, line: &str) -> super::c
 }
 
 #[test]
-fn what_a_full_disk_does_not_take_is_not_out_and_no_record_is_torn() {
+fn frames_lost_to_a_full_disk_are_not_out_and_records_stay_whole() {
     let bench = bench();
     bench.generate("200B", 20_000);
     for name in ["out.pcap", "out.pcapng"] {

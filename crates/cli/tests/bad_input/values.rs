@@ -118,7 +118,7 @@ fn values_that_mean_nothing() {
 }
 
 #[test]
-fn words_of_other_tools_are_told_what_to_write() {
+fn suggests_our_option_for_words_of_other_tools() {
     let bench = bench();
     for (options, wanted) in [
         ("--pcap in.pcap --mbps 10", "write --rate 10Mbps"),
@@ -192,7 +192,7 @@ fn too_many_workers_for_live_ports_are_refused_by_the_name_of_the_command() {
 }
 
 #[test]
-fn only_what_is_near_is_suggested() {
+fn suggests_only_similar_words() {
     let bench = bench();
     let streams = "gen --out null --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     for (option, wrong) in [("--unit x", "--quiet"), ("--facet eth0", "--pacer"), ("--qwerty", "a similar")] {
@@ -206,7 +206,7 @@ fn only_what_is_near_is_suggested() {
 }
 
 #[test]
-fn misplaced_words_are_told_their_place() {
+fn says_where_misplaced_words_belong() {
     let bench = bench();
     for (line, wanted) in [
         ("emulate --in pcap:in.pcap --out pcap:o.pcap 'delay 5ms'", "write --forward 'delay 5ms'"),

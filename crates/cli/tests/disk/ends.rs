@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
-fn it_ends_when_told_whatever_waits() {
+fn ends_on_a_signal_with_operations_waiting() {
     if !can_mount() {
         return;
     }
@@ -58,7 +58,7 @@ fn a_disk_in_use_is_not_unmounted_by_others_but_by_itself() {
 }
 
 #[test]
-fn a_disk_that_cannot_take_what_was_changed_says_so_and_goes_all_the_same() {
+fn reports_a_failed_flush_and_unmounts_anyway() {
     if !can_mount() || !has("python3") {
         return;
     }
@@ -122,7 +122,7 @@ fn programs_that_go_on_writing_change_no_figure_and_do_not_keep_it() {
 }
 
 #[test]
-fn an_answer_that_the_end_brought_is_told_apart() {
+fn counts_operations_cut_short_by_the_end_separately() {
     if !can_mount() {
         return;
     }

@@ -38,7 +38,7 @@ fn set_user_id_and_capabilities_go_as_in_an_ordinary_directory() {
 }
 
 #[test]
-fn a_user_never_runs_as_root_what_they_have_written() {
+fn user_written_files_never_run_as_root() {
     if !can_mount() || !has("python3") || !has("id") || !is_root() {
         return;
     }
@@ -85,7 +85,7 @@ fn in_own_mounts(script: &str, expected: &[&str]) {
 }
 
 #[test]
-fn what_the_backing_mount_forbids_stays_forbidden() {
+fn keeps_restrictions_of_the_backing_mount() {
     let script = r#"
         try() { # OPTIONS: what a mount with them lets a user do, and what the disk of it
             mount -t tmpfs -o mode=777,"$1" none b

@@ -36,7 +36,7 @@ fn frames_that_would_go_round_are_refused() {
 }
 
 #[test]
-fn what_the_kernel_carries_too_is_said() {
+fn warns_of_frames_that_the_kernel_also_forwards() {
     let Some(bed) = Bed::paired("bridged") else { return };
     bed.stdout(Node::Box, "ip link add bridge0 type bridge");
     bed.stdout(Node::Box, "ip link set bridge0 up");
@@ -55,7 +55,7 @@ fn what_the_kernel_carries_too_is_said() {
 
 /// What this machine sends by an interface has not arrived there, whoever sends it.
 #[test]
-fn what_is_sent_by_an_interface_does_not_come_in() {
+fn own_frames_are_not_received() {
     let Some(bed) = Bed::paired("outgoing") else { return };
     bed.stdout(Node::Box, "ip address add 10.99.0.1/24 dev a0");
     for queues in [1, 2] {

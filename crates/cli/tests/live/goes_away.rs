@@ -65,7 +65,7 @@ fn an_interface_that_goes_away_ends_a_run_with_its_report() {
 }
 
 #[test]
-fn a_tap_that_goes_away_ends_a_run_and_one_that_is_down_is_told() {
+fn deleted_tap_ends_the_run_and_a_down_one_warns() {
     let Some(bed) = Bed::shared("tap-gone", |_| {}) else { return };
     let stream = "--gap 1ms --duration 50s --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     let tap = || {
@@ -95,7 +95,7 @@ fn a_tap_that_goes_away_ends_a_run_and_one_that_is_down_is_told() {
 }
 
 #[test]
-fn a_generator_whose_interface_goes_away_ends_then() {
+fn generator_ends_when_its_interface_disappears() {
     for filler in ["", "--pacer filler --line-rate 1G"] {
         let Some(bed) = Bed::shared("gen-gone", |_| {}) else { return };
         let line = "gen --out c0 --gap 1ms --json --duration 50s --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 300B'";
@@ -109,7 +109,7 @@ fn a_generator_whose_interface_goes_away_ends_then() {
 }
 
 #[test]
-fn a_generator_reports_what_came_before_its_receiver_went() {
+fn generator_reports_arrivals_until_its_receiver_disappeared() {
     for (happens, said) in [("ip link set b1 down", "--in: receiving failed"), ("ip link del b1", " disappeared")] {
         let Some(bed) = Bed::shared("far-gone", |_| {}) else { return };
         bed.stdout(Node::Box, "ip link add b0 type veth peer name b1");
@@ -152,7 +152,7 @@ fn a_receiver_says_that_its_interface_went() {
 }
 
 #[test]
-fn an_output_without_a_carrier_is_told() {
+fn warns_of_an_output_without_a_carrier() {
     for driver in ["", ",driver=af_packet"] {
         let Some(bed) = Bed::shared("carrier", |_| {}) else { return };
         bed.stdout(Node::Server, "ip link set eth0 down");

@@ -96,7 +96,7 @@ fn a_rate_does_not_depend_on_the_number_of_queues() {
 }
 
 #[test]
-fn what_a_stalled_run_loses_is_told() {
+fn reports_losses_of_a_stalled_run() {
     let Some(bed) = Bed::shared("stalled", |_| {}) else { return };
     for driver in ["af_xdp", "af_packet"] {
         let shape = bed.between(&format!("--in if:c0,driver={driver} --out if:s0,driver={driver}"), "");

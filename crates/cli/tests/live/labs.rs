@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_lab_goes_down_with_what_runs_and_what_was_killed_in_it() {
+fn lab_down_ends_running_and_killed_programs() {
     let Some(bed) = Bed::shared("down", |_| {}) else { return };
     let killed = bed.shape("");
     killed.signal("KILL");

@@ -44,7 +44,7 @@ fn frames_that_the_input_cannot_take_whole_are_not_sent_on() {
 }
 
 #[test]
-fn frames_that_an_mtu_lowered_during_a_run_forbids_are_dropped_and_told() {
+fn drops_and_reports_frames_above_a_lowered_mtu() {
     for pacing in ["--gap 500us", "", "--gap 500us --pacer filler --line-rate 1G"] {
         let Some(bed) = Bed::shared("lowered", |_| {}) else { return };
         let line = "gen --out if:c0,driver=af_packet --json --duration 50s --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1400B' \
@@ -68,7 +68,7 @@ fn frames_that_an_mtu_lowered_during_a_run_forbids_are_dropped_and_told() {
 
 /// The kernel keeps such a frame at the head of a packet ring, or says that there is no room for it, for ever.
 #[test]
-fn frames_too_long_for_the_other_end_of_a_pair_hold_up_nobody() {
+fn frames_too_long_for_the_veth_peer_delay_no_others() {
     let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 9018B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:3 size 100B'";
     let Some(bed) = Bed::shared("far-end", |topology| topology.mtu = 9_000) else { return };
     bed.stdout(Node::Server, "ip link set eth0 mtu 1500");
@@ -100,7 +100,7 @@ fn frames_too_long_for_the_other_end_of_a_pair_hold_up_nobody() {
 }
 
 #[test]
-fn what_no_buffer_holds_counts_as_long_as_it_was_to_be() {
+fn oversized_frames_count_with_their_planned_length() {
     let Some(bed) = Bed::shared("no-buffer", |_| {}) else { return };
     for pacing in ["--gap 1ms", "", "--gap 1ms --pacer filler --line-rate 1G"] {
         let line =
@@ -137,7 +137,7 @@ fn super_frames_of_a_capture_are_dropped_with_a_warning() {
 }
 
 #[test]
-fn a_generator_none_of_whose_frames_is_taken_fails() {
+fn generator_fails_when_the_port_takes_no_frame() {
     let Some(bed) = Bed::shared("all-long", |_| {}) else { return };
     for (size, pacing) in
         [("9000B", ""), ("9000B", "--gap 1ms"), ("9000B,1519B", "--gap 1ms --pacer filler --line-rate 1G")]

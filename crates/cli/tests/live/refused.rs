@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 #[test]
-fn what_cannot_be_opened_is_said_in_one_line() {
+fn reports_an_unopenable_port_in_one_line() {
     let Some(bed) = Bed::shared("bad", |_| {}) else { return };
     bed.stdout(Node::Box, "ip link add d0 type veth peer name d1");
     bed.stdout(Node::Box, "ip tuntap add tun0 mode tun");
@@ -61,7 +61,7 @@ fn what_cannot_be_opened_is_said_in_one_line() {
 }
 
 #[test]
-fn without_rights_the_remedy_is_said() {
+fn names_the_remedy_for_missing_rights() {
     let Some(bed) = Bed::shared("rights", |_| {}) else { return };
     let program = readable(&bed);
     for line in [

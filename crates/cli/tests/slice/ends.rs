@@ -33,7 +33,7 @@ fn a_process_that_ends_ends_the_run() {
 
 /// Numbers of processes come again, on a machine that starts many within the hour.
 #[test]
-fn whoever_gets_the_number_of_one_that_has_ended_is_not_followed() {
+fn reused_process_ids_are_not_traced() {
     let Some((bench, _turn)) = bench() else { return };
     let outer = r#"
 import os, socket, subprocess, sys
@@ -118,7 +118,7 @@ fn a_file_that_cannot_be_written_further_ends_the_run_with_its_report() {
 }
 
 #[test]
-fn what_a_command_has_started_ends_with_the_run() {
+fn children_of_the_command_end_with_the_run() {
     let Some((bench, _turn)) = bench() else { return };
     let name = format!("sleeper-{}", std::process::id());
     let script = format!("cp $(which sleep) {name}; ./{name} 300 & ./{name} 300; true");
@@ -149,7 +149,7 @@ while True: c.send(b"x"); d.recv(1); time.sleep(0.01)
 }
 
 #[test]
-fn a_command_that_fails_is_said_and_counts() {
+fn reports_the_status_of_a_failing_command() {
     let Some((bench, _turn)) = bench() else { return };
     let failed = follow(&bench, &[], &["sh", "-c", "exit 3"]);
     assert_eq!(failed.status, Some(1), "{}", failed.stderr);
@@ -200,7 +200,7 @@ fn nothing_is_left_in_the_kernel_after_kill_9() {
 
 /// A program that comes then makes another ring, of which the reader knows nothing.
 #[test]
-fn a_ring_that_is_removed_is_told() {
+fn warns_of_a_removed_ring() {
     let bench = Bench::new();
     let ring = probe::Ring::configure(bench.path("ring"), 1 << 16).expect("it is made");
     let mut attach = Command::new(env!("CARGO_BIN_EXE_netlathe"));

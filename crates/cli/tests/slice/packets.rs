@@ -333,7 +333,7 @@ for _ in range(20):
 
 /// Datagrams that were there before the probes are read before those that are followed.
 #[test]
-fn what_waits_at_a_socket_already_is_not_mistaken_for_what_comes() {
+fn datagrams_already_at_a_socket_are_not_mistaken_for_new_ones() {
     let Some((bench, _turn)) = bench() else { return };
     let outer = r#"
 import socket, subprocess, sys

@@ -98,7 +98,7 @@ fn measure_wants_gaps_near_and_not_only_their_mean() {
 }
 
 #[test]
-fn measure_writes_what_it_read() {
+fn measure_writes_the_frames_it_read() {
     let bench = Bench::new();
     let records = uneven_arrivals(1_000);
     bench.capture("a.pcap", Dialect::USUAL, &records);

@@ -122,7 +122,7 @@ fn any_gap_that_fits_is_kept_to_half_a_byte_time_without_drift() {
 }
 
 #[test]
-fn where_no_filler_fits_departures_are_off_by_42_byte_times_at_most() {
+fn without_room_for_a_filler_departures_err_by_at_most_42_byte_times() {
     let bench = Bench::new();
     bench.generate("random 64B-1518B", 20_000);
     for (line, gap, gap_ps) in [
@@ -158,7 +158,7 @@ fn a_gap_too_small_for_some_frames_keeps_its_mean() {
 }
 
 #[test]
-fn a_gap_or_rate_that_cannot_be_had_gives_line_rate_and_says_so() {
+fn impossible_gap_or_rate_runs_at_line_rate_with_a_warning() {
     let bench = Bench::new();
     bench.generate("random 64B-1518B", 20_000);
     let wire_bits: u64 =

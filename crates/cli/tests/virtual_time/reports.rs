@@ -50,7 +50,7 @@ fn a_page_that_cannot_be_written_hides_nothing_else() {
 }
 
 #[test]
-fn what_names_hold_does_not_reach_the_terminal() {
+fn control_characters_in_names_do_not_reach_the_terminal() {
     let bench = Bench::new();
     bench.write(
         "scenario.toml",

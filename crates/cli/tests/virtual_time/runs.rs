@@ -191,7 +191,7 @@ fn texts_that_never_end_are_refused() {
     ] {
         let refused = bench.run(words(&line));
         assert_eq!(refused.status, Some(2), "{line}: {}", refused.stderr);
-        let said = format!("netlathe: {option}cannot read /dev/zero: byte 1 is zero, which no text has: ");
+        let said = format!("netlathe: {option}cannot read /dev/zero: byte 1 is zero, so this is no text: ");
         assert!(refused.stderr.starts_with(&said), "{line}: {}", refused.stderr);
     }
     let refused = bench.run(words("search --dut 'loss 1%' --trial 10ms --max 1Mpps --trials /dev/zero"));

@@ -75,7 +75,7 @@ fn an_expectation_of_no_drops_holds_where_there_are_none() {
 }
 
 #[test]
-fn what_check_prints_is_a_scenario_that_check_prints_again() {
+fn check_output_is_a_scenario_with_the_same_output() {
     let bench = Bench::new();
     bench.generate("random 64B-1518B", 1_000);
     let odd_names = SCENARIO.replace("\"made\"", r#""made e\u0301 \"x\" \\ 'y'""#);

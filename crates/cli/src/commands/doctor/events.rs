@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dlb_is_told_with_what_it_lacks() {
+    fn shows_a_dlb_and_what_it_lacks() {
         let (fake, machine) = Fake::new(&[("sys/bus/pci/devices/0000:01:00.0/vendor", "0x8086")]);
         fake.write("sys/bus/pci/devices/0000:01:00.0/device", "0x1592");
         assert!(hardware(&machine).is_empty(), "a NIC is none");

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_disks_lack_is_a_cause_and_a_whole_remedy() {
+    fn missing_disk_support_has_a_cause_and_a_remedy() {
         let denied = std::io::Error::from_raw_os_error(13);
         let errors = [
             (disk::Error::NoFuse, "there is no /dev/fuse", "as root, modprobe fuse; "),

@@ -101,7 +101,7 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
     };
     let interfaces = interfaces(machine, address);
     if interfaces.is_empty() {
-        // It may be what the machine is reached by: nothing is advised from here.
+        // The machine may be reached through it, so no remedy is given.
         let found = format!("{id}, used by Linux ({driver}), with no interface in this network namespace");
         return Finding::good(address, found);
     }
@@ -121,7 +121,7 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
 fn needed(machine: &Machine, interfaces: &[String]) -> Option<String> {
     let here = machine.interfaces().unwrap_or_default();
     let of_sys = machine.names("sys/class/net");
-    // Not all that is there is an interface: bonding_masters is a file.
+    // Not every entry is an interface: bonding_masters is a file.
     let missing =
         of_sys.iter().any(|name| !here.contains(name) && !machine.names(&format!("{CLASS}/{name}")).is_empty());
     if missing || here.iter().any(|name| !of_sys.contains(name)) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_nic_is_told() {
+    fn shows_the_driver_of_a_nic() {
         let vfio = one(Some("vfio-pci"), &[]);
         assert_eq!(vfio, Finding::good("0000:03:00.0", "8086:1572, bound to vfio-pci: the port pci:0000:03:00.0"));
         assert!(one(Some("mlx5_core"), &[]).good);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_that_may_be_what_the_machine_is_reached_by_is_left() {
+    fn advises_nothing_for_a_nic_that_may_carry_the_login() {
         let v6 = |flags: &str, name: &str| {
             let zeros = "0".repeat(32);
             format!(

@@ -1,4 +1,4 @@
-//! What a search is asked: options that are not read by themselves alone.
+//! Options of `search` that depend on each other.
 
 use super::Search;
 use crate::files::{self, OnDisk};
@@ -20,7 +20,7 @@ pub(super) struct ToSearch {
     pub(super) size: String,
     /// The streams with it.
     pub(super) specs: Vec<StreamSpec>,
-    /// The most load that is tried.
+    /// Highest load to try.
     pub(super) most: FrameRate,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct ToSearch {
 const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
 
 impl Search {
-    /// Reads what is not read by its option alone.
+    /// Reads the options that depend on each other.
     pub(super) fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
         let mut problems = Problems::default();
         let device = self.read_device(&mut problems);

@@ -245,7 +245,7 @@ impl Search {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Searches one size after the other. Gives what was found, and what broke it off, unless that was before there was
+    /// Searches one size after the other. Returns the results and the failure that ended the search, unless it failed before there was
     /// anything to report.
     fn search(
         &self,
@@ -298,7 +298,7 @@ impl Search {
         Ok((searched, failure))
     }
 
-    /// Finds all there is to be found of a size. False if the user wanted the end before.
+    /// Runs all searches of a size. Returns false if the user ended it early.
     fn settle(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         lab.number = 0;
         lab.known.clear();
@@ -313,7 +313,7 @@ impl Search {
             && self.find_bursts(one, sized, lab)?)
     }
 
-    /// Sends each rate that was found once more, if that is wanted. False if the user wanted the end before.
+    /// Sends each found rate again, with `--latency`. Returns false if the user ended it early.
     fn measure_latency(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         let Some(duration) = self.latency else { return Ok(true) };
         let name = format!("{} latency", one.size);
@@ -329,7 +329,7 @@ impl Search {
         Ok(true)
     }
 
-    /// Looks how much is lost of less and less load, if that is wanted. False if the user wanted the end before.
+    /// Measures the loss at falling loads, with `--frame-loss`. Returns false if the user ended it early.
     fn measure_loss(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         let Some(step) = self.frame_loss else { return Ok(true) };
         let settings = CurveSettings {
@@ -353,7 +353,7 @@ impl Search {
         Ok(true)
     }
 
-    /// Looks for the longest burst without loss, if that is wanted. False if the user wanted the end before.
+    /// Finds the longest burst without loss, with `--back-to-back`. Returns false if the user ended it early.
     fn find_bursts(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         if self.back_to_back == 0 {
             return Ok(true);
@@ -382,7 +382,7 @@ impl Search {
         Ok(true)
     }
 
-    /// What trials depend on: those of another search are not gone on from.
+    /// Settings that trials depend on; a search with other settings cannot resume from them.
     fn key(&self, device: &Device) -> String {
         format!("{device:?} {:?} seed {}", self.streams, self.seed)
     }

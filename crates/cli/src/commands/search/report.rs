@@ -1,4 +1,4 @@
-//! What a search says: a table, one JSON object, and a page.
+//! Output of a search: a table, one JSON object, and a page.
 
 use super::{Search, Searched};
 use crate::output;
@@ -122,7 +122,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the page's words mean: it has other names than the JSON report, and not all of its figures.
+/// Definitions of the page's terms, which differ from the JSON names.
 const MEANINGS: &[(&str, &str)] = &[
     ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
     (
@@ -159,7 +159,7 @@ fn trial_json(run: &Run, measured: &Measured) -> Value {
     })
 }
 
-/// What the trials of a size show that no figure of the table says.
+/// Remarks on the trials of a size that the table does not show.
 pub(super) fn remarks(one: &Searched) -> Vec<String> {
     let mut remarks = flaws(one);
     remarks.extend(of_trials(one));
@@ -286,7 +286,7 @@ fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
     Some((mean, (squares / (count - 1.0).max(1.0)).sqrt(), min, max))
 }
 
-/// What came of a trial.
+/// The result of a trial.
 pub(super) fn trial_words(run: &Run) -> String {
     let flaw = flaw_words(run.flaw);
     let (sent, lost) = (output::thousands(run.outcome.sent), output::thousands(run.outcome.lost));
@@ -305,7 +305,7 @@ pub(super) fn flaw_words(flaw: Option<Flaw>) -> String {
     format!(", does not count: {why}")
 }
 
-/// The bounds of a goal so far.
+/// The current bounds of a goal.
 pub(super) fn known_words(found: &Found) -> String {
     match (found.lower, found.upper) {
         (None, None) => "nothing known yet".to_owned(),
@@ -395,8 +395,8 @@ pub(super) fn table(searched: &[Searched], goals: &[Goal]) -> String {
     text
 }
 
-/// What was found, a line for each size and goal; what was not found is empty. Where losses at loads or bursts were asked
-/// for, each has a line, too, and all lines have the columns of those behind their own.
+/// The results, one line per size and goal; a missing result is empty. With `--frame-loss` or `--back-to-back`
+/// there are further lines and columns for these.
 pub(super) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
     let more = searched.iter().any(|one| one.curve.is_some() || one.bursts.is_some());
     let mut lines = vec![(

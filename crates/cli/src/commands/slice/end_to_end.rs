@@ -36,11 +36,11 @@ struct Seen {
     ahead: i64,
 }
 
-/// What is being gathered.
+/// Records gathered so far.
 struct Gathering {
     directions: Arc<Mutex<Vec<String>>>,
     seen: mpsc::Receiver<Seen>,
-    /// Packets that were heard of, kept or not.
+    /// Packets seen, kept or not.
     count: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     kernel: JoinHandle<Result<(Vec<Record>, Costs), slice::Error>>,
@@ -69,7 +69,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             names.len() - 1
         };
         Arc::new(move |way, meter, now| {
-            // What the kernel does not follow would find no ends.
+            // Packets that the kernel does not trace would have no ends.
             let asked = |identity: &Identity| {
                 port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
             };

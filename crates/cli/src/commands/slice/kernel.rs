@@ -217,7 +217,7 @@ impl KernelSlices {
         }
         let written = run.journal.map_or(Ok(()), end_journal);
         let page = folder.map(|folder| (folder, run.first));
-        // What ended the run does not cost its report.
+        // A failure of the run must not lose its report.
         let done = self.report(&run.book, set, status, page)?;
         run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
     }
@@ -251,7 +251,7 @@ impl KernelSlices {
         }
     }
 
-    /// Whether the process that was asked for has ended, and all that it started: nothing more can come.
+    /// Whether the requested process and all its children have ended, so that no more packets can come.
     fn has_ended(&self, kernel: &Kernel) -> Result<bool, Failure> {
         let Some(pid) = self.pid.filter(|pid| self.program.is_empty() && !processes::lives(*pid)) else {
             return Ok(false);
@@ -392,7 +392,7 @@ impl Run<'_> {
         self.left > 0 && self.failure.is_none()
     }
 
-    /// Takes what comes until the time, the packets or the command are at their end, or somebody ends it. Gives the
+    /// Processes records until the time, the packet count or the command ends, or a signal arrives. Returns the
     /// status of the command, if that has ended.
     fn watch(
         &mut self,
@@ -426,7 +426,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// Takes what has come, at the pace at which it came.
+    /// Processes the pending records with the pace at which they came.
     fn look(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
         if let Some(pace) = kernel.pace(self.book.calibrated()).map_err(Failure::new)? {
             self.book.at_pace(pace);
@@ -453,7 +453,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Of these frames there is no record.
+    /// Counts frames without a record.
     fn lost(&mut self, unfinished: u64, evicted: u64) {
         self.book.given_up(unfinished);
         self.book.lost_records(evicted);
@@ -462,7 +462,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes to the file, if there is one, as long as that can be done.
+    /// Writes to the file, if there is one, until an error occurs.
     fn note(&mut self, write: impl FnOnce(&mut JournalWriter<Lines>) -> Result<(), slice::Error>) {
         if let Some(cause) = self.journal.as_mut().and_then(|journal| write(journal).err()) {
             self.journal = None;

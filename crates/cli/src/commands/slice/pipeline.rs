@@ -120,8 +120,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Frames that wait to be printed.
 const WAITING: usize = 1 << 16;
 
-/// Hears of frames, and passes them on to whoever takes his time: in virtual time all of them, live those that he keeps
-/// up with, and the number of the others.
+/// Creates a trace listener that queues frames for printing: all of them in virtual time, live only those that the printer keeps
+/// up with. The counter holds the number of frames left out.
 fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
     let (tell, hear) = mpsc::sync_channel(WAITING);
     let left_out = Arc::new(AtomicU64::new(0));
@@ -159,7 +159,7 @@ fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failur
     Ok(())
 }
 
-/// What a frame is.
+/// Describes a frame.
 pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
     match identity {
         None => format!("frame of {} B", length),

@@ -13,7 +13,7 @@ use std::fmt::Write;
 pub(crate) struct SlicesReport {
     schema: u32,
     command: &'static str,
-    /// What the figures cannot show, in words.
+    /// Caveats in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     packets: Packets,
@@ -284,7 +284,7 @@ impl SlicesReport {
         )
     }
 
-    /// What the packets that were followed took, and what of it the probes did.
+    /// Time of the traced packets, and the share caused by the probes.
     fn figures(&self, out: &mut String, book: &Book, raw: bool) {
         out.push_str(&slice::packet_table(book, raw));
         let _ = writeln!(out, "  subtracted {}", self.subtracted());
@@ -311,7 +311,7 @@ impl SlicesReport {
         out
     }
 
-    /// What became of the packets.
+    /// Fate of the packets.
     fn packet_lines(&self, out: &mut String) {
         let packets = &self.packets;
         let _ = write!(
@@ -381,7 +381,7 @@ fn of_limits(limits: &Map<String, Value>) -> impl Iterator<Item = (&String, Stri
     })
 }
 
-/// What the run could not resolve: each that holds, with its figure and what that means.
+/// Caveats of the run, each with its figure and meaning.
 fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Map<String, Value> {
     let mut limits = Map::new();
     limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());

@@ -376,7 +376,7 @@ fn the_limit_follows_the_rate_and_the_line() {
 }
 
 #[test]
-fn notes_what_follows_from_a_jitter() {
+fn notes_the_effects_of_a_jitter() {
     let notes = |spec: &str| Netem::parse_spec(spec).expect(spec).notes().join("; ");
     // (1 + 5)² ÷ 20 ms, and 4 of 10 ms are below zero.
     let note = notes("delay 1ms 5ms");
