@@ -137,7 +137,7 @@ fn trimmed(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_help_and_documents_show_of_virtual_time_is_what_comes() {
+fn help_and_documents_match_the_output_in_virtual_time() {
     let blocks: Vec<_> = typed::all().into_iter().filter(typed::Block::is_virtual).collect();
     let sources: BTreeSet<&str> = blocks.iter().map(|block| block.source.as_str()).collect();
     let (mut wrong, mut ran) = (Vec::new(), 0);
