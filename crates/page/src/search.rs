@@ -71,7 +71,7 @@ pub struct DrawnTrial {
 
 /// Losses below this are drawn at the foot of the plot: a logarithm has no zero.
 const LEAST_LOSS: f64 = 1e-7;
-/// Loads of which the highest is so many times the lowest are drawn by decades.
+/// Loads are drawn on a logarithmic axis if the highest is at least this many times the lowest.
 const DECADES: f64 = 100.0;
 /// So are delays below this, in ns: in virtual time there are some of nothing.
 const LEAST_DELAY: f64 = 1.0;
