@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted chaos soak site deny
+.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted chaos soak site deny package
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -56,6 +56,9 @@ doc: setup    ## the crates' documentation, in target/doc
 
 site:         ## the documents as a web site, in target/site/html, its links checked; wants mdbook
 	python3 scripts/site.py
+
+package: setup ## the .deb, the static binary and the crates, in target/package, each tried in a clean root; ten minutes
+	scripts/package.sh
 
 deny:         ## licences, sources and advisories of all dependencies; wants cargo-deny
 	cargo deny check
