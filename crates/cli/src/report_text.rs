@@ -426,13 +426,9 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
         share(received.reorder_ratio),
         thousands(received.reorder_max_extent)
     )?;
-    if received.received == 0 {
-        return Ok(());
-    }
-    let delay = &received.delay;
+    let (Some(delay), Some(pdv)) = (&received.delay, &received.pdv) else { return Ok(()) };
     let least = times(&[("mean", delay.mean_ns), ("min", delay.min_ns)]);
     writeln!(out, "            delay {least}, {}", times(&quantiles(delay.p50, delay.p99, delay.max_ns)))?;
-    let pdv = &received.pdv;
     write!(out, "            PDV {}", times(&quantiles(pdv.p50, pdv.p99, pdv.max_ns)))?;
     if let Some(ipdv) = &received.ipdv {
         write!(out, "; IPDV {}", times(&[("mean", ipdv.mean_ns), ("p99", ipdv.p99), ("max", ipdv.max_ns)]))?;

@@ -131,7 +131,8 @@ fn in_virtual_time(
     // Copies that the device made are not frames that came.
     let came: u64 = received.clone().map(|received| received.received).sum();
     let duplicates = received.clone().map(|received| received.duplicates).sum();
-    let delay = received.max_by_key(|received| received.received).map(|received| json!(received.delay));
+    let delay =
+        received.max_by_key(|received| received.received).and_then(|received| Some(json!(received.delay.as_ref()?)));
     let took = trial.duration + source.behind();
     let outcome =
         Outcome { sent: count, lost: count - came.min(count), took, missed: 0, late: Span::ZERO, late_frames: 0 };
@@ -189,8 +190,11 @@ fn on_ports(
     let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
     let of_all = |name: &str| streams.iter().filter_map(|stream| stream[name].as_u64()).sum();
     let (lost, duplicates) = (of_all("lost"), of_all("duplicates"));
-    let delay =
-        streams.into_iter().max_by_key(|stream| stream["received"].as_u64()).map(|mut stream| stream["delay"].take());
+    let delay = streams
+        .into_iter()
+        .max_by_key(|stream| stream["received"].as_u64())
+        .map(|mut stream| stream["delay"].take())
+        .filter(|delay| !delay.is_null());
     let sent = number("/out/frames");
     let mean = pipeline.pointer("/gap/mean_ns").and_then(Value::as_f64).unwrap_or(0.0);
     let took = Span::from_ps((mean * 1_000.0 * sent as f64) as u64);

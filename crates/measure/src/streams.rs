@@ -35,10 +35,12 @@ pub struct ReceivedStream {
     pub reorder_ratio: f64,
     /// Largest reordering extent (RFC 4737 section 4.2.2) within the last 65 536 frames that were ahead.
     pub reorder_max_extent: u64,
-    /// One-way delay: arrival minus departure, each by its own clock.
-    pub delay: OneWayDelay,
-    /// Delay minus the smallest delay (PDV, RFC 5481): valid even if the clocks differ.
-    pub pdv: Quantiles,
+    /// One-way delay: arrival minus departure, each by its own clock. None if nothing was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<OneWayDelay>,
+    /// Delay minus the smallest delay (PDV, RFC 5481): valid even if the clocks differ. None if nothing was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pdv: Option<Quantiles>,
     /// Absolute difference in delay between consecutively sent frames, in any order of arrival (IPDV, RFC 3393).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipdv: Option<IpdvReport>,
@@ -348,8 +350,8 @@ impl Stream {
             reordered: self.reordered,
             reorder_ratio: share(self.reordered, self.received),
             reorder_max_extent: self.max_extent,
-            delay: self.delays.report(),
-            pdv: self.delays.variation(),
+            delay: (self.received > 0).then(|| self.delays.report()),
+            pdv: (self.received > 0).then(|| self.delays.variation()),
             ipdv: (!self.ipdv.is_empty()).then(|| {
                 let max_ns = self.ipdv_moments.max() as f64;
                 // The upper end of a bucket may exceed every value in it.
@@ -552,9 +554,10 @@ mod tests {
         }
         let got = meter.report(&[]).remove(0).received.expect("a receiver");
         let near = |value: f64, expected: f64| (value - expected).abs() <= expected.abs() * 1e-3;
-        assert!(near(got.delay.min_ns, -999_995_000.0) && near(got.delay.mean_ns, -999_994_000.0), "{got:?}");
-        assert!(near(got.pdv.p50, 0.0) && near(got.pdv.p99, 10_000.0) && near(got.pdv.max_ns, 10_000.0), "{got:?}");
-        assert!(near(got.pdv.p999, 10_000.0), "{got:?}");
+        let (delay, pdv) = (got.delay.as_ref().expect("frames came"), got.pdv.as_ref().expect("frames came"));
+        assert!(near(delay.min_ns, -999_995_000.0) && near(delay.mean_ns, -999_994_000.0), "{got:?}");
+        assert!(near(pdv.p50, 0.0) && near(pdv.p99, 10_000.0) && near(pdv.max_ns, 10_000.0), "{got:?}");
+        assert!(near(pdv.p999, 10_000.0), "{got:?}");
         let ipdv = got.ipdv.expect("pairs");
         assert_eq!(ipdv.count, 999);
         assert!(

@@ -18,8 +18,8 @@ const NONE: &str = "–";
 pub(crate) fn streams(report: &PipelineReport) -> String {
     let received = report.streams.iter().filter_map(|stream| Some((stream, stream.received.as_ref()?)));
     let row = |(stream, got): (&measure::StreamReport, &measure::ReceivedStream)| {
-        // Of a stream of which nothing came there is no delay.
-        let time = |ns: f64| if got.received == 0 { NONE.to_owned() } else { brief(ns) };
+        let time = |ns: Option<f64>| ns.map_or_else(|| NONE.to_owned(), brief);
+        let delay = got.delay.as_ref();
         vec![
             stream.stream.to_string(),
             stream.sent.map_or_else(|| NONE.to_owned(), thousands),
@@ -28,11 +28,11 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
             thousands(got.duplicates),
             format!("{} ({})", thousands(got.reordered), share(got.reorder_ratio)),
             thousands(got.reorder_max_extent),
-            time(got.delay.p50),
-            time(got.delay.p99),
-            time(got.delay.max_ns),
-            time(got.pdv.p99),
-            got.ipdv.as_ref().map_or_else(|| NONE.to_owned(), |ipdv| brief(ipdv.mean_ns)),
+            time(delay.map(|delay| delay.p50)),
+            time(delay.map(|delay| delay.p99)),
+            time(delay.map(|delay| delay.max_ns)),
+            time(got.pdv.as_ref().map(|pdv| pdv.p99)),
+            time(got.ipdv.as_ref().map(|ipdv| ipdv.mean_ns)),
         ]
     };
     let rows: Vec<Vec<String>> = received.clone().take(LISTED).map(row).collect();
