@@ -5,7 +5,7 @@ use engine::schedules::Ask;
 use measure::figures::{frames_per_second, frames_unit};
 use measure::{AskedRate, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec};
-use units::{Layer, Rate, Span};
+use units::{BitRate, FrameRate, Layer, Rate, Share, Span};
 
 /// Warns of the share of a waveform for which no frame was ready.
 pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
@@ -23,12 +23,58 @@ pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
     if plan.classes.is_empty() {
         draw(&plan.ask, plan, report);
         compare(&plan.ask, plan, report);
+        forget_buffer(&plan.ask, report);
+        plan_only(plan, report);
         return;
     }
     let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
     for (ask, class) in asks.zip(&mut report.classes) {
         draw(ask, plan, class);
         compare(ask, plan, class);
+        forget_buffer(ask, class);
+    }
+    if let Some(sum) = sum(plan, report) {
+        compare(&Ask::Rate(sum), plan, report);
+    }
+    plan_only(plan, report);
+}
+
+/// The rate asked of the whole pipeline: the sum of those of its classes, if each that got frames has one, and all are in
+/// one unit.
+fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
+    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let mut rates = asks
+        .zip(&report.classes)
+        .filter(|(ask, class)| **ask != Ask::Nothing || class.came.frames > 0)
+        .map(|(ask, _)| if let Ask::Rate(rate) = ask { Some(*rate) } else { None });
+    let first = rates.next()??;
+    rates.try_fold(first, |sum, rate| match (sum, rate?) {
+        (Rate::Frames(sum), Rate::Frames(one)) => {
+            Some(Rate::Frames(FrameRate::from_millis(sum.millis().checked_add(one.millis())?)))
+        }
+        (Rate::Bits(sum, layer), Rate::Bits(one, same)) if layer == same => {
+            Some(Rate::Bits(BitRate::from_bps(sum.bps().checked_add(one.bps())?), layer))
+        }
+        (Rate::Line(sum), Rate::Line(one)) => Some(Rate::Line(Share::from_ppb(sum.ppb().checked_add(one.ppb())?))),
+        _ => None,
+    })
+}
+
+/// Gaps and rates start anew at the next arrival: they have a buffer only if one was asked or would have helped.
+fn forget_buffer(ask: &Ask, report: &mut PipelineReport) {
+    let restarts = matches!(ask, Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_));
+    report.buffer = report.buffer.filter(|buffer| !restarts || buffer.asked_ns > 0.0 || buffer.width_ns > 0.0);
+}
+
+/// Whether departures are where the plan has them, and not measured: with fillers on a port that is no model.
+fn is_planned(plan: &PipelinePlan) -> bool {
+    plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_))
+}
+
+/// Marks what is drawn as planned where it is.
+fn plan_only(plan: &PipelinePlan, report: &mut PipelineReport) {
+    for part in report.classes.iter_mut().map(|class| class.plots.as_mut()).chain([report.plots.as_mut()]).flatten() {
+        part.planned = is_planned(plan);
     }
 }
 
@@ -47,8 +93,7 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
     let Some(rate) = report.rate.as_mut() else { return };
     let frames = rate.mean_fps.unwrap_or_default();
     let on_wire = rate.mean_bps * (length + ON_WIRE) / length;
-    // With fillers on a real port, departures are as planned.
-    let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_));
+    let planned = is_planned(plan);
     let none = AskedRate { text: String::new(), fps: None, bps: None, share: None, planned, got: String::new() };
     let also_frames = frames_per_second(frames);
     rate.asked = match ask {

@@ -50,6 +50,32 @@ fn assert_books(report: &Value) {
     }
 }
 
+/// The rate asked of a pipeline is the sum of its classes', if each class that got frames has a rate of the same kind.
+#[test]
+fn rates_of_classes_are_summed_for_the_pipeline() {
+    let bench = Bench::new();
+    let records: Vec<Record> = (0..3_000).map(|i| udp(0, 100, 1, if i % 3 == 0 { 443 } else { 80 }, i)).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    let classes = "shape --in pcap:in.pcap --out null --class 'web = dport 80' --class 'tls = dport 443'";
+    for (rates, sum, text) in [
+        ("--rate web=20kpps --rate tls=10kpps", Some(("fps", 30_000.0)), "30kpps"),
+        ("--rate web=2Mbps --rate tls=1Mbps", Some(("bps", 3e6)), "3Mbps"),
+        ("--rate web=20kpps --rate tls=1Mbps", None, ""),
+        ("--rate web=20kpps", None, ""),
+    ] {
+        let report = bench.report(words(&format!("{classes} {rates}")));
+        let asked = &report["rate"]["asked"];
+        assert_eq!(asked.is_null(), sum.is_none(), "{rates}: {asked}");
+        let Some((unit, sum)) = sum else { continue };
+        assert!((asked[unit].as_f64().expect("a sum") - sum).abs() < 1e-6, "{rates}: {asked}");
+        assert_eq!(asked["text"], text, "{rates}");
+        // Both end together, so that the whole is obtained.
+        let got = report["rate"][format!("mean_{unit}")].as_f64().expect("measured");
+        assert!((got / sum - 1.0).abs() < 0.01, "{rates}: {got}");
+        assert!(class(&report, "web")["rate"]["asked"].is_object() && report.get("buffer").is_none());
+    }
+}
+
 #[test]
 fn each_class_keeps_its_own_schedule_on_one_wire() {
     let bench = Bench::new();

@@ -10,6 +10,9 @@ use units::PS_PER_NS;
 /// Data for plots of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Plots {
+    /// The departures drawn are planned, not measured.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub planned: bool,
     /// The rate over time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RatePlot>,
@@ -78,11 +81,18 @@ impl Plots {
     #[must_use]
     pub fn of(gaps: &GapMeter, conformance: Option<&ConformanceMeter>, timeline: &Timeline) -> Plots {
         Plots {
+            planned: false,
             rate: timeline.report(),
             gap: GapPlot::of(&gaps.histogram(), conformance.map(ConformanceMeter::asked).as_ref()),
             delay: None,
             gap_error: conformance.map(ConformanceMeter::errors).unwrap_or_default(),
         }
+    }
+
+    /// What reports call the departures drawn.
+    #[must_use]
+    pub const fn got(&self) -> &'static str {
+        if self.planned { "planned" } else { "got" }
     }
 
     /// Removes comparisons with a target.

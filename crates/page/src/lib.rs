@@ -176,7 +176,9 @@ fn rows_of(report: &PipelineReport, name: &str, rows: &mut Vec<Vec<String>>) {
         row("rate", asked.text.clone(), format!("{}{planned}", asked.got));
     }
     if let Some((gap, error)) = report.gap.as_ref().and_then(|gap| Some((gap, gap.error.as_ref()?))) {
-        row("mean gap", time(error.ask_ns), time(digits(gap.mean_ns, 9)));
+        let planned =
+            if report.plots.as_ref().is_some_and(|plots| plots.planned) { ", planned and not measured" } else { "" };
+        row("mean gap", time(error.ask_ns), format!("{}{planned}", time(digits(gap.mean_ns, 9))));
     }
     if let Some(fit) = &report.fit {
         row("law of gaps", fit.distribution.clone(), format!("fits with p = {:.3}", fit.p()));

@@ -15,31 +15,30 @@ const ROWS: usize = 24;
 pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     let mut out = String::new();
     let plots = report.plots.clone().unwrap_or_default();
+    let got = plots.got();
     out.push_str(&match &plots.rate {
-        Some(rate) => self::rate(rate, id),
+        Some(rate) => self::rate(rate, id, got),
         None => absent("Rate over time", "Too few frames for a curve: a rate needs some dozens in each window."),
     });
     match &plots.gap {
         Some(gap) => {
-            out.push_str(&histogram(gap, id, &GAPS, ""));
-            out.push_str(&distribution(gap, id));
+            out.push_str(&histogram(gap, id, &GAPS, "", got));
+            out.push_str(&distribution(gap, id, got));
         }
         None => out.push_str(&absent("Gaps", "No gap: fewer than two frames left.")),
     }
     if let Some(delay) = &plots.delay {
         let about = match delay.asked {
-            Some(_) => {
-                "; asked is the law of the delay, or what the stages decided where there is none; got is measured"
-            }
+            Some(_) => "; asked is the law of the delay, or what the stages decided where there is none",
             None => "",
         };
-        out.push_str(&histogram(delay, id, &DELAYS, about));
+        out.push_str(&histogram(delay, id, &DELAYS, about, got));
     }
     if let (Some(conformance), false) = (&report.conformance, plots.gap_error.is_empty()) {
-        out.push_str(&errors(&plots.gap_error, conformance.count, id));
+        out.push_str(&errors(&plots.gap_error, conformance.count, id, got));
     }
     if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
-        out.push_str(&lateness(late, id));
+        out.push_str(&lateness(late, id, got));
     }
     out
 }
@@ -70,11 +69,15 @@ fn absent(title: &str, why: &str) -> String {
     format!("<div class=\"card\"><h3>{}</h3>\n<p class=\"note\">{}</p></div>\n", escape(title), escape(why))
 }
 
-fn figure(title: &str, caption: &str, chart: &Chart, asked: bool, data: &str) -> String {
+fn figure(title: &str, caption: &str, chart: &Chart, (asked, got): (bool, &str), data: &str) -> String {
     let legend = if asked {
-        "<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>got<span class=\"key asked\"></span>asked</p>\n"
+        format!(
+            "<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>{got}<span class=\"key asked\"></span>asked</p>\n"
+        )
+    } else if got == "got" {
+        String::new()
     } else {
-        ""
+        format!("<p class=\"legend\" aria-hidden=\"true\"><span class=\"key\"></span>{got}</p>\n")
     };
     format!(
         "<figure class=\"card\"><figcaption><h3>{}</h3>\n{}</figcaption>\n{}{legend}{}</figure>\n",
@@ -104,7 +107,7 @@ fn rate_unit(most: f64) -> (f64, &'static str) {
     }
 }
 
-fn rate(plot: &RatePlot, id: &str) -> String {
+fn rate(plot: &RatePlot, id: &str, got: &str) -> String {
     let asked = plot.asked_bps.as_deref().unwrap_or_default();
     let most = plot.got_bps.iter().chain(asked).fold(0.0, |a: f64, b| a.max(*b));
     let (per_tick, unit) = rate_unit(most);
@@ -150,9 +153,9 @@ fn rate(plot: &RatePlot, id: &str) -> String {
             row
         })
         .collect();
-    let head: &[&str] = if asked.is_empty() { &["from", "got"] } else { &["from", "got", "asked"] };
+    let head: &[&str] = if asked.is_empty() { &["from", got] } else { &["from", got, "asked"] };
     let data = table(&format!("Means of up to {}", counted(each as u64, "window")), head, &rows);
-    figure("Rate over time", &caption, &chart, !asked.is_empty(), &data)
+    figure("Rate over time", &caption, &chart, (!asked.is_empty(), got), &data)
 }
 
 /// Where bin number `n` begins, and the one before it ends.
@@ -197,8 +200,8 @@ fn gap_rows(plot: &GapPlot, cell: impl Fn(&Bins, usize) -> String) -> Vec<Vec<St
         .collect()
 }
 
-fn head<'a>(plot: &GapPlot, one: &'a str) -> Vec<&'a str> {
-    if plot.asked.is_some() { vec![one, "got", "asked"] } else { vec![one, "got"] }
+fn head<'a>(plot: &GapPlot, one: &'a str, got: &'a str) -> Vec<&'a str> {
+    if plot.asked.is_some() { vec![one, got, "asked"] } else { vec![one, got] }
 }
 
 /// The drawing of a histogram, and its caption.
@@ -236,13 +239,13 @@ fn histogram_chart(plot: &GapPlot, id: &str, of: &Of, about: &str) -> (Chart, St
     (chart, caption)
 }
 
-fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str) -> String {
+fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str, got: &str) -> String {
     let (chart, caption) = histogram_chart(plot, id, of, about);
     // The asked gaps may be fewer quantiles of a law than frames came: scale them to the number that came.
     let scale = |bins: &Bins| plot.got.total() as f64 / bins.total().max(1) as f64;
     let rows = gap_rows(plot, |bins, n| thousands((bins.counts[n] as f64 * scale(bins)).round() as u64));
-    let data = table("Bins that hold anything", &head(plot, of.one), &rows);
-    figure(of.title, &caption, &chart, plot.asked.is_some(), &data)
+    let data = table("Bins that hold anything", &head(plot, of.one, got), &rows);
+    figure(of.title, &caption, &chart, (plot.asked.is_some(), got), &data)
 }
 
 /// The outlines of bars that stand side by side; where there is none, there is no line.
@@ -268,7 +271,7 @@ fn cumulated(bins: &Bins) -> Vec<f64> {
     shares
 }
 
-fn distribution(plot: &GapPlot, id: &str) -> String {
+fn distribution(plot: &GapPlot, id: &str, word: &str) -> String {
     let line = |bins: &Bins, class| {
         let shares = cumulated(bins).into_iter().enumerate();
         let points = shares.map(|(n, share)| (edge(plot, n), share * 100.0)).collect();
@@ -281,7 +284,7 @@ fn distribution(plot: &GapPlot, id: &str) -> String {
         pairs.fold(0.0, |most: f64, (got, asked)| most.max((got - asked).abs()))
     });
     let caption = match apart {
-        Some(apart) => format!("Shares got and asked are at most {} apart where bins end", share(apart)),
+        Some(apart) => format!("Shares {word} and asked are at most {} apart where bins end", share(apart)),
         None => "Share of gaps up to a length".to_owned(),
     };
     let chart = Chart {
@@ -296,8 +299,8 @@ fn distribution(plot: &GapPlot, id: &str) -> String {
         "Distribution of gaps",
         &caption,
         &chart,
-        plot.asked.is_some(),
-        &table("Share up to the end of each bin", &head(plot, GAPS.one), &rows),
+        (plot.asked.is_some(), word),
+        &table("Share up to the end of each bin", &head(plot, GAPS.one, word), &rows),
     )
 }
 
@@ -306,7 +309,7 @@ fn short(ns: f64) -> String {
     time(ns).replace(' ', "\u{a0}")
 }
 
-fn errors(buckets: &[(f64, u64)], count: u64, id: &str) -> String {
+fn errors(buckets: &[(f64, u64)], count: u64, id: &str, got: &str) -> String {
     let last = buckets.last().map_or(1.0, |bucket| bucket.0).max(2_000.0);
     let mut sum = 0;
     let mut points: Vec<(f64, f64)> = buckets
@@ -331,10 +334,16 @@ fn errors(buckets: &[(f64, u64)], count: u64, id: &str) -> String {
         y: Axis::linear(0.0, 100.0, 1.0, "share of gaps, %"),
         marks,
     };
-    figure("Error of gaps", caption, &chart, false, &table("Share of gaps within", &["|gap − ask|", "share"], &rows))
+    figure(
+        "Error of gaps",
+        caption,
+        &chart,
+        (false, got),
+        &table("Share of gaps within", &["|gap − ask|", "share"], &rows),
+    )
 }
 
-fn lateness(late: &LatenessReport, id: &str) -> String {
+fn lateness(late: &LatenessReport, id: &str, got: &str) -> String {
     let last = late.histogram.last().map_or(1.0, |bucket| bucket.0).max(1_000.0);
     let most = late.histogram.iter().map(|bucket| bucket.1).max().unwrap_or(0).max(1) as f64;
     let mut from = 0.5;
@@ -369,7 +378,13 @@ fn lateness(late: &LatenessReport, id: &str) -> String {
     };
     let rows: Vec<Vec<String>> =
         late.histogram.iter().map(|(end, departures)| vec![time(*end), thousands(*departures)]).collect();
-    figure("Lateness", &caption, &chart, false, &table("Departures by lateness", &["up to", "departures"], &rows))
+    figure(
+        "Lateness",
+        &caption,
+        &chart,
+        (false, got),
+        &table("Departures by lateness", &["up to", "departures"], &rows),
+    )
 }
 
 #[cfg(test)]
@@ -397,7 +412,7 @@ mod tests {
     #[test]
     fn half_of_the_errors_are_counted_and_not_read() {
         // 49.9999 %, which is printed as 50 %.
-        let text = errors(&[(10.0, 499_999), (20.0, 500_001)], 1_000_000, "id");
+        let text = errors(&[(10.0, 499_999), (20.0, 500_001)], 1_000_000, "id", "got");
         assert!(text.contains("Half of them are within 20"), "{text}");
     }
 }

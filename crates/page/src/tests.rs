@@ -106,6 +106,16 @@ fn drawings_match_the_measurements() {
 }
 
 #[test]
+fn planned_departures_are_drawn_as_planned() {
+    let mut report = pipeline(10_001, Span::from_us(10), |_| 0);
+    report.plots.as_mut().expect("drawings").planned = true;
+    let text = page(vec![report]);
+    assert!(text.contains("</span>planned<span") && !text.contains("</span>got"), "{text}");
+    assert!(text.contains("Shares planned and asked are at most") && text.contains("<th scope=\"col\">planned</th>"));
+    assert!(!text.contains("<th scope=\"col\">got</th><th scope=\"col\">asked"), "{text}");
+}
+
+#[test]
 fn gaps_against_a_law_are_shown_with_their_fit() {
     let fit = FitReport {
         distribution: "uniform 80us..120us".into(),
