@@ -73,7 +73,7 @@ pub struct DrawnTrial {
 const LEAST_LOSS: f64 = 1e-7;
 /// Loads are drawn on a logarithmic axis if the highest is at least this many times the lowest.
 const DECADES: f64 = 100.0;
-/// So are delays below this, in ns: in virtual time there are some of nothing.
+/// Delays below this, in ns, are drawn there too: in virtual time some are zero.
 const LEAST_DELAY: f64 = 1.0;
 
 /// The page of a search.
