@@ -204,7 +204,7 @@ fn an_interface_that_goes_away_ends_the_run_with_its_report() {
     let finished = running.wait();
     assert_eq!(finished.status.code(), Some(2), "{finished:?}");
     let complaints = finished.complaints();
-    assert!(complaints.len() == 1 && complaints[0].contains("interface eth0 went away"), "{finished:?}");
+    assert!(complaints.len() == 1 && complaints[0].contains("interface eth0 disappeared"), "{finished:?}");
     assert!(number(&finished.whole_report()["pipelines"][0], "/out/frames") > 0, "{finished:?}");
     let links = bed.stdout(HOST, "ip link");
     assert!(!links.contains("nlh") && !links.contains("nlw"), "{links}");

@@ -69,11 +69,11 @@ const XDP_RING: u16 = 2_048;
 fn xdp_has(name: &str, link: &dpdk::Link, wanted: u16, receives: bool) -> Result<(), Error> {
     let (has, most) = (link.rx_queues, link.xdp_queues);
     let cause = if wanted > most && has > most {
-        format!("it receives on {has} queues that do not send as well, and af_xdp can have {most} of such")
+        format!("it receives on {has} queues, and af_xdp can use only the {most} that also send")
     } else if wanted > most {
-        format!("af_xdp is to have {wanted} queues, and {most} of its queues receive and send")
+        format!("af_xdp needs {wanted} queues, but only {most} of its queues receive and send")
     } else if receives && wanted < has {
-        format!("it receives on {has} queues, and with queues={wanted} what arrives on the others would be lost")
+        format!("it receives on {has} queues, and with queues={wanted} frames on the others would be lost")
     } else {
         return Ok(());
     };

@@ -98,6 +98,6 @@ pub(crate) fn carries(port: &Started, longest: FrameLen) -> Result<(), Error> {
     if longest <= most {
         return Ok(());
     }
-    let what = format!("fillers of {longest} are longer than the port takes, which is {most}");
+    let what = format!("fillers of {longest} are longer than the port's maximum of {most}");
     Err(units::ParseError::new(what, format!("write longest={most}, or give the interface a larger MTU")).into())
 }

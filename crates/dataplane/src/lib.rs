@@ -64,7 +64,7 @@ pub enum Error {
         seconds: u64,
     },
     /// A thread cannot run on the requested CPU.
-    #[error("cannot run on CPU {cpu}: {cause}: name CPUs that are there and allowed, see taskset -p $$")]
+    #[error("cannot run on CPU {cpu}: {cause}: name CPUs that exist and are allowed, see taskset -p $$")]
     Cpu {
         /// Number of the CPU.
         cpu: usize,
@@ -88,6 +88,6 @@ pub enum Error {
         remedy: String,
     },
     /// The worker's thread panicked.
-    #[error("the worker of pipeline {0} failed: this is a defect of netlathe, please report it with what is above")]
+    #[error("the worker of pipeline {0} failed: this is a bug in netlathe: please report it with the lines above")]
     Worker(String),
 }

@@ -114,11 +114,11 @@ impl Draws {
 }
 
 const REMEDY: &str = "write --delay 10ms, --delay 10ms 2ms, --delay 10ms 2ms distribution normal, or a law as 'exp mean 10ms'; \
-     --delay 'read 5ms; write,fsync 20ms' where operations differ";
+     or --delay 'read 5ms; write,fsync 20ms' per operation";
 
 /// Parses `T [J [C]] [[distribution] NAME] [corr C]`.
 fn as_netem(words: &[&str]) -> Result<How, ParseError> {
-    let (mean, mut rest) = words.split_first().ok_or_else(|| ParseError::new("there is no delay", REMEDY))?;
+    let (mean, mut rest) = words.split_first().ok_or_else(|| ParseError::new("the delay is missing", REMEDY))?;
     if mean.starts_with(char::is_alphabetic) {
         return Err(ParseError::new(format!("'{mean}' is neither a time nor an operation nor a law"), REMEDY));
     }
@@ -139,9 +139,9 @@ fn as_netem(words: &[&str]) -> Result<How, ParseError> {
         }
     }
     while let Some((word, after)) = rest.split_first() {
-        let twice = || ParseError::new(format!("'{word}' is said twice"), "leave one out");
+        let twice = || ParseError::new(format!("'{word}' is given twice"), "leave one out");
         let next =
-            || after.split_first().ok_or_else(|| ParseError::new(format!("'{word}' has nothing behind it"), REMEDY));
+            || after.split_first().ok_or_else(|| ParseError::new(format!("'{word}' needs a value after it"), REMEDY));
         match *word {
             "corr" if correlation.is_some() => return Err(twice()),
             "corr" => {
@@ -150,7 +150,7 @@ fn as_netem(words: &[&str]) -> Result<How, ParseError> {
                 rest = after;
             }
             _ if distribution.is_some() => {
-                return Err(ParseError::new(format!("'{word}' means nothing in a delay"), REMEDY));
+                return Err(ParseError::new(format!("'{word}' is not part of a delay"), REMEDY));
             }
             "distribution" => {
                 let (name, after) = next()?;

@@ -9,7 +9,7 @@ pub enum Error {
     #[error(transparent)]
     Ask(#[from] ParseError),
     /// A directory cannot be accessed.
-    #[error("cannot use {}: {cause}: give a directory that is there", path.display())]
+    #[error("cannot use {}: {cause}: give an existing directory", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// One directory contains the other.
     #[error(
-        "{} and {} are the same or one is in the other: give a mount point outside of the backing directory, as mkdir /mnt/slow",
+        "{} and {} are the same, or one contains the other: give a mount point outside of the backing directory, as mkdir /mnt/slow",
         backing.display(),
         mount.display()
     )]
@@ -35,14 +35,14 @@ pub enum Error {
         mount: PathBuf,
     },
     /// A netlathe disk is mounted there.
-    #[error("there is a disk of netlathe's at {0} already: netlathe disk --unmount {0}", mount.display())]
+    #[error("netlathe already has a disk at {0}: netlathe disk --unmount {0}", mount.display())]
     Mounted {
         /// The mount point.
         mount: PathBuf,
     },
     /// Another file system is mounted there.
     #[error(
-        "{} is a mount point already, of {source_of} ({kind}): give another directory, as mkdir /mnt/slow",
+        "{} is already a mount point, of {source_of} ({kind}): give another directory, as mkdir /mnt/slow",
         mount.display()
     )]
     MountPoint {
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("cannot read /proc/self/mountinfo: {0}: mount /proc")]
     Mounts(std::io::Error),
     /// Nothing is mounted there.
-    #[error("nothing is mounted at {0}: findmnt -t fuse.netlathe lists what is", mount.display())]
+    #[error("nothing is mounted at {0}: findmnt -t fuse.netlathe lists netlathe's mounts", mount.display())]
     NotMounted {
         /// The mount point.
         mount: PathBuf,
@@ -115,7 +115,7 @@ pub enum Error {
     },
     /// Changes in mapped files were not written completely.
     #[error(
-        "not all that programs changed in files mapped from {} reached the backing directory: {cause}: check those files",
+        "some changes to files mapped from {} did not reach the backing directory: {cause}: check those files",
         mount.display()
     )]
     Unwritten {
@@ -128,7 +128,7 @@ pub enum Error {
     #[error("cannot start a thread: {0}: end other programs, or raise ulimit -u")]
     Threads(std::io::Error),
     /// The memory limit of the process is too low.
-    #[error("memory is limited to {} KiB, which may not do: ulimit -v {}, or more", has / 1024, least / 1024)]
+    #[error("memory is limited to {} KiB, which may be too little: ulimit -v {}, or more", has / 1024, least / 1024)]
     Memory {
         /// The limit in bytes.
         has: u64,

@@ -42,10 +42,10 @@ impl Fault {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (operations, rest) = Operations::before(&words);
         let [name, share] = *rest else {
-            return Err(bad(format!("'{text}' is no error with its share")));
+            return Err(bad(format!("'{text}' is not an error and its share")));
         };
         let known = ERRORS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        let (name, errno) = *known.ok_or_else(|| bad(format!("'{name}' is no error that a disk is made to have")))?;
+        let (name, errno) = *known.ok_or_else(|| bad(format!("'{name}' is no supported error")))?;
         Ok(Fault { errno, name, share: share.parse()?, operations })
     }
 

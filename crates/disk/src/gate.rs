@@ -65,7 +65,7 @@ impl Gate {
             }
             let of_it = errors.iter().filter(|(operations, ..)| operations.contains(*operation));
             if of_it.map(|(.., share)| share).sum::<u64>() > u64::from(Share::ONE.ppb()) {
-                let what = format!("the shares of errors of {} are more than the whole", operation.name());
+                let what = format!("the error shares of {} exceed 100 %", operation.name());
                 return Err(ParseError::new(what, "write at most 100% in all").into());
             }
         }

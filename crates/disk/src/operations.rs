@@ -106,7 +106,7 @@ impl FromStr for Operations {
                 return if text == name {
                     Ok(Operation::ALL.iter().copied().fold(operations, Operations::with))
                 } else {
-                    Err(ParseError::new(format!("'{text}' says all and more"), "write all alone, or names"))
+                    Err(ParseError::new(format!("'{text}' combines all with other names"), "write all alone, or names"))
                 };
             }
             let Some(operation) = Operation::ALL.iter().copied().find(|operation| operation.name() == name) else {
@@ -117,7 +117,7 @@ impl FromStr for Operations {
                 ));
             };
             if operations.contains(operation) {
-                return Err(ParseError::new(format!("'{name}' is there twice"), "leave one out"));
+                return Err(ParseError::new(format!("'{name}' is given twice"), "leave one out"));
             }
             operations = operations.with(operation);
         }

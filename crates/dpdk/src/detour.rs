@@ -252,7 +252,7 @@ fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Resul
                 Error::NoDetour { what, why: "this kernel has no links at tc (TCX), which came with Linux 6.6" }
             }
             Some(libc::EPERM | libc::EACCES) => {
-                Error::NoDetour { what, why: "it takes root, outside of user namespaces: run it with sudo" }
+                Error::NoDetour { what, why: "it needs root outside of user namespaces: run it with sudo" }
             }
             _ => Error::system(what),
         }

@@ -259,8 +259,8 @@ impl Drop for WorkerGuard {
 /// An errno and what to do about it.
 fn reason(rc: c_int, memory_mib: u32) -> String {
     let remedy = match -rc {
-        libc::EMFILE => "; it takes some 30 open files: `ulimit -n 1024`".to_owned(),
-        libc::ENOMEM => format!("; it takes {memory_mib} MiB and some more: see `ulimit -v` and `free -m`"),
+        libc::EMFILE => "; it needs about 30 open files: `ulimit -n 1024`".to_owned(),
+        libc::ENOMEM => format!("; it needs a little more than {memory_mib} MiB: see `ulimit -v` and `free -m`"),
         _ => String::new(),
     };
     errno_text(rc) + &remedy

@@ -64,8 +64,8 @@ pub enum Error {
     },
     /// DPDK's driver for packet sockets.
     #[error(
-        "net_af_packet of DPDK is not used: it puts IP fragments together and splits what arrives with other ports; write \
-         if:{interface},driver=af_packet, which has packet sockets of its own"
+        "DPDK's net_af_packet is not supported: it reassembles IP fragments and shares arriving frames with other ports; write \
+         if:{interface},driver=af_packet, which uses netlathe's own packet sockets"
     )]
     DriverOfPackets {
         /// The interface that was named.
@@ -108,9 +108,7 @@ pub enum Error {
         reason: String,
     },
     /// The port cannot be told when frames are to depart.
-    #[error(
-        "{device} cannot be told when a frame is to depart: {why}; take pacer deadline, or filler with the line rate"
-    )]
+    #[error("{device} does not support launch times: {why}; use pacer deadline, or filler with the line rate")]
     NoLaunchTime {
         /// The device.
         device: String,
@@ -131,7 +129,7 @@ pub enum Error {
     },
     /// Another program has the TAP device.
     #[error(
-        "TAP device {name} is there, and a program has it, as another netlathe: choose another name, or end that first"
+        "TAP device {name} exists and is in use, perhaps by another netlathe: choose another name, or end that program first"
     )]
     TapInUse {
         /// Its name.
@@ -152,15 +150,17 @@ pub enum Error {
         name: String,
     },
     /// The interface was there, and is no more.
-    #[error("interface {name} went away; check whether it was deleted, renamed or moved to another network namespace")]
+    #[error(
+        "interface {name} disappeared; check whether it was deleted, renamed or moved to another network namespace"
+    )]
     InterfaceGone {
         /// Its name.
         name: String,
     },
     /// An XDP program is on the interface that is not ours to take off.
     #[error(
-        "interface {interface} has an XDP program that is not netlathe's (id {id}{name}), and af_xdp would put its own in \
-         that place: `ip link set dev {interface} xdp off` if it is not needed, or write if:{interface},driver=af_packet"
+        "interface {interface} has an XDP program that is not netlathe's (id {id}{name}), and af_xdp would replace it: \
+         `ip link set dev {interface} xdp off` if it is not needed, or write if:{interface},driver=af_packet"
     )]
     XdpProgram {
         /// The interface.
@@ -172,7 +172,7 @@ pub enum Error {
     },
     /// The interface's XDP program is a living netlathe's.
     #[error(
-        "{who} has interface {interface} by af_xdp, and takes all frames that arrive there: end that first, name another \
+        "{who} uses interface {interface} with af_xdp and takes all frames that arrive there: end it first, name another \
          interface, or write if:{interface},driver=af_packet for both, which share it"
     )]
     XdpInUse {

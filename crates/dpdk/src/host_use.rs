@@ -32,7 +32,7 @@ impl fmt::Display for HostUse {
             HostUse::PortOf(kind, name) => write!(f, "it is a port of the {kind} {name}"),
             HostUse::Carries(kind, None) => write!(f, "it is a {kind}"),
             HostUse::Carries(kind, Some(port)) => write!(f, "it is a {kind} with the port {port}"),
-            HostUse::Under(name, why) => write!(f, "{name} was made on it: {why}"),
+            HostUse::Under(name, why) => write!(f, "{name} is on top of it: {why}"),
         }
     }
 }

@@ -29,7 +29,7 @@ impl LinkChanges {
         // SAFETY: the kernel reads `length` bytes of the address.
         let rc = unsafe { libc::bind(netlink.as_raw_fd(), (&raw const address).cast(), length) };
         if rc < 0 {
-            return Err(Error::system("hearing of interfaces that change"));
+            return Err(Error::system("watching interfaces for changes"));
         }
         Ok(LinkChanges { netlink: File::from(netlink) })
     }

@@ -60,7 +60,7 @@ fn end(size: usize) -> ! {
     // A message that is cut short is still one.
     let _ = writeln!(
         rest,
-        "netlathe: out of memory: {size} bytes more cannot be had: ask for fewer users, shorter delays, smaller tables \
+        "netlathe: out of memory: cannot allocate {size} more bytes: use fewer users, shorter delays, smaller tables \
          or fewer streams, or raise the limit (ulimit -v, the container's, the machine's)"
     );
     let length = 256 - rest.len();

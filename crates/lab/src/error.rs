@@ -14,7 +14,7 @@ pub enum Error {
     Topology(String),
 
     /// A text that names no node.
-    #[error("`{0}` is no node of a lab: use `client` (or `client1`, `client2`, …), `box`, `server` or `switch`")]
+    #[error("`{0}` is no lab node: use `client` (or `client1`, `client2`, …), `box`, `server` or `switch`")]
     UnknownNode(String),
 
     /// The lab has no such node.
@@ -58,8 +58,8 @@ pub enum Error {
 
     /// Offloads that change frames could not be turned off.
     #[error(
-        "{namespace}/{interface}: {features} cannot be turned off, so frames there would not be what applications send; \
-         this kernel's veth is not fit for a lab"
+        "{namespace}/{interface}: {features} cannot be turned off, so frames there would differ from those that applications send; \
+         this kernel's veth is unsuitable for a lab"
     )]
     Offloads {
         /// The namespace.
@@ -85,7 +85,7 @@ pub enum Error {
 
     /// A lab of that name is being built, or its building was interrupted.
     #[error(
-        "lab `{0}` is not complete: it is being built right now, or its building was cut off; \
+        "lab `{0}` is incomplete: it is being built right now, or its setup was interrupted; \
          in the second case remove it with `netlathe lab down {0}`"
     )]
     Incomplete(String),

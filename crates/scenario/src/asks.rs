@@ -29,7 +29,10 @@ pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
         [time, word, ..] if time.parse::<Span>().is_ok() => {
             let law = Law::KINDS.iter().find(|kind| kind.name == word).ok_or_else(|| no_gap(text))?;
             let example = law.example;
-            Err(ParseError::new(format!("'{text}' is no gap, a law stands first"), format!("write it as {example}")))
+            Err(ParseError::new(
+                format!("'{text}' is no gap: the name of a law comes first"),
+                format!("write it as {example}"),
+            ))
         }
         _ => Err(no_gap(text)),
     }
@@ -54,7 +57,7 @@ fn fixed_gap(time: &str) -> Result<Span, ParseError> {
     let gap: Span = time.parse()?;
     if gap == Span::ZERO {
         return Err(ParseError::new(
-            "a gap of zero asks for nothing",
+            "a gap of zero has no effect",
             "leave it out to send as fast as the line takes frames",
         ));
     }
@@ -86,7 +89,7 @@ pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
         let known = ["const", FollowDepth::NAME].into_iter();
         let names: Vec<&str> = known.chain(Wave::KINDS.iter().map(|kind| kind.name)).collect();
         let remedy = match nearest(first, &names) {
-            Some(meant) => format!("write {meant}, if that was meant"),
+            Some(meant) => format!("did you mean {meant}?"),
             None => format!("write 5Gbps, or one of {}", names.join(", ")),
         };
         return Err(ParseError::new(format!("'{text}' is no waveform"), remedy));

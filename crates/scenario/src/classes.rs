@@ -76,9 +76,9 @@ pub(crate) fn resolve(
         let name = text.name.as_ref().map_or_else(|| format!("class{}", number + 1), |name| name.value.clone());
         if !is_name(&name) {
             let remedy = "write letters, digits, - and _, with a letter first";
-            problems.add(&origin, format!("'{name}' is no name of a class: {remedy}"));
+            problems.add(&origin, format!("'{name}' is no valid class name: {remedy}"));
         } else if name == default || plans.iter().any(|other| other.name == name) {
-            problems.add(&origin, format!("there is a class '{name}' already: give it another name"));
+            problems.add(&origin, format!("class '{name}' already exists: use another name"));
         }
         let rule = text.rule.as_ref().and_then(|rule| problems.read(rule, str::parse::<Rule>));
         let ask = ask(text.rate.as_ref(), text.gap.as_ref(), files, problems);
@@ -134,7 +134,7 @@ pub(crate) fn check_sources(
         };
         if let Some(source) = number.checked_sub(before.len()).and_then(|number| sync.sources.get(number)) {
             let what =
-                format!("source {source} can never come, since {why}: correct the rule, or leave the source out");
+                format!("source {source} can never arrive, since {why}: correct the rule, or leave the source out");
             problems.add(&text.origin, what);
         }
     }
@@ -168,7 +168,7 @@ pub(crate) fn ask(
 pub(crate) fn buffer(text: Option<&Text>, ask: &Ask, problems: &mut Problems) -> Span {
     let Some(text) = text else { return Span::ZERO };
     if *ask == Ask::Nothing {
-        let what = "a buffer fills before a schedule starts, and there is none: add a rate or a gap, or leave it out";
+        let what = "a buffer needs a schedule: add a rate or a gap, or leave it out";
         problems.add(&text.origin, what);
     }
     let buffer = problems.read(text, str::parse::<Span>).unwrap_or_default();
@@ -193,7 +193,7 @@ fn check_reach(texts: &[ClassText], plans: &[ClassPlan], problems: &mut Problems
                 let more = if by.len() > 3 { " and others" } else { "" };
                 let takes = if by.len() == 1 { "takes" } else { "take" };
                 let (names, name, first) = (names.join(", "), &plans[number].name, &plans[by[0]].name);
-                let what = format!("{names}{more} {takes} all of its frames");
+                let what = format!("{names}{more} {takes} all its frames");
                 (number, format!("class '{name}' can never match: {what}; put it before '{first}', or leave it out"))
             }
             Unusable::TooMany => {
@@ -257,7 +257,7 @@ impl ClassOptions {
                 None => problems.add(
                     &Origin::Option("--class"),
                     format!(
-                        "'{text}' names no class: write --class 'api = tcp dport 8080', the name a letter of a to z and then letters, digits, - and _"
+                        "'{text}' has no class name: write --class 'api = tcp dport 8080'; a name starts with a letter a to z, then letters, digits, - and _"
                     ),
                 ),
             }
@@ -343,7 +343,7 @@ fn put(
     let twice = place.take(option, value);
     if twice {
         let of = name.map_or_else(String::new, |name| format!(" of class '{name}'"));
-        problems.add(&Origin::Option(option), format!("this is said twice{of}: leave one out"));
+        problems.add(&Origin::Option(option), format!("this is given twice{of}: leave one out"));
     }
 }
 

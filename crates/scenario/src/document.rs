@@ -53,7 +53,7 @@ impl Reader<'_> {
         match table.get("schema").map(|value| (value.span(), self.integer(value))) {
             Some((_, Some(SCHEMA) | None)) => {}
             Some((span, Some(other))) => {
-                self.add(span, format!("schema {other} is not known: write schema = {SCHEMA}"));
+                self.add(span, format!("schema {other} is unknown: write schema = {SCHEMA}"));
             }
             None => self.add(0..0, format!("the version of the format is missing: write schema = {SCHEMA}")),
         }
@@ -71,7 +71,7 @@ impl Reader<'_> {
             }
             for name in [Some(&text.name), text.back.as_ref().map(|(name, _)| name)].into_iter().flatten() {
                 if names.contains(name) {
-                    self.add(span.clone(), format!("there is a pipeline '{name}' already: give it another name"));
+                    self.add(span.clone(), format!("pipeline '{name}' already exists: use another name"));
                 }
                 names.push(name.clone());
             }
@@ -134,13 +134,13 @@ impl Reader<'_> {
     /// Notes a count or repetition that this input does not support.
     fn check_repeats(&mut self, table: &DeTable<'_>, pipeline: &PipelineText) {
         if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty() && pipeline.replay.is_none()) {
-            self.add(count.span(), "count is for streams and captures that are sent again, a port has the frames that it has: leave it out");
+            self.add(count.span(), "count is only for streams and replayed captures, not for a port: leave it out");
         }
         if let Some(count) = table.get("count").filter(|_| pipeline.count == Some(0)) {
             self.add(count.span(), "a count of 0 sends nothing: write 1 or more, or leave it out");
         }
         if let Some(times) = table.get("times").filter(|_| pipeline.replay.is_none()) {
-            self.add(times.span(), "times is for a capture that is sent again: leave it out");
+            self.add(times.span(), "times is only for a replayed capture: leave it out");
         }
     }
 
@@ -226,13 +226,13 @@ impl Reader<'_> {
         for (span, table) in self.tables(table, "expect") {
             self.check_keys(table, &["that"]);
             let Some(text) = self.text(table, "that") else {
-                self.add(span, "what is expected is missing: write that = \"down.gap.mean_ns < 11us\"");
+                self.add(span, "the expectation is missing: write that = \"down.gap.mean_ns < 11us\"");
                 continue;
             };
             let Some(mut expectation) = self.problems.read(&text, Expectation::parse) else { continue };
             if let [first, .., second] = expectation.pipelines(names)[..] {
                 let message = format!(
-                    "'{}' may be of pipeline '{first}' or of '{second}': give one of them another name",
+                    "'{}' may mean pipeline '{first}' or '{second}': rename one of them",
                     expectation.path.join(".")
                 );
                 self.problems.add(&text.origin, message);

@@ -35,7 +35,7 @@ pub(crate) fn check(texts: &[Text], source: &SourcePlan, output: &PortSpec, prob
     let Some(text) = texts.first() else { return };
     if !matches!(source, SourcePlan::Streams { .. }) {
         let how = "leave it out, or for a capture write --rewrite 'dmac MAC'";
-        problems.add(&text.origin, format!("only streams are sent to a neighbour that is asked for: {how}"));
+        problems.add(&text.origin, format!("a gateway is only for streams: {how}"));
     } else if output.is_virtual() || matches!(output, PortSpec::Line(_)) {
         let how = "write dmac MAC in the streams";
         problems.add(&text.origin, format!("there is no neighbour to ask behind '{output}': {how}"));

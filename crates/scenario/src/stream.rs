@@ -194,7 +194,7 @@ fn step(words: &mut Words<'_>) -> Result<Option<u64>, ParseError> {
 
 fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError> {
     if spec.fields.iter().any(|(said, _)| *said == key) {
-        return Err(ParseError::new(format!("'{}' is said twice", key.name()), "leave one out"));
+        return Err(ParseError::new(format!("'{}' is given twice", key.name()), "leave one out"));
     }
     spec.fields.push((key, values));
     Ok(())
@@ -236,7 +236,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> R
     let mut seen: Vec<&str> = Vec::new();
     while let Some(word) = words.next() {
         if seen.contains(&word) {
-            return Err(ParseError::new(format!("'{word}' is said twice"), "leave one out"));
+            return Err(ParseError::new(format!("'{word}' is given twice"), "leave one out"));
         }
         seen.push(word);
         match word {

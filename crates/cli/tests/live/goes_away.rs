@@ -44,7 +44,7 @@ fn assert_ended_with(interface: &str, finished: &Finished) -> Value {
     assert_eq!(finished.status.code(), Some(2), "{finished:?}");
     let complaints = finished.complaints();
     assert_eq!(complaints.len(), 1, "{complaints:?}");
-    assert!(complaints[0].starts_with(&format!("netlathe: interface {interface} went away")), "{complaints:?}");
+    assert!(complaints[0].starts_with(&format!("netlathe: interface {interface} disappeared")), "{complaints:?}");
     finished.whole_report()["pipelines"][0].clone()
 }
 
@@ -183,6 +183,6 @@ fn a_run_without_a_free_descriptor_goes_on_when_an_interface_changes() {
         bed.stdout(Node::Box, "cat /sys/class/net/s0/statistics/tx_packets").trim().parse().expect("a count");
     await_counter(&bed, "s0", "tx_packets", sent + 100);
     let finished = sender.stop();
-    assert!(!finished.stderr.contains("went away"), "{finished:?}");
+    assert!(!finished.stderr.contains("disappeared"), "{finished:?}");
     assert!(number(&finished.report(), "/out/frames") > 300, "{finished:?}");
 }

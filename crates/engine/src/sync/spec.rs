@@ -82,7 +82,7 @@ impl FromStr for SyncSpec {
                 }
             };
             if twice {
-                return Err(ParseError::new(format!("'{key}' is said twice"), "leave one of them out"));
+                return Err(ParseError::new(format!("'{key}' is given twice"), "leave one of them out"));
             }
         }
         let how = match (in_turn, gap, offset) {

@@ -17,7 +17,7 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
     while let Some((word, rest)) = words.split_first() {
         words = rest;
         if seen.contains(word) {
-            return Err(ParseError::new(format!("{word} is said twice"), "leave one of them out"));
+            return Err(ParseError::new(format!("{word} is given twice"), "leave one of them out"));
         }
         seen.push(word);
         match *word {
