@@ -127,7 +127,7 @@ impl FarEnd {
         // A failure of the sender must not cut the wait short.
         let ended_by_user = AtomicBool::new(false);
         thread::scope(|scope| {
-            let counting = scope.spawn(|| {
+            let counting = thread::Builder::new().spawn_scoped(scope, || {
                 let mut arrived = Arrived::default();
                 if let Err(failure) = self.count(&sent, &ended_by_user, stop, &mut arrived) {
                     arrived.failure = Some(failure);
@@ -135,12 +135,20 @@ impl FarEnd {
                 }
                 arrived
             });
+            if counting.is_err() {
+                stop.ask();
+            }
             let result = send();
             ended_by_user.store(stop.asked(), Ordering::Release);
             sent.store(frames(&result), Ordering::Release);
-            let failed =
-                |_| Arrived { failure: Some(Failure::new("the receiver's thread failed")), ..Arrived::default() };
-            (result, counting.join().unwrap_or_else(failed))
+            let failed = |why: String| Arrived { failure: Some(Failure::new(why)), ..Arrived::default() };
+            let arrived = match counting {
+                Ok(counting) => counting.join().unwrap_or_else(|_| failed("the receiver's thread failed".to_owned())),
+                Err(cause) => failed(format!(
+                    "no thread can be started for the receiver ({cause}): raise ulimit -v and ulimit -u"
+                )),
+            };
+            (result, arrived)
         })
     }
 

@@ -10,6 +10,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{self, Command};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -50,14 +51,25 @@ pub(crate) fn while_ready<T>(
         return result;
     };
     command.env(SOCKET, format!("@{name}"));
+    let ready = Mutex::new(Some(ready));
+    let tell = || {
+        let ready = ready.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ready) = ready {
+            ready();
+        }
+    };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let listening = thread::Builder::new().spawn_scoped(scope, || {
             let mut said = [0; READY.len()];
             if socket.recv(&mut said).is_ok_and(|length| said[..length] == *READY) {
-                ready();
+                tell();
             }
         });
         let result = run(command);
+        if listening.is_err() {
+            // No thread can be started: late is better than never.
+            tell();
+        }
         // Behind all that it said: there is nothing more to wait for.
         let _ends = UnixDatagram::unbound().and_then(|end| end.send_to_addr(b"", &address));
         result

@@ -234,24 +234,39 @@ fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = AtomicBool::new(false);
-    let (stdout, stderr) = thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            while !ended.load(Ordering::Acquire) {
-                if stop.asked() {
-                    // It is not waited for yet, so that this is its number.
-                    return ask_to_end(child.id());
+    let read = thread::scope(|scope| {
+        // Without memory for a thread it ends, rather than run unwatched.
+        let none = |cause| {
+            ended.store(true, Ordering::Release);
+            ask_to_end(child.id());
+            cause
+        };
+        let watcher = thread::Builder::new()
+            .spawn_scoped(scope, || {
+                while !ended.load(Ordering::Acquire) {
+                    if stop.asked() {
+                        // It is not waited for yet, so that this is its number.
+                        return ask_to_end(child.id());
+                    }
+                    thread::park_timeout(LOOK);
                 }
-                thread::park_timeout(LOOK);
-            }
-        });
-        let stderr = scope.spawn(|| whole(stderr));
+            })
+            .map_err(none)?;
+        let stderr = thread::Builder::new().spawn_scoped(scope, || whole(stderr)).map_err(none)?;
         let stdout = whole(stdout);
         let stderr = stderr.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
         ended.store(true, Ordering::Release);
         watcher.thread().unpark();
-        (stdout, stderr)
+        Ok((stdout, stderr))
     });
-    Ok(Output { status: child.wait()?, stdout: stdout?, stderr: stderr? })
+    let status = child.wait()?;
+    let (stdout, stderr) = read.map_err(|cause| no_thread(&cause))?;
+    Ok(Output { status, stdout: stdout?, stderr: stderr? })
+}
+
+/// What is to be done where no thread can be started.
+fn no_thread(cause: &io::Error) -> io::Error {
+    io::Error::new(cause.kind(), format!("no thread can be started ({cause}): raise ulimit -v and ulimit -u"))
 }
 
 #[cfg(feature = "live")]

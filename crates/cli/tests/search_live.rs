@@ -161,3 +161,19 @@ fn signal_ends_the_search_and_its_trial() {
         assert!(!bed.has_xdp("a0"), "{driver}");
     }
 }
+
+#[test]
+fn a_search_without_memory_for_its_threads_ends_with_an_error() {
+    let Some(bed) = Bed::paired("search-threads") else { return };
+    let mut refused = 0;
+    // Where threads begin to be refused depends on the libraries: somewhere in this range.
+    for kib in (20_000..36_000).step_by(1_000) {
+        let search = "search --out a0 --in a1 --trial 50ms --max 20kpps --size 64B --wait 50ms -q";
+        let line = format!("ulimit -v {kib}; exec timeout 30 {} {search}", bed::netlathe());
+        let output = bed.command(Node::Box, "sh", &["-c", &line]).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked") && output.status.code() != Some(124), "{kib} KiB: {said}");
+        refused += usize::from(said.contains("no thread can be started"));
+    }
+    assert!(refused > 0, "no limit of this range refuses a thread");
+}

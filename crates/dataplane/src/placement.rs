@@ -66,7 +66,7 @@ impl Placement<'_> {
                 let (give, next) = ring();
                 let taken = std::mem::replace(&mut other, next);
                 let (cpu, meter) = (cpus.next(), unmeasured());
-                threads.push(scope.spawn(move || {
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
                     let rounds = Rounds::new(
@@ -76,15 +76,17 @@ impl Placement<'_> {
                         meter,
                     );
                     Ok::<_, Error>(Feeder::between(give).run(rounds))
-                }));
+                });
+                threads.push(started.map_err(|cause| Error::Thread(cause.to_string()))?);
             }
             let (cpu, told_last) = (cpus.next(), told.last());
-            let departing = scope.spawn(move || {
+            let departing = thread::Builder::new().spawn_scoped(scope, move || {
                 let _registered = eal.register_thread()?;
                 pin(cpu)?;
                 let run = Run { counters: told_last.unwrap_or(run.counters), ..run };
                 Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made), meter), None))
             });
+            let departing = departing.map_err(|cause| Error::Thread(cause.to_string()))?;
             let received = Counters::default();
             let rounds = Rounds::new(Run { counters: &received, pulse: None, ..run }, first, intake, unmeasured());
             let mut feeding = vec![Feeder::first(ready, back, &told, run.counters).run(rounds)];

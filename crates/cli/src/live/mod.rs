@@ -33,6 +33,7 @@ use engine::stages::StageConfig;
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use sim::WhenFull;
 use stats::Stats;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
@@ -138,11 +139,16 @@ fn work(
             .into_iter()
             .zip(&counters)
             .map(|(worker, counters)| {
-                let (flag, at_work) = (&flag, &at_work);
-                scope.spawn(move || {
-                    let _one = OneAtWork(at_work);
+                let (flag, one) = (&flag, OneAtWork(&at_work));
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
+                    let _one = one;
                     worker.run(eal, flag, counters)
-                })
+                });
+                if started.is_err() {
+                    // The others are of no use without it.
+                    stop.ask();
+                }
+                started
             })
             .collect();
         progress::show(request, &counters, stats, || {
@@ -159,7 +165,11 @@ fn work(
             }
             (!ended).then_some(if told { LOOK } else { FIRST_LOOK })
         });
-        handles.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        let ended = |started: io::Result<thread::ScopedJoinHandle<'_, _>>| match started {
+            Ok(worker) => worker.join(),
+            Err(cause) => Ok(Err(dataplane::Error::Thread(cause.to_string()))),
+        };
+        handles.into_iter().map(ended).collect()
     })
 }
 
@@ -195,10 +205,11 @@ fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>,
         let threads: Vec<_> = waits
             .map(|config| {
                 let measure = || Floor::measure_for(config, &TscClock::new(eal), GAP, DURATION);
-                (config.name.clone(), scope.spawn(measure))
+                (config.name.clone(), thread::Builder::new().spawn_scoped(scope, measure))
             })
             .collect();
-        let joined = |(name, thread): (String, thread::ScopedJoinHandle<'_, Result<Floor, dataplane::Error>>)| {
+        let joined = |(name, thread): (String, io::Result<thread::ScopedJoinHandle<'_, _>>)| {
+            let thread = thread.map_err(|cause| Failure::new(dataplane::Error::Thread(cause.to_string())))?;
             let floor = thread.join().map_err(|_| dataplane::Error::Worker(name.clone())).and_then(|floor| floor);
             floor.map(|floor| (name, floor)).map_err(Failure::new)
         };

@@ -341,7 +341,7 @@ fn with_far_end<T>(
     // The far end must run before anything is sent.
     let there = Barrier::new(2);
     thread::scope(|scope| {
-        let far = scope.spawn(|| {
+        let far = thread::Builder::new().spawn_scoped(scope, || {
             let registered = eal.register_thread();
             let pinned = pin(cpu);
             there.wait();
@@ -349,6 +349,7 @@ fn with_far_end<T>(
             pinned?;
             Ok::<_, Error>(end.run(clock))
         });
+        let far = far.map_err(|cause| Error::Thread(cause.to_string()))?;
         there.wait();
         thread::sleep(SETTLE);
         let report = near();
