@@ -230,6 +230,31 @@ fn a_report_that_is_not_read_goes_to_stderr() {
 }
 
 #[test]
+fn a_replay_from_a_silent_pipe_ends_by_its_duration() {
+    let Some(bed) = Bed::shared("silent", |_| {}) else { return };
+    pipe(&bed.path("fifo"));
+    let line = "gen --out pcap:in.pcap --stream 'udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B' --count 3 --gap 1ms";
+    let made = bed.run(Node::Box, line);
+    assert!(made.status.success(), "{made:?}");
+    let given = std::fs::read(bed.path("in.pcap")).expect("a capture");
+    for bytes in [0, given.len()] {
+        let path = bed.path("fifo");
+        // It is opened for reading as well, so that it has a writer from the start, which stays.
+        let mut writer = OpenOptions::new().read(true).write(true).open(path).expect("a pipe");
+        writer.write_all(&given[..bytes]).expect("it has room");
+        let start = Instant::now();
+        let replay = bed.start(Node::Box, "gen --pcap fifo --out c0 --duration 2s --json");
+        while !replay.has_ended() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it does not end");
+            thread::sleep(Duration::from_millis(20));
+        }
+        let finished = replay.wait();
+        assert!(finished.status.success(), "{finished:?}");
+        assert_eq!(number(&finished.report(), "/out/frames"), if bytes == 0 { 0 } else { 3 }, "{finished:?}");
+    }
+}
+
+#[test]
 fn frames_pass_beside_a_stalled_log() {
     let Some(bed) = Bed::shared("stalled", |_| {}) else { return };
     pipe(&bed.path("log-forward"));
@@ -248,6 +273,7 @@ fn frames_pass_beside_a_stalled_log() {
     let report = finished.report();
     // A busy machine loses some in its rings.
     assert!(number(&report, "/out/frames") > 5_000, "{report}");
+    assert_eq!(number(&report, "/in/frames"), number(&report, "/out/frames"), "every frame that came is forwarded");
     assert!(finished.stderr.contains("log-forward lacks"), "{finished:?}");
     drop(stalled);
 }

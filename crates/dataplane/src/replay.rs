@@ -3,7 +3,7 @@ use crate::intake::{Read, Ready};
 use dpdk::{BURST, Eal, Kept, Pool};
 use packet::{Frame, HeapFrame};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use units::Time;
 
 /// Frames from a source other than a port, each with its ready time since the start of the run.
@@ -57,6 +57,15 @@ const JUMBO: usize = 9_600;
 
 /// How long the start of a run waits until the first frames are read.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether the thread ends within half a second.
+pub(crate) fn ends_soon(reader: &JoinHandle<Option<String>>) -> bool {
+    let begin = Instant::now();
+    while !reader.is_finished() && begin.elapsed() < Duration::from_millis(500) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    reader.is_finished()
+}
 
 /// Reads frames ahead on a separate thread, up to the capacity of `ring`, so that no departure waits for a disk. Ends
 /// with the supply, or when the ring's consumer is gone. Returns once the ring is full or everything was read; the

@@ -160,7 +160,8 @@ pub enum Error {
     /// An XDP program is on the interface that is not ours to take off.
     #[error(
         "interface {interface} has an XDP program that is not netlathe's (id {id}{name}), and af_xdp would replace it: \
-         `ip link set dev {interface} xdp off` if it is not needed, or write if:{interface},driver=af_packet"
+         `ip link set dev {} xdp off` if it is not needed, or write if:{interface},driver=af_packet",
+        units::quoted(.interface)
     )]
     XdpProgram {
         /// The interface.

@@ -16,7 +16,8 @@ mod source;
 mod wire;
 
 pub use capture::{
-    CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipes_when, ended_for, is_standard, open_plain,
+    CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipes_when, end_silent_pipes_after, ended_for,
+    is_standard, open_plain,
 };
 pub use driver::{Limits, MANY, Run, Watch, run};
 pub use error::SimError;

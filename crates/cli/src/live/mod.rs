@@ -52,6 +52,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
     let mut stats = Stats::open(&request.common, request.command)?;
+    if let Some(duration) = request.common.duration {
+        sim::end_silent_pipes_after(duration.to_std());
+    }
     let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
     let plans = request.pipelines.iter().zip(&records);
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;

@@ -301,8 +301,9 @@ impl Worker {
         let passed = detour.as_ref().map(|detour| detour.pulse().passed());
         // From here on, the interface's traffic is no longer diverted.
         drop(detour);
-        // The intake is gone, so the reader has no reason to continue.
-        let failure = match reader.map(thread::JoinHandle::join) {
+        // The intake is gone, so the reader has no reason to continue. A reader that waits for a silent pipe would not
+        // notice, and has no error to return.
+        let failure = match reader.filter(replay::ends_soon).map(thread::JoinHandle::join) {
             Some(Ok(failure)) => failure,
             Some(Err(_)) => return Err(Error::Worker("the reader of a capture".to_owned())),
             None => None,

@@ -11,7 +11,7 @@ mod writer;
 
 pub use oddities::{Oddities, Skip};
 pub use packed::{is_standard, open_plain};
-pub use pipe::{end_pipes_when, ended_for};
+pub use pipe::{end_pipes_when, end_silent_pipes_after, ended_for};
 pub use writer::CaptureWriter;
 
 use crate::error::SimError;

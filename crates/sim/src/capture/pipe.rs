@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 static ENDED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// When that was first seen.
 static SEEN: OnceLock<Instant> = OnceLock::new();
+/// How long a pipe may deliver nothing, and whether one has done so.
+static LIMIT: OnceLock<Duration> = OnceLock::new();
+static SILENT: AtomicBool = AtomicBool::new(false);
 /// Interval between checks of the flag while nothing arrives.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes per read, and number of such chunks to read ahead.
@@ -25,7 +28,13 @@ pub fn end_pipes_when(flag: Arc<AtomicBool>) {
 
 /// Whether pipes have ended, so that truncated data is not an error.
 pub(super) fn has_ended() -> bool {
-    ended_for().is_some()
+    ended_for().is_some() || SILENT.load(Ordering::Relaxed)
+}
+
+/// From now on, a pipe that delivers nothing for this long ends as if its writer had closed it. For live runs with a
+/// duration, which would otherwise wait for the first frame. Only the first call has an effect.
+pub fn end_silent_pipes_after(limit: Duration) {
+    let _first = LIMIT.set(limit);
 }
 
 /// How long ago pipes ended; none if they have not.
@@ -71,7 +80,11 @@ fn pump(mut file: impl Read, give: &SyncSender<io::Result<Vec<u8>>>) -> io::Resu
 
 impl Read for Pipe {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let since = Instant::now();
         while self.read == self.chunk.len() {
+            if LIMIT.get().is_some_and(|limit| since.elapsed() > *limit) {
+                SILENT.store(true, Ordering::Relaxed);
+            }
             let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
             match chunks.recv_timeout(LOOK) {
                 Ok(chunk) => (self.chunk, self.read) = (chunk?, 0),
