@@ -48,7 +48,13 @@ impl Progress {
     /// Shows one line, "starting", until the value is dropped: set-up takes a second or two.
     #[cfg(feature = "live")]
     pub(crate) fn starting(common: &Common, name: &str) -> Self {
-        let mut progress = Progress::new(common, [name]);
+        Progress::starting_if(common.progress == "auto" && !common.quiet, name)
+    }
+
+    /// The same, if standard error is a terminal and the line is `wanted`.
+    #[cfg(any(feature = "live", feature = "slice"))]
+    pub(crate) fn starting_if(wanted: bool, name: &str) -> Self {
+        let mut progress = Progress::wanted(wanted, [name]);
         progress.starting = true;
         STARTING.store(progress.shown, Ordering::Relaxed);
         progress.say(0, "starting".to_owned());

@@ -115,3 +115,20 @@ fn search_shows_its_load_and_bounds_in_a_line() {
     let told = on_terminal(&bench, &format!("{search} -v")).expect("it ran before");
     assert!(told.contains("note: 64B: 1Mpps for 1s: 1 000 000 sent, 888 888 lost; fails at 1Mpps"), "{told:?}");
 }
+
+/// Reading a ring needs no rights: `slice kernel` and `slice pipeline --kernel` show the same lines.
+#[cfg(feature = "slice")]
+#[test]
+fn slices_say_that_they_start_and_how_far_they_are() {
+    let bench = Bench::new();
+    let attach = "slice attach ring.probes --buffer 1MiB --duration 700ms";
+    let Some(shown) = on_terminal(&bench, attach) else { return };
+    let place = |text: &str| shown.find(text).unwrap_or_else(|| panic!("no {text} in {shown:?}"));
+    assert!(place("slice attach  starting") < place("slice attach  0 s  0 blocks read"), "{shown:?}");
+    assert!(!left(&shown).iter().any(|line| line.contains("blocks read") || line.contains("starting")), "{shown:?}");
+    let quiet = on_terminal(&bench, &format!("{attach} -q")).expect("it ran before");
+    assert_eq!(quiet, "");
+    let piped = bench.run(words(attach));
+    assert_eq!((piped.status, piped.stderr.as_str()), (Some(0), ""));
+    assert!(!piped.stdout.contains("starting") && !piped.stdout.contains('\x1b'), "{}", piped.stdout);
+}

@@ -2,6 +2,7 @@ use super::kernel::parse_buffer;
 use crate::background;
 use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure, thousands};
+use crate::progress::Progress;
 use crate::stop::Stop;
 use serde::Serialize;
 use slice::{ProgramBook, ProgramReport};
@@ -112,6 +113,7 @@ impl Attach {
             Some(bytes) => probe::Reader::open_or_create(path, bytes as usize),
             None => probe::Reader::open(path),
         };
+        let starting = Progress::starting_if(!self.quiet, "slice attach");
         let mut reader = open(&self.ring).map_err(|cause| self.problem(&cause))?;
         if let Some(bytes) = self.buffer
             && probe::layout::slots(bytes as usize) != reader.slots()
@@ -124,6 +126,7 @@ impl Attach {
         let ns_per_tick = ns_per_tick();
         let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
         let mut gathered = Gathered { head, book: None };
+        drop(starting);
         let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
         if reader.is_removed() {
             let ring = self.ring.display();
@@ -166,6 +169,7 @@ impl Attach {
         let end = self.duration.map(|duration| Instant::now() + duration.to_std());
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut ending: Option<Instant> = None;
+        let mut progress = Progress::wanted(!self.quiet && self.each.is_none(), ["slice attach"]);
         loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
             reader.enable(!last);
@@ -187,6 +191,10 @@ impl Attach {
                     // The reader is gone.
                     left = 0;
                 }
+            }
+            if progress.is_due() {
+                let blocks = thousands(self.count.unwrap_or(u64::MAX) - left);
+                progress.say(0, format!("{} s  {blocks} blocks read", progress.passed().as_secs()));
             }
             *head = Head::of(reader).map_err(|cause| self.problem(&cause))?;
             // What was under way into the ring at the end still comes, or is given up.

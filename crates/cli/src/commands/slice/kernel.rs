@@ -3,8 +3,9 @@ use super::report::{Set, SlicesReport, WindowsReport};
 use crate::background;
 use crate::children;
 use crate::commands::{parse, parse_count};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, thousands};
 use crate::page_folder::PageFolder;
+use crate::progress::Progress;
 use crate::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
@@ -173,6 +174,8 @@ impl KernelSlices {
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };
         let filter = self.filter();
+        // Probes are loaded and their costs measured: that takes seconds.
+        let starting = Progress::starting_if(!self.quiet, "slice kernel");
         let (mut kernel, costs) =
             slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
@@ -189,6 +192,7 @@ impl KernelSlices {
         kernel.follow(&filter).map_err(Failure::new)?;
         let before = kernel.counters().map_err(Failure::new)?;
         let counted_before = kernel.totals().map_err(Failure::new)?;
+        drop(starting);
         let mut program = self.start(&mut kernel)?;
         let begun = Instant::now();
         let mut turns =
@@ -404,6 +408,9 @@ impl Run<'_> {
     ) -> Result<Option<ExitStatus>, Failure> {
         let end = self.asked.duration.map(|duration| begun + duration.to_std());
         let mut looked = begun;
+        // A command and --each write to the same terminal.
+        let alone = self.asked.program.is_empty() && self.asked.each.is_none();
+        let mut progress = Progress::wanted(alone && !self.asked.quiet, ["slice kernel"]);
         while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.goes_on() {
             if let Some(program) = &mut program
                 && let Some(status) = program.try_wait().map_err(waiting)?
@@ -419,6 +426,19 @@ impl Run<'_> {
             let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
             thread::sleep(next.min(LOOK));
             self.look(kernel)?;
+            if progress.is_due() {
+                let packets = self.book.packets();
+                progress.say(
+                    0,
+                    format!(
+                        "{} s  {} packets seen, {} matched, {} lost",
+                        progress.passed().as_secs(),
+                        thousands(packets.seen),
+                        thousands(packets.matched),
+                        thousands(packets.lost)
+                    ),
+                );
+            }
             if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
                 self.turn(kernel, turns)?;
             }

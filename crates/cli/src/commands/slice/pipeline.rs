@@ -1,6 +1,7 @@
 use super::end_to_end;
 use crate::commands::{Command, Every, Hears, SliceListener, parse_sampling};
 use crate::output::{self, Failure};
+use crate::progress::Progress;
 use clap::Parser;
 use measure::slices::{SlicePart, waterfall};
 use packet::Identity;
@@ -70,7 +71,10 @@ impl PipelineSlices {
             if self.each.is_some() {
                 return Err(Failure::new("--kernel combines the records only after the run: leave --each out"));
             }
+            // Probes are loaded and their costs measured: that takes seconds.
+            let starting = Progress::starting(common, "slice pipeline");
             common.listener = end_to_end::listener(self.port)?;
+            drop(starting);
             return command.run();
         }
         let Some(form) = self.each else { return command.run() };
