@@ -5,7 +5,6 @@
 #define NETLATHE_DATAGRAMS_H
 
 #include "frames.h"
-#include <bpf/bpf_core_read.h>
 
 /* Datagrams at a socket, including those that its reader has peeked at before. */
 static __always_inline __u32 queued(struct cpu *c, struct sock *sk)

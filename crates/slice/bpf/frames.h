@@ -5,6 +5,7 @@
 #define NETLATHE_FRAMES_H
 
 #include "maps.h"
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
 static __always_inline struct cpu *this_cpu(void)
@@ -66,6 +67,8 @@ static __always_inline void keep(struct reading *to, const struct reading *r)
 #define STAMP() struct reading now; now.at = bpf_ktime_get_ns(); now.cpu = bpf_get_smp_processor_id(); count(&now)
 #define ENTER() STAMP(); MAPS()
 #define LEAVE(probe) return done(c, probe, now.at)
+/* A run that cuts a packet takes longer than those that tell the machine's pace. */
+#define LEAVE_UNTIMED(probe) return c->hits[probe]++, 0
 
 /* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
  * it has been in memory. An interrupt may write there between, with programs of its own: hence twice, and if the two
@@ -204,7 +207,7 @@ static __always_inline bool asked_for(struct settings *s)
 static __always_inline void ask(struct cpu *c, struct frame *f, __u32 ends)
 {
     if (!f->flags)
-        c->asked++;
+        c->asked += f->packets;
     f->flags |= ends;
 }
 
@@ -231,9 +234,9 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
     f->why = why;
     if (f->flags && !s->mute) {
         if (put(f))
-            c->full++;
+            c->full += f->packets;
         else
-            c->handed++;
+            c->handed += f->packets;
     } else if (!s->mute && (why == REUSED || why == EVICTED) &&
                bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 2) {
         /* Lost before an end was known that may have been asked for: its connection tells. Those that are asked for
@@ -242,6 +245,23 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
     }
     f->head = 0;
     f->count = 0;
+}
+
+static __always_inline __u16 gso_size(struct cpu *c, struct sk_buff *skb)
+{
+    struct skb_shared_info *info = (struct skb_shared_info *)(number(c, skb->head) + skb->end);
+    __u16 size = 0;
+    bpf_core_read(&size, sizeof(size), &info->gso_size);
+    return size;
+}
+
+/* The payload of each datagram that a packet is to be cut into; 0 if it is not. */
+static __always_inline __u16 segment_of(struct cpu *c, struct sk_buff *skb)
+{
+    struct skb_shared_info *info = (struct skb_shared_info *)(number(c, skb->head) + skb->end);
+    __u32 type = 0;
+    bpf_core_read(&type, sizeof(type), &info->gso_type);
+    return type & GSO_UDP_L4 ? gso_size(c, skb) : 0;
 }
 
 /* Reads the packet's headers, of which the IP header lies at `ip`; 0 if it has a payload of TCP or UDP. */
@@ -308,6 +328,9 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
         if (flow->payload < 8)
             first &= ~0ULL << (8 * (8 - flow->payload));
         flow->sequence = ((first ^ (__u64)id << 48) * 0x9E3779B97F4A7C15ULL) >> 32;
+        flow->segment = segment_of(c, skb);
+        if (flow->segment >= flow->payload)
+            flow->segment = 0;
     }
     return 0;
 }
@@ -323,7 +346,7 @@ static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __
         if (f->head == head) {
             hand_over(c, s, f, REUSED);
         } else if (!closed) {
-            c->evicted++;
+            c->evicted += f->packets;
             hand_over(c, s, f, EVICTED);
         }
     }
@@ -334,7 +357,8 @@ static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __
     f->count = 0;
     f->flow = *flow;
     f->sender = f->sender_tid = f->receiver = f->receiver_tid = f->beyond = 0;
-    f->parts = f->copied = f->before = 0;
+    f->parts = f->copied = f->before = f->piece = 0;
+    f->packets = flow->segment ? (flow->payload + flow->segment - 1) / flow->segment : 1;
     f->flags = 0;
     if (!s->by_family && !s->by_name)
         ask(c, f, SENDER | RECEIVER);
@@ -348,11 +372,14 @@ static __always_inline bool same(const struct flow *a, const struct flow *b)
 }
 
 /* A frame is at a device's queue. */
-static __always_inline void queue(struct cpu *c, struct frame *f, struct sk_buff *skb, const struct reading *now)
+static __always_inline void queue(struct cpu *c, struct settings *s, struct frame *f, struct sk_buff *skb,
+                                  const struct reading *now)
 {
     stamp(f, QUEUE, now);
     f->queued = skb->len;
-    c->whole = f->head;
+    /* With few points, pieces are first seen when they are received. Others may be queued before that. */
+    if (!s->few || gso_size(c, skb))
+        c->whole = f->head;
 }
 
 /* Whether this is the frame that was queued, as long as it was then, or by a VLAN's tag longer; which may come to the
@@ -364,41 +391,152 @@ static __always_inline bool is_queued(struct frame *f, struct sk_buff *skb)
     return (point == QUEUE || point == QDISC_IN || point == QDISC_OUT || point == XMIT) && (more == 0 || more == 4);
 }
 
-/* A long packet of TCP that its device does not cut itself is cut before: its pieces have buffers of their own, and the
- * way that it came is theirs. */
-static __always_inline struct frame *cut(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 head)
+/* What a frame is called that has no buffer of its own: buffers have even addresses. */
+static __always_inline __u64 new_name(struct cpu *c, struct settings *s)
 {
-    struct frame *whole = followed(c->whole);
-    struct flow flow = {};
-    if (!whole || whole->flow.protocol == UDP || whole->count > BEFORE_CUT ||
-        read_flow(c, s, skb, number(c, skb->head) + skb->network_header, &flow))
-        return 0;
-    __u32 from = flow.sequence - whole->flow.sequence;
-    if (flow.protocol == UDP || flow.source_port != whole->flow.source_port ||
-        flow.destination_port != whole->flow.destination_port || from >= whole->flow.payload)
-        return 0;
-    struct frame *f = begin(c, s, head, &flow, whole->at[0]);
-    if (!f || f == whole)
-        return 0;
-#pragma unroll
-    for (__u32 n = 0; n < BEFORE_CUT; n++)
-        if (n < whole->count) {
-            struct reading then = { .at = whole->at[n], .cpu = whole->cpu[n] };
-            recall(whole, n, &then);
-            stamp(f, whole->point[n], &then);
-        }
-    f->queued = skb->len;
+    return name_of(s, (__u64)bpf_get_smp_processor_id() << 36 | c->pieces++ << 1 | 1);
+}
+
+/* Gives a frame the way that another has come, and whose it is. */
+static __always_inline void same_way(struct cpu *c, struct frame *f, struct frame *whole)
+{
+    for (__u32 n = 0; n < POINTS; n++) {
+        if (n >= whole->count)
+            break;
+        struct reading then = { .at = whole->at[n], .cpu = whole->cpu[n] };
+        recall(whole, n, &then);
+        stamp(f, whole->point[n], &then);
+    }
     f->sender = whole->sender;
     f->sender_tid = whole->sender_tid;
     if (whole->flags)
         ask(c, f, whole->flags);
-    /* Of the whole nothing is left behind its last piece. */
-    if (from + flow.payload >= whole->flow.payload) {
-        if (whole->flags)
-            c->asked--;
-        whole->head = 0;
-        whole->count = 0;
+}
+
+/* Nothing is left of it. */
+static __always_inline void forget(struct cpu *c, struct frame *f)
+{
+    if (f->flags)
+        c->asked -= f->packets;
+    f->head = 0;
+    f->count = 0;
+}
+
+/* A frame goes on under another name. */
+static __always_inline struct frame *rename(struct cpu *c, struct settings *s, struct frame *whole, __u64 name)
+{
+    struct flow flow = whole->flow;
+    __u16 packets = whole->packets;
+    struct frame *f = begin(c, s, name, &flow, 0);
+    if (!f || f == whole)
+        return 0;
+    f->packets = packets;
+    same_way(c, f, whole);
+    forget(c, whole);
+    return f;
+}
+
+/* One datagram less is in the whole. */
+static __always_inline void less(struct cpu *c, struct frame *whole, __u32 payload)
+{
+    if (whole->flags)
+        c->asked--;
+    whole->packets--;
+    whole->piece++;
+    whole->flow.payload -= payload;
+    whole->flow.length -= payload;
+}
+
+/* A long packet that its device does not cut itself is cut before: its pieces have buffers of their own, and the way that
+ * it came is theirs. Pieces of TCP have their numbers; datagrams come in order. */
+static __always_inline struct frame *cut(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 head, __u64 ip)
+{
+    struct frame *whole = followed(c->whole);
+    struct flow flow = {};
+    __u32 at = whole ? last(whole) : 0;
+    if ((at != QUEUE && at != QDISC_IN && at != QDISC_OUT) || whole->head == head || read_flow(c, s, skb, ip, &flow))
+        return 0;
+    bool udp = whole->flow.protocol == UDP;
+    __u32 from = udp ? 0 : flow.sequence - whole->flow.sequence;
+    if (flow.protocol != whole->flow.protocol || flow.source_port != whole->flow.source_port ||
+        flow.destination_port != whole->flow.destination_port || from >= whole->flow.payload ||
+        (udp && (!whole->flow.segment || flow.payload > whole->flow.segment)))
+        return 0;
+    struct frame *f = begin(c, s, head, &flow, whole->at[0]);
+    if (!f || f == whole)
+        return 0;
+    same_way(c, f, whole);
+    f->queued = skb->len;
+    if (udp)
+        less(c, whole, flow.payload);
+    if (udp ? !whole->packets : from + flow.payload >= whole->flow.payload) {
+        forget(c, whole);
         c->whole = 0;
+    }
+    return f;
+}
+
+/* Datagrams that arrived as one packet are cut when they reach their socket, and the packet's buffer is free before the
+ * first of them is there: until then the packet has a name of its own. */
+static __always_inline void hold(struct cpu *c, struct settings *s, struct frame *f)
+{
+    c->held_head = f->head;
+    f = rename(c, s, f, new_name(c, s));
+    c->held = f ? f->head : 0;
+}
+
+/* It goes elsewhere: through a device upon the device, or to the next device. */
+static __always_inline struct frame *held_again(struct cpu *c, struct settings *s, __u64 head)
+{
+    struct frame *whole = c->held && c->held_head == head ? followed(c->held) : 0;
+    if (!whole || whole->piece)
+        return 0;
+    c->held = 0;
+    return rename(c, s, whole, head);
+}
+
+/* Another packet comes: what has not reached a socket by now has been dropped there, or waits elsewhere. */
+static __always_inline void let_go(struct cpu *c, struct settings *s)
+{
+    struct frame *whole = followed(c->held);
+    c->held = 0;
+    if (!whole)
+        return;
+    if (whole->piece || followed(c->held_head))
+        hand_over(c, s, whole, REUSED);
+    else
+        rename(c, s, whole, c->held_head);
+}
+
+/* The socket gets one of those datagrams, or all at once. */
+static __always_inline struct frame *held_piece(struct cpu *c, struct settings *s, struct sock *sk)
+{
+    struct frame *whole = followed(c->held);
+    if (!whole || whole->flow.destination_port != sk->__sk_common.skc_num)
+        return 0;
+    struct udp_sock *up = (struct udp_sock *)number(c, sk);
+    unsigned long flags = 0;
+    if (bpf_core_field_exists(up->udp_flags))
+        bpf_core_read(&flags, sizeof(flags), &up->udp_flags);
+    if (flags & ACCEPT_UDP_L4) {
+        c->held = 0;
+        return whole;
+    }
+    struct flow flow = whole->flow;
+    if (whole->packets > 1) {
+        flow.payload = flow.segment;
+        flow.length = flow.ip_length + flow.transport_length + flow.segment;
+    }
+    flow.segment = 0;
+    struct frame *f = begin(c, s, new_name(c, s), &flow, 0);
+    if (!f || f == whole)
+        return 0;
+    same_way(c, f, whole);
+    less(c, whole, flow.payload);
+    f->piece = whole->piece;
+    if (!whole->packets) {
+        forget(c, whole);
+        c->held = 0;
     }
     return f;
 }

@@ -58,6 +58,7 @@ struct tcp_sock {
 
 /* Datagrams that its reader has taken over from sk_receive_queue, and not received yet. */
 struct udp_sock {
+    unsigned long udp_flags;
     struct sk_buff_head reader_queue;
 };
 
@@ -67,8 +68,15 @@ struct sk_buff {
     __be16 protocol;
     __u16 transport_header;
     __u16 network_header;
+    unsigned int end;
     unsigned char *head;
     unsigned char *data;
+};
+
+/* Behind the buffer. A datagram longer than its segments is several that are still to be cut. */
+struct skb_shared_info {
+    unsigned short gso_size;
+    unsigned int gso_type;
 };
 
 struct task_struct {

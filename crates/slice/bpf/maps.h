@@ -11,14 +11,15 @@
 #define FRAMES 65536     /* places for frames under way; a power of two */
 #define FRAME_BITS 16
 #define THREADS 65536    /* places for threads within a call; a power of two */
-#define BEFORE_CUT 8     /* stamps that a packet may have before it is cut */
 #define HEADS 8          /* frames that one receive call may copy; a power of two */
-#define WAITING 512      /* datagrams that wait at one socket; a power of two */
+#define WAITING 2048     /* datagrams that wait at one socket; a power of two */
 #define LOOKS 8          /* after this many receives the count of waiting datagrams is corrected */
 #define SOCKETS 1024     /* UDP sockets that are looked at */
 #define TCP 6
 #define UDP 17
 #define MPTCP 262
+#define GSO_UDP_L4 (1 << 17)
+#define ACCEPT_UDP_L4 (1UL << 5) /* of udp_flags: its reader takes several datagrams at once (UDP_GRO) */
 #define PEEK 2           /* MSG_PEEK: the datagram stays */
 #define ERRQUEUE 0x2000  /* MSG_ERRQUEUE: what is read is no datagram */
 #define CALLS 512        /* system call numbers that are looked at */
@@ -46,7 +47,8 @@ struct flow {
     __u8 source[16], destination[16];
     __u16 source_port, destination_port;    /* host order */
     __u16 ethertype;                        /* host order */
-    __u8 protocol, ip_length, transport_length, pad[3];
+    __u8 protocol, ip_length, transport_length, pad;
+    __u16 segment;                          /* payload of each datagram that it is still to be cut into; else 0 */
     __u32 sequence;                         /* TCP's; of UDP a digest, as packet::digest has it */
     __u32 payload;
     __u32 length;                           /* of the packet, from the IP header on */
@@ -59,7 +61,8 @@ struct frame {
     __u16 cpu[POINTS];
     __u32 parts;                            /* copies in which the program took it */
     __u32 copied, before;                   /* bytes of it that the program has taken; before its last call */
-    __u32 pad;
+    __u16 packets;                          /* datagrams that it stands for */
+    __u16 piece;                            /* its number among those cut at the socket, from 1; of the whole, how many were cut */
     struct flow flow;
     __u32 count;
     __u16 why, window;                      /* window: in which it was begun */
@@ -108,6 +111,8 @@ struct cpu {
     __u64 handed, full, evicted, crowded;
     __u64 asked;                            /* frames that turned out to be asked for */
     __u64 receiving, sending, whole;        /* heads that this CPU last handled; whole: a packet that may be cut */
+    __u64 held, held_head;                  /* datagrams that are received as one: its name, and that of its buffer */
+    __u64 pieces;                           /* named so far */
     __u64 address;                          /* see number() */
 };
 
@@ -143,7 +148,7 @@ const volatile __u8 CALL[CALLS] = {};       /* what each system call does: NO_CA
 const volatile __u32 COUNTED = 0;           /* events that are counted; `counts` has room for them */
 
 _Static_assert(sizeof(struct flow) == 56, "src/record.rs reads it");
-_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 9), "src/kernel/counters.rs reads it");
+_Static_assert(sizeof(struct cpu) == 8 * (3 * PROBES + 12), "src/kernel/counters.rs reads it");
 _Static_assert(sizeof(struct settings) == 56, "src/settings.rs writes it");
 _Static_assert(sizeof(struct frame) == 8 + 11 * POINTS + 16 + 56 + 32, "src/record.rs reads it");
 _Static_assert(sizeof(struct counted_frame) == sizeof(struct frame) + 8 * POINTS * EVENTS, "src/record.rs reads it");

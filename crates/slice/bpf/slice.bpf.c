@@ -119,13 +119,16 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     __u64 head = number(c, skb->head), name = name_of(s, head);
     struct sock *sk = skb->sk;
     struct frame *f = followed(name);
+    if (!f && !sk && c->held)
+        f = held_again(c, s, name);
     __u32 before = f ? last(f) : 0;
-    c->whole = 0;
+    if (!s->few)
+        c->whole = 0;
     /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
      * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or of another packet,
      * even one that was not requested. */
     if (f && (before == XMIT || (!sk && before == RECEIVE))) {
-        queue(c, f, skb, &now);
+        queue(c, s, f, skb, &now);
         LEAVE(P_QUEUE);
     }
     if (f)
@@ -165,7 +168,7 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
         if (asked_for(s))
             ask(c, f, SENDER);
     }
-    queue(c, f, skb, &now);
+    queue(c, s, f, skb, &now);
     LEAVE(P_QUEUE);
 }
 
@@ -208,13 +211,16 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
         hand_over(c, s, f, REUSED);
         f = 0;
     }
-    if (!f && c->whole)
-        f = cut(c, s, skb, head);
+    bool piece = !f && c->whole;
+    if (piece)
+        f = cut(c, s, skb, head, number(c, skb->head) + skb->network_header);
     c->sending = f ? head : 0;
     if (!f)
         return 0;
     STAMP();
     stamp(f, XMIT, &now);
+    if (piece)
+        LEAVE_UNTIMED(P_XMIT);
     LEAVE(P_XMIT);
 }
 
@@ -242,9 +248,23 @@ static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk
 {
     __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
+    if (point == RECEIVE && c->held) {
+        if (!f)
+            f = held_again(c, s, head);
+        if (c->held)
+            let_go(c, s);
+    }
     __u32 before = f ? last(f) : 0;
     /* With few points it comes from the queue, as long as it was there. */
     bool sent = before == XMIT || (s->few && before == QUEUE && f->flow.length == skb->len);
+    /* Nor is a piece of a long packet seen before. Its whole was queued on this CPU. */
+    if (s->few && !sent && c->whole) {
+        struct frame *piece = cut(c, s, skb, head, number(c, skb->data));
+        if (piece) {
+            f = piece;
+            sent = 1;
+        }
+    }
     if (s->direction == TX) {
         /* The receiver's queue on this machine is where the driver's work ends. */
         if (sent) {
@@ -294,6 +314,9 @@ int BPF_PROG(on_receive, struct sk_buff *skb)
     ENTER();
     arrives(c, s, skb, RECEIVE, &now);
     c->receiving = head_of(c, s, skb);
+    struct frame *f = followed(c->receiving);
+    if (f && f->flow.segment && last(f) == RECEIVE)
+        hold(c, s, f);
     LEAVE(P_RECEIVE);
 }
 
@@ -323,8 +346,15 @@ int BPF_PROG(on_ready, struct sock *sk)
         stamp(f, READY, &now);
     else
         f = 0;
+    bool piece = 0;
+    if (sk->sk_protocol == UDP && c->held && (f = held_piece(c, s, sk))) {
+        piece = 1;
+        stamp(f, READY, &now);
+    }
     if (sk->sk_protocol == UDP)
         waits(c, sk, f ? f->head : 0);
+    if (piece)
+        LEAVE_UNTIMED(P_READY);
     LEAVE(P_READY);
 }
 

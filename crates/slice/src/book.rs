@@ -56,7 +56,7 @@ impl Loop {
     }
 }
 
-/// What became of the frames; seen = matched + lost.
+/// What became of the frames; seen = matched + lost. Datagrams that the kernel handles as one packet count one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Packets {
     /// Frames with payload that were begun to be followed and are of those asked for.
@@ -99,10 +99,17 @@ impl Tally {
     }
 
     pub(crate) fn count(&mut self, raw: f64, net: f64) {
-        self.raw += raw;
-        self.net += net;
-        self.squares += net * net;
-        self.quantiles.record(net.max(0.0).round() as u64).expect("the histogram grows to any value");
+        self.count_times(raw, net, 1);
+    }
+
+    /// The same for each of several.
+    fn count_times(&mut self, raw: f64, net: f64, times: u16) {
+        let n = f64::from(times);
+        self.raw += n * raw;
+        self.net += n * net;
+        self.squares += n * net * net;
+        let value = net.max(0.0).round() as u64;
+        self.quantiles.record_n(value, times.into()).expect("the histogram grows to any value");
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -141,10 +148,10 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, (raw, net): (f64, f64)) {
-        self.count += 1;
-        self.raw += raw;
-        self.net += net.max(0.0);
+    fn add(&mut self, (raw, net): (f64, f64), times: u16) {
+        self.count += u64::from(times);
+        self.raw += f64::from(times) * raw;
+        self.net += f64::from(times) * net.max(0.0);
     }
 }
 
@@ -200,18 +207,20 @@ impl Book {
 
     /// Takes a record in.
     pub fn add(&mut self, record: &Record) {
-        self.packets.seen += 1;
+        let times = record.packets;
+        let packets = u64::from(times);
+        self.packets.seen += packets;
         if !record.matched() {
-            self.packets.lost += 1;
+            self.packets.lost += packets;
             match record.ended {
-                Ended::Evicted => self.packets.evicted += 1,
-                Ended::Unfinished => self.packets.unfinished += 1,
-                _ => self.packets.reused += 1,
+                Ended::Evicted => self.packets.evicted += packets,
+                Ended::Unfinished => self.packets.unfinished += packets,
+                _ => self.packets.reused += packets,
             }
             return;
         }
-        self.packets.matched += 1;
-        self.paces += self.pace;
+        self.packets.matched += packets;
+        self.paces += f64::from(times) * self.pace;
         let parts = slices::parts(record, &self.costs);
         // One slice of one frame may come in pieces, where a finer stamp lies within: they are one occurrence.
         let mut whole: Option<(Slice, f64, f64)> = None;
@@ -219,36 +228,36 @@ impl Book {
             whole = match whole.take() {
                 Some((same, a, b)) if same == *slice => Some((same, a + *raw as f64, b + net)),
                 other => {
-                    self.note(other);
+                    self.note(other, times);
                     Some((*slice, *raw as f64, *net))
                 }
             };
         }
-        self.note(whole);
+        self.note(whole, times);
         for Part { slice, raw, net, .. } in slices::details(record, &self.costs) {
-            self.note(Some((slice, raw as f64, net)));
+            self.note(Some((slice, raw as f64, net)), times);
         }
         for event in 0..self.costs.events.len() {
             self.count(record, event);
         }
         let net: f64 = parts.iter().map(|part| part.net).sum();
-        self.total.count(record.whole() as f64, net);
-        self.added += record.whole() as f64 - net;
+        self.total.count_times(record.whole() as f64, net, times);
+        self.added += f64::from(times) * (record.whole() as f64 - net);
         let begins = |point| matches!(point, Point::SendEnter | Point::TcpSend);
         let started = record.stamps.first().filter(|first| begins(first.point));
         match started {
             Some(first) => self.round(record, first.at),
             None if record.stamps.first().is_some_and(|first| first.point == Point::Queue) => {
                 // With few points there is no stamp of the call, but its process is known.
-                self.packets.without_call += u64::from(record.sender[0] == 0);
+                self.packets.without_call += if record.sender[0] == 0 { packets } else { 0 };
             }
-            None => self.packets.without_sender += 1,
+            None => self.packets.without_sender += packets,
         }
     }
 
-    fn note(&mut self, part: Option<(Slice, f64, f64)>) {
+    fn note(&mut self, part: Option<(Slice, f64, f64)>, times: u16) {
         if let Some((slice, raw, net)) = part {
-            self.slices.entry(slice).or_insert_with(Tally::new).count(raw, net);
+            self.slices.entry(slice).or_insert_with(Tally::new).count_times(raw, net, times);
         }
     }
 
@@ -268,7 +277,7 @@ impl Book {
         found.extend(slices::details(record, &self.costs).iter().map(|part| (part.slice, piece(part.from))));
         for (slice, counts) in found {
             if let Some(counts) = counts {
-                self.counted.entry((event, slice)).or_default().add(counts);
+                self.counted.entry((event, slice)).or_default().add(counts, record.packets);
             }
         }
     }
@@ -471,6 +480,19 @@ mod tests {
         let cost = 3.0 * costs().whole(&frame(0, false));
         assert_eq!(rounds.count, 9);
         assert!((rounds.mean_ns - (10_000.0 - cost)).abs() < 1e-6, "{rounds:?} {cost}");
+    }
+
+    #[test]
+    fn datagrams_that_are_one_packet_count_one_by_one() {
+        let mut book = Book::new(costs());
+        book.add(&Record { packets: 10, ..frame(0, false) });
+        book.add(&Record { packets: 3, ended: Ended::Reused, ..frame(10_000, false) });
+        book.add(&frame(20_000, false));
+        let packets = book.packets();
+        assert_eq!((packets.seen, packets.matched, packets.lost, packets.reused), (14, 11, 3, 3));
+        assert_eq!((book.total().count, book.slices()[0].figures.count), (11, 11));
+        assert!((book.total().raw_mean_ns - 2_000.0).abs() < 1e-9);
+        assert_eq!(book.rounds().map(|rounds| rounds.count), Some(1), "one call, one round");
     }
 
     #[test]

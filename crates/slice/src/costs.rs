@@ -117,6 +117,8 @@ impl Costs {
         let before = &record.stamps[..n];
         let first = before.iter().all(|s| matches!(s.point, Point::SendEnter | Point::TcpSend | Point::IpSend));
         match point {
+            // It begins a piece, as the device's queue begins a packet.
+            Point::Ready if record.piece > 0 => self.body(Probe::Queue),
             _ if first => self.body(Probe::Queue),
             Point::Queue if self.probes.contains_key(&Probe::Transmit) => self.body(Probe::Transmit),
             _ => self.body(point.probe()),
@@ -132,8 +134,10 @@ impl Costs {
         let (here, next) = (record.stamps[n], record.stamps[n + 1]);
         let own = self.after(record, n) + (self.way(here.point.probe()) + self.way(next.point.probe())) / 2.0;
         let others: f64 = self.meanwhile(record, n).iter().map(|probe| self.probe(*probe)).sum();
+        let cut = self.body(Probe::Queue) + self.way(Probe::Ready);
+        let pieces = f64::from(pieces_before(record, n)) * cut;
         let parts: f64 = self.of_parts(record, n).map(|(probe, times)| self.probe(probe) * f64::from(times)).sum();
-        own + others + parts
+        own + others + parts + pieces
     }
 
     /// Programs that run while the parts of a packet behind its first one are read, and how often. Each read is a call.
@@ -172,17 +176,32 @@ impl Costs {
         let others = self.meanwhile(record, n).iter().filter(|probe| self.probes.contains_key(probe)).count();
         let counted = self.of_parts(record, n).filter(|(probe, _)| self.probes.contains_key(probe));
         let parts: u32 = counted.map(|(_, times)| times).sum();
-        one * (1.0 + others as f64 + f64::from(parts))
+        let pieces = pieces_before(record, n);
+        one * (1.0 + others as f64 + f64::from(parts) + f64::from(pieces))
     }
 
     /// What the probes add to the round of which a frame is a part, in ns: formula (5) with each stamp's own cost.
     #[must_use]
     pub fn whole(&self, record: &Record) -> f64 {
         let Some(last) = record.stamps.last() else { return 0.0 };
-        let between: f64 = (0..record.stamps.len() - 1).map(|n| self.between(record, n)).sum();
+        // The way before the cut was that of the first piece, with its probes.
+        let from = (0..record.stamps.len() - 1).find(|&n| pieces_before(record, n) > 0);
+        let from = from.map_or(0, |n| n + 1);
+        let between: f64 = (from..record.stamps.len() - 1).map(|n| self.between(record, n)).sum();
         let ends = |point: Point| self.way(point.probe()) / 2.0;
-        between + ends(record.stamps[0].point) + ends(last.point) + self.body(last.point.probe()) + self.overhead.gamma
+        between
+            + ends(record.stamps[from].point)
+            + ends(last.point)
+            + self.body(last.point.probe())
+            + self.overhead.gamma
     }
+}
+
+/// Of datagrams that arrived as one packet, those that were cut out of it between stamp `n` and the next. Each of them
+/// ran the probe there.
+fn pieces_before(record: &Record, n: usize) -> u16 {
+    let cut = record.stamps[n].point == Point::Receive && record.stamps[n + 1].point == Point::Ready;
+    if cut { record.piece.saturating_sub(1) } else { 0 }
 }
 
 #[cfg(test)]
@@ -245,6 +264,23 @@ pub(crate) mod tests {
         // Two probes at system calls with 80 ns to each and back, three others with 20 ns.
         let read = (30.0 + 80.0) + (40.0 + 80.0) + 3.0 * (5.0 + 20.0);
         assert!((costs.between(&record, 1) - two - 6.0 * read).abs() < 1e-9, "six reads more");
+    }
+
+    #[test]
+    fn datagrams_of_one_packet_share_the_probes_before_the_cut() {
+        let mut costs = costs();
+        costs.probes.insert(Probe::Ready, ProbeCost { body_ns: 5.0, per_packet: 1.0 });
+        let mut record =
+            record(&[(Point::SendEnter, 0), (Point::Queue, 100), (Point::Receive, 500), (Point::Ready, 900)]);
+        record.flow.protocol = 17;
+        record.piece = 1;
+        let (first, whole) = (costs.between(&record, 2), costs.whole(&record));
+        record.piece = 5;
+        assert!(
+            (costs.between(&record, 2) - first - 4.0 * (100.0 + 20.0)).abs() < 1e-9,
+            "four others were cut before it"
+        );
+        assert!((costs.whole(&record) - (20.0 + 5.0 + 200.0)).abs() < 1e-9 && whole > 300.0, "its own stamp");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub enum Points {
 }
 
 /// Bytes of `struct waiting`.
-const WAITING: usize = 8 * 512 + 24;
+const WAITING: usize = 8 * 2048 + 24;
 
 /// The probes, attached.
 pub struct Kernel {

@@ -166,9 +166,29 @@ pub struct Record {
     /// Copies in which the program took it: more than one where each read took a part of it.
     #[serde(default, skip_serializing_if = "is_at_once")]
     pub parts: u32,
+    /// Datagrams that it stands for: more than one where the kernel handled several as one packet.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub packets: u16,
+    /// Its number among the datagrams that were cut out of one packet at their socket, from 1; 0 if it was not cut there.
+    #[serde(default, skip_serializing_if = "is_no_piece")]
+    pub piece: u16,
     /// For each stamp, what the counters of its CPU said, in the order of the events; empty where nothing is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Vec<Option<u64>>>,
+}
+
+fn one() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(packets: &u16) -> bool {
+    *packets == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_no_piece(piece: &u16) -> bool {
+    *piece == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -240,6 +260,8 @@ impl Record {
             receiver: [u32_at(end + 16), u32_at(end + 20)],
             beyond: u32_at(end + 28),
             parts: u32_at(read),
+            packets: u16_at(read + 12).max(1),
+            piece: u16_at(read + 14),
             counts,
         };
         record.order();
@@ -309,6 +331,8 @@ pub(crate) mod tests {
             receiver: [11, 11],
             beyond: 0,
             parts: 1,
+            packets: 1,
+            piece: 0,
             counts: Vec::new(),
         }
     }
@@ -323,6 +347,8 @@ pub(crate) mod tests {
         bytes[8 + 9 * POINTS + 2..][..2].copy_from_slice(&300_u16.to_ne_bytes());
         let read = 8 + 11 * POINTS;
         bytes[read..read + 4].copy_from_slice(&8_u32.to_ne_bytes());
+        bytes[read + 12..read + 14].copy_from_slice(&10_u16.to_ne_bytes());
+        bytes[read + 14..read + 16].copy_from_slice(&3_u16.to_ne_bytes());
         let flow = read + 16;
         bytes[flow..flow + 4].copy_from_slice(&[10, 0, 0, 1]);
         bytes[flow + 16..flow + 20].copy_from_slice(&[10, 0, 0, 2]);
@@ -343,7 +369,7 @@ pub(crate) mod tests {
         assert_eq!((record.flow.protocol, record.flow.payload, record.flow.length), (17, 4, 32));
         assert_eq!((record.sender, record.beyond, record.ended), ([77, 78], 5, Ended::Reused));
         assert_eq!(record.stamps[1], Stamp { point: Point::Queue, at: 1_250, cpu: 300 });
-        assert_eq!((record.parts, record.whole()), (8, 250));
+        assert_eq!((record.parts, record.packets, record.piece, record.whole()), (8, 10, 3, 250));
         assert!(!record.matched());
         assert!(Record::read(&bytes[1..], 0).is_none(), "a frame cut short is none");
         assert!(record.counts.is_empty() && Record::read(&bytes, 1).is_none(), "nothing was counted");

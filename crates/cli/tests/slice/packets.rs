@@ -143,6 +143,68 @@ for _ in range(20):
     }
 }
 
+/// 200 packets of 10 datagrams each, as UDP_SEGMENT makes them, with 1 ms between. They are cut at the reader's socket, or
+/// read at once (gro), or cut at the device (cut). A slow reader with a small buffer loses most.
+#[test]
+fn datagrams_that_are_sent_as_one_packet_count_one_by_one() {
+    const SEGMENTS: &str = r#"
+import os, socket, sys, time
+r = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); r.bind(("127.0.0.1", 0)); r.settimeout(1)
+how = sys.argv[1]
+r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20000 if how == "slow" else 4000000)
+if how == "gro": r.setsockopt(socket.IPPROTO_UDP, 104, 1)
+if os.fork() == 0:
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(r.getsockname())
+    s.setsockopt(socket.IPPROTO_UDP, 103, 100)
+    for _ in range(200): s.send(bytes(950)); time.sleep(0.001)
+    os._exit(0)
+reads = taken = 0
+try:
+    while True:
+        taken += len(r.recv(65536)); reads += 1
+        if how == "slow": time.sleep(0.002)
+except TimeoutError: print("reads", reads, "bytes", taken)
+"#;
+    let Some((bench, _turn)) = bench() else { return };
+    bench.write("segments.py", SEGMENTS);
+    // A loopback device of its own, which does not take such packets.
+    let cut = "ip link set lo up && ethtool -K lo tx-udp-segmentation off && exec python3 segments.py cut";
+    let own_device = ["unshare", "-n", "sh", "-c", cut];
+    for (points, how) in
+        ["all", "few"].into_iter().flat_map(|points| ["plain", "gro", "cut", "slow"].map(|how| (points, how)))
+    {
+        let plain = ["python3", "segments.py", how];
+        let command: &[&str] = if how == "cut" { &own_device } else { &plain };
+        let finished = follow(&bench, &["--points", points, "-w", "segments.jsonl"], command);
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
+        check(&report);
+        if overloaded(&report) {
+            return;
+        }
+        let case = format!("{points} {how}: {report}");
+        let words: Vec<&str> = finished.stderr.split_whitespace().collect();
+        let said = |what: &str| {
+            let at = words.iter().position(|word| *word == what).unwrap_or_else(|| panic!("{what} {case}"));
+            words[at + 1].parse::<u64>().expect("a number")
+        };
+        let count = |name: &str| report["packets"][name].as_u64().expect("a count");
+        assert_eq!((count("seen"), count("without_call")), (2_000, 0), "{case}");
+        let matched = count("matched");
+        match how {
+            // The last of ten is of 50 B.
+            "gro" => assert!((said("reads"), said("bytes")) == (200, 190_000) && matched == 2_000, "{case}"),
+            "slow" => assert!((30..1_900).contains(&said("reads")) && matched == said("reads"), "{case}"),
+            _ => assert!(said("reads") == 2_000 && matched == 2_000, "{case}"),
+        }
+        if how == "plain" {
+            let records = String::from_utf8(bench.read("segments.jsonl")).expect("UTF-8");
+            let of = |payload: u32| records.lines().filter(|l| l.contains(&format!("\"payload\":{payload},"))).count();
+            assert_eq!((of(100), of(50)), (1_800, 200), "{case}");
+        }
+    }
+}
+
 /// Of a long transfer, buffers are used again and again, and packets are longer than the device takes: each record is of
 /// one packet, from its sender on.
 #[test]

@@ -5,7 +5,7 @@ use std::array::from_fn;
 /// `PROBES` of `bpf/maps.h`.
 const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
-pub(super) const WORDS: usize = 3 * PROBES + 9;
+pub(super) const WORDS: usize = 3 * PROBES + 12;
 
 /// What the probes counted, on all CPUs together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

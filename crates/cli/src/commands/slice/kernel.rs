@@ -150,7 +150,7 @@ impl KernelSlices {
                 }
                 Ok(Entry::Record(record)) => {
                     let read = self.take(&record, &mut book)?;
-                    left = if read { left - 1 } else { 0 };
+                    left = if read { left.saturating_sub(record.packets.into()) } else { 0 };
                     keep(&mut first, &record);
                 }
                 // Whoever wrote it was killed: what it had written counts.
@@ -494,7 +494,7 @@ impl Run<'_> {
         if !self.goes_on() {
             return;
         }
-        self.left -= 1;
+        self.left = self.left.saturating_sub(record.packets.into());
         if self.asked.folder.is_some() {
             keep(&mut self.first, record);
         }
