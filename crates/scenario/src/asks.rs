@@ -89,7 +89,7 @@ pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
         let known = ["const", FollowDepth::NAME].into_iter();
         let names: Vec<&str> = known.chain(Wave::KINDS.iter().map(|kind| kind.name)).collect();
         let remedy = match nearest(first, &names) {
-            Some(meant) => format!("did you mean {meant}?"),
+            Some(meant) => format!("write {meant}"),
             None => format!("write 5Gbps, or one of {}", names.join(", ")),
         };
         return Err(ParseError::new(format!("'{text}' is no waveform"), remedy));

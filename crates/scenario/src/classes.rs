@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn reports_invalid_class_options() {
         for (classes, rates, gaps, word) in [
-            (&["api tcp"][..], &[][..], &[][..], "names no class"),
+            (&["api tcp"][..], &[][..], &[][..], "has no class name"),
             (&["api = tcp", "api = udp"], &[], &[], "already"),
             (&["default = tcp"], &[], &[], "already"),
             (&["api = tpc"], &[], &[], "no condition"),

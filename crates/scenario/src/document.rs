@@ -343,7 +343,7 @@ that = "down.gap.error.max_ns < 1ns"
         };
         for (names, that) in [(["a", "a.gap"], "a.gap.mean_ns > 1ns"), (["a.b", "a"], "a.b.gap.mean_ns > 1ns")] {
             let text = both(names, that).expect_err(that).to_string();
-            assert!(text.starts_with("a.toml:") && text.contains("another name"), "{text}");
+            assert!(text.starts_with("a.toml:") && text.contains("rename one of them"), "{text}");
         }
         // The part after the dots decides.
         for (names, that) in [(["a", "a.b"], "a.gap.mean_ns > 1ns"), (["a.b", "a.c"], "a.b.gap.mean_ns > 1ns")] {
@@ -406,7 +406,7 @@ that = "down.gap.error.max_ns < 1ns"
         let (way, back) = (pipeline("name = \"a\"\nreturn = [\"delay 1ms\"]"), pipeline("name = \"a-return\""));
         for text in [format!("{way}{back}"), format!("{back}{way}")] {
             let text = refused(&format!("schema = 1\n{text}"));
-            assert!(text.contains("there is a pipeline 'a-return' already"), "{text}");
+            assert!(text.contains("pipeline 'a-return' already exists"), "{text}");
         }
     }
 
