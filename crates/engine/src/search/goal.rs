@@ -34,18 +34,32 @@ impl Goal {
         Goal { loss, exceed: Share::from_ppb(0), trial, sum: trial, width, initial: trial }
     }
 
-    /// The phases of a search, from short trials and a coarse width to the goal itself. Each doubles the trial duration
-    /// and halves the width.
-    pub(super) fn phases(self) -> impl Iterator<Item = Goal> {
+    /// A goal of MLRsearch (RFC 9971): trials of a load last `sum` together, and a share `exceed` of that may be bad.
+    #[must_use]
+    pub fn mlrsearch(loss: Share, exceed: Share, trial: Span, sum: Span, width: Share) -> Self {
+        Goal { loss, exceed, trial, sum, width, initial: Span::from_ps(trial.as_ps() / 8) }
+    }
+
+    /// The phases of a search. Short trials find the region at a coarse width, each half as long as those of the next
+    /// phase. Then one full trial per load narrows the bounds to the width, before loads are settled by an intermediate
+    /// sum and by the whole sum: most loads that miss the goal are dropped before they cost a whole sum.
+    pub(super) fn phases(self) -> Vec<Goal> {
         let mut phases = vec![self];
-        let mut earlier = self;
+        let middle = Span::from_ps((self.trial.as_ps() as f64 * self.sum.as_ps() as f64).sqrt() as u64);
+        for sum in [middle, self.trial] {
+            if sum >= self.trial && sum < phases[phases.len() - 1].sum {
+                phases.push(Goal { sum, ..self });
+            }
+        }
+        let mut earlier = Goal { sum: self.trial, ..self };
         while earlier.trial > self.initial && phases.len() < 8 {
             let trial = Span::from_ps(earlier.trial.as_ps() / 2).max(self.initial);
             let width = Share::from_ppb((u64::from(earlier.width.ppb()) * 2).min(500_000_000) as u32);
             earlier = Goal { trial, sum: trial, width, ..earlier };
             phases.push(earlier);
         }
-        phases.into_iter().rev()
+        phases.reverse();
+        phases
     }
 
     /// Smallest number of full-length trials that can settle a load.

@@ -173,6 +173,22 @@ pub struct Search {
     beyond: Option<FrameRate>,
     /// Per goal: number of lower bounds that did not hold, and the highest lower bound ever found.
     fallen: Vec<(u32, Option<FrameRate>)>,
+    /// Per goal.
+    progress: Vec<Progress>,
+}
+
+/// A lower and an upper bound, as far as they are known.
+type Bounds = (Option<FrameRate>, Option<FrameRate>);
+
+/// How far the search for a goal is.
+#[derive(Clone, Debug)]
+struct Progress {
+    /// The phases, the goal itself last.
+    phases: Vec<Goal>,
+    /// The current phase. A phase that is done stays done, whatever later trials say about its bounds.
+    phase: usize,
+    /// Bounds at the end of the phase before.
+    hints: Bounds,
 }
 
 /// Attempts at a trial that the tester fails.
@@ -221,6 +237,12 @@ fn flaw(
     (outcome.late > late && decisive(&by_itself)).then_some(Flaw::Hiccup)
 }
 
+/// True if bounds are further apart than the width of a goal.
+fn is_wide(goal: &Goal, lower: FrameRate, upper: FrameRate) -> bool {
+    let (low, high) = (lower.millis() as f64, upper.millis() as f64);
+    high - low > high * goal.width.as_f64() && upper.millis() - lower.millis() > 1
+}
+
 /// True if the tester failed the last trial, of `load`, too often to try it again.
 fn failed(runs: &[Run], load: FrameRate) -> bool {
     let failed = runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == load).take(ATTEMPTS);
@@ -237,7 +259,12 @@ impl Search {
     pub fn new(settings: Settings) -> Self {
         assert!(!settings.goals.is_empty(), "a search has a goal");
         let fallen = vec![(0, None); settings.goals.len()];
-        Search { settings, runs: Vec::new(), beyond: None, fallen }
+        let progress = settings
+            .goals
+            .iter()
+            .map(|goal| Progress { phases: goal.phases(), phase: 0, hints: (None, None) })
+            .collect();
+        Search { settings, runs: Vec::new(), beyond: None, fallen, progress }
     }
 
     /// All trials so far.
@@ -277,15 +304,33 @@ impl Search {
         if flaw.is_some() {
             if failed(&self.runs, trial.load) {
                 self.beyond = Some(self.beyond.map_or(trial.load, |beyond| beyond.min(trial.load)));
+                self.advance();
             }
             return;
         }
+        self.advance();
         for (number, lower) in before.into_iter().enumerate() {
             let goal = &self.settings.goals[number];
             let stays = lower.is_none_or(|lower| goal.bound(self.at(lower)) == Some(Bound::Lower));
             let (fallen, highest) = &mut self.fallen[number];
             *fallen += u32::from(!stays);
             *highest = (*highest).max(lower);
+        }
+    }
+
+    /// Ends the phases whose bounds are close enough.
+    fn advance(&mut self) {
+        for number in 0..self.progress.len() {
+            while let Progress { phases, phase, .. } = &self.progress[number]
+                && *phase + 1 < phases.len()
+                && self.candidate(number).is_none()
+            {
+                let goal = &phases[*phase];
+                let hints = self.border(goal, self.bounds(goal));
+                let progress = &mut self.progress[number];
+                progress.hints = hints;
+                progress.phase += 1;
+            }
         }
     }
 
@@ -323,22 +368,18 @@ impl Search {
         if self.is_falling(number) {
             return None;
         }
-        let mut hints = (None, None);
-        for phase in goal.phases() {
-            let (lower, upper) = self.bounds(&phase);
-            if let Some(load) = self.candidate(&phase, (lower, upper), hints) {
-                return Some(Trial { load, duration: phase.trial });
-            }
-            hints = (lower, upper);
+        if let Some(trial) = self.candidate(number) {
+            return Some(trial);
         }
+        let bounds = self.bounds(goal);
         // Checks that the bounds are stable by repeating them.
         let full = |load: FrameRate| self.at(load).filter(|run| run.trial.duration >= goal.trial).count() as u64;
         let again = |load: FrameRate, settled: u32| {
             let wanted = u64::from(settled) + u64::from(self.settings.confirm);
             (full(load) < wanted).then_some(Trial { load, duration: goal.trial })
         };
-        let lower = hints.0.and_then(|lower| again(lower, goal.least_trials()));
-        let upper = hints.1.filter(|upper| Some(*upper) != self.beyond);
+        let lower = bounds.0.and_then(|lower| again(lower, goal.least_trials()));
+        let upper = bounds.1.filter(|upper| Some(*upper) != self.beyond);
         lower.or_else(|| upper.and_then(|upper| again(upper, 1))).or_else(|| {
             // If the upper bound meets the goal in some trials, it may be close to the limit, or the device may have no
             // limit there. A trial clearly above it decides.
@@ -362,23 +403,29 @@ impl Search {
         load.millis() as f64 * (1.0 + CLEAR * goal.width.as_f64())
     }
 
+    /// The next trial of the current phase of a goal; `None` when the bounds are close enough.
+    fn candidate(&self, number: usize) -> Option<Trial> {
+        let Progress { phases, phase, hints } = &self.progress[number];
+        let goal = &phases[*phase];
+        let load = self.next_load(goal, self.bounds(goal), *hints, phases.len() == 1)?;
+        Some(Trial { load, duration: goal.trial })
+    }
+
     /// The most informative next load; `None` when the bounds are close enough.
-    fn candidate(
-        &self,
-        goal: &Goal,
-        (lower, upper): (Option<FrameRate>, Option<FrameRate>),
-        (below, above): (Option<FrameRate>, Option<FrameRate>),
-    ) -> Option<FrameRate> {
+    fn next_load(&self, goal: &Goal, (lower, upper): Bounds, hints: Bounds, single: bool) -> Option<FrameRate> {
+        let (below, above) = hints;
         let (least, most) = (self.settings.least, self.settings.most);
-        // Settles a load with unfinished trials first.
-        let open = |load: &FrameRate| {
-            goal.bound(self.at(*load)).is_none() && self.at(*load).any(|run| run.trial.duration >= goal.trial)
-        };
+        // Settles the load of the last trial first.
         let between =
             |load: FrameRate| lower.is_none_or(|lower| load > lower) && upper.is_none_or(|upper| load < upper);
-        if let Some(load) =
-            self.runs.iter().map(|run| run.trial.load).find(|load| between(*load) && *load <= most && open(load))
-        {
+        let last = self.runs.last().filter(|run| run.trial.duration >= goal.trial).map(|run| run.trial.load);
+        if let Some(load) = last.filter(|load| between(*load) && goal.bound(self.at(*load)).is_none()) {
+            return Some(load);
+        }
+        // Then tries the bounds of the phase before. Bounds that are close enough already need no more.
+        let close = lower.zip(upper).is_some_and(|(lower, upper)| !is_wide(goal, lower, upper));
+        let hint = above.into_iter().chain(below).find(|load| between(*load) && goal.bound(self.at(*load)).is_none());
+        if let Some(load) = hint.filter(|load| !close && (least..=most).contains(load)) {
             return Some(load);
         }
         let as_rate = |millis: f64| FrameRate::from_millis(millis as u64);
@@ -386,7 +433,9 @@ impl Search {
             (Some(lower), _) if lower >= most => None,
             (None, None) => Some(above.or(below).unwrap_or(most).clamp(least, most)),
             (Some(lower), None) => {
-                let wider = as_rate(lower.millis() as f64 * (1.0 + 4.0 * goal.width.as_f64()));
+                // TODO
+                let step = if single { 4.0 * goal.width.as_f64() } else { self.step_up(goal, lower, hints.1) };
+                let wider = as_rate(lower.millis() as f64 * (1.0 + step));
                 Some(
                     above
                         .filter(|above| *above > lower)
@@ -406,21 +455,30 @@ impl Search {
                 let (flawed, counts): (Vec<&Run>, Vec<&Run>) = there.partition(|run| run.flaw.is_some());
                 let least_came = counts.into_iter().map(came).reduce(f64::min);
                 let came = least_came.or_else(|| flawed.into_iter().map(came).reduce(f64::max)).unwrap_or(0.0);
-                let stepped = self.step_down(goal, upper).map(|step| as_rate(upper.millis() as f64 * (1.0 - step)));
+                let stepped =
+                    self.step_down(goal, upper, hints.0).map(|step| as_rate(upper.millis() as f64 * (1.0 - step)));
                 let next = match below.filter(|below| *below < upper) {
                     // Tries the bound of shorter trials directly.
-                    Some(below) => stepped.map_or(below, |stepped| stepped.min(below)),
+                    Some(below) => below,
                     None => stepped.unwrap_or(upper).min(as_rate(came)),
                 };
                 Some(next.max(least).min(upper))
             }
             (Some(lower), Some(upper)) => {
                 let (low, high) = (lower.millis() as f64, upper.millis() as f64);
-                let wide = high - low > high * goal.width.as_f64() && upper.millis() - lower.millis() > 1;
+                let wide = is_wide(goal, lower, upper);
                 let middle = as_rate((low * high).sqrt());
                 // While only the tester is the upper bound, the result of a load that was too high is closer to the
                 // limit.
-                let near = (Some(upper) == self.beyond).then(|| as_rate(low * (1.0 + self.step_above(goal, lower))));
+                let near = if Some(upper) == self.beyond {
+                    Some(as_rate(low * (1.0 + self.step_above(goal, lower))))
+                } else if single {
+                    None
+                } else {
+                    return wide
+                        .then(|| self.between(goal, (lower, upper), hints))
+                        .filter(|load| *load > lower && *load < upper);
+                };
                 let middle = near.map_or(middle, |near| middle.min(near));
                 let middle = if middle <= lower { FrameRate::from_millis(lower.millis() + 1) } else { middle };
                 (wide && middle < upper).then_some(middle.min(most)).filter(|middle| *middle > lower)
@@ -428,22 +486,100 @@ impl Search {
         }
     }
 
+    /// A load between two bounds.
+    fn between(&self, goal: &Goal, (lower, upper): (FrameRate, FrameRate), hints: Bounds) -> FrameRate {
+        let (low, high) = (lower.millis() as f64, upper.millis() as f64);
+        let width = 1.0 - goal.width.as_f64();
+        let widths = (low / high).ln() / width.ln();
+        // Whole widths on one side, so that the last step is as long as it may be.
+        let half = (widths / 2.0).ceil().min((widths - 1.0).max(widths / 2.0));
+        let middle = high * width.powf(half);
+        let up = low * (1.0 + self.step_up(goal, lower, hints.1));
+        let load = if self.is_balanced(goal, lower) || high / low > 2.0 {
+            middle.min(up)
+        } else if self.is_balanced(goal, upper) {
+            middle.max(high * (1.0 - self.step_down(goal, upper, hints.0).unwrap_or(0.5)))
+        } else {
+            middle
+        };
+        FrameRate::from_millis((load as u64).max(lower.millis() + 1))
+    }
+
+    /// True if the trials of a load are as good as evenly divided at the share that may be bad: further loads at one
+    /// width then differ by chance.
+    fn is_balanced(&self, goal: &Goal, load: FrameRate) -> bool {
+        let full = self.at(load).filter(|run| run.trial.duration >= goal.trial);
+        let (bad, all) =
+            full.fold((0.0, 0.0), |(bad, all), run| (bad + f64::from(u8::from(!run.within(goal))), all + 1.0));
+        let exceed = goal.exceed.as_f64();
+        bad > 0.0 && bad < all && (bad / all - exceed).abs() <= (exceed * (1.0 - exceed) / all).sqrt()
+    }
+
+    /// The loads on either side of the border that the fewest full trials contradict: bad ones below it, good ones above
+    /// it. Of equal ones, the border at `bounds`.
+    fn border(&self, goal: &Goal, bounds: Bounds) -> Bounds {
+        let loads: Vec<FrameRate> =
+            self.loads(goal).into_iter().filter(|load| self.at(*load).next().is_some()).collect();
+        let exceed = goal.exceed.as_f64();
+        // Moving the border above a load turns its bad trials into contradictions, and its good ones no more.
+        let gain = |load: &FrameRate| -> f64 {
+            let full = self.at(*load).filter(|run| run.trial.duration >= goal.trial);
+            full.map(|run| if run.within(goal) { exceed } else { exceed - 1.0 }).sum()
+        };
+        let mut sum = 0.0;
+        let sums: Vec<f64> = std::iter::once(0.0)
+            .chain(loads.iter().map(|load| {
+                sum += gain(load);
+                sum
+            }))
+            .collect();
+        let most = sums.iter().copied().fold(f64::MIN, f64::max);
+        let best = |above: usize| sums[above] >= most - 1e-9;
+        let at = loads.iter().take_while(|load| bounds.0.is_some_and(|lower| **load <= lower)).count();
+        let above = (0..sums.len()).filter(|above| best(*above)).min_by_key(|above| above.abs_diff(at)).unwrap_or(at);
+        (above.checked_sub(1).map(|below| loads[below]), loads.get(above).copied())
+    }
+
     /// Step below an upper bound, as a share of it: one width, doubled with each failed step, and one width again after
     /// a jump to a guess. `None` if only shorter trials made it a bound.
-    fn step_down(&self, goal: &Goal, upper: FrameRate) -> Option<f64> {
+    fn step_down(&self, goal: &Goal, upper: FrameRate, hint: Option<FrameRate>) -> Option<f64> {
         // Loads that the tester failed count as failed, too.
-        let fails = |run: &&Run| !run.within(goal) || run.trial.load >= upper;
-        let full = self.runs.iter().filter(|run| run.trial.duration >= goal.trial).filter(fails);
-        let mut failed: Vec<FrameRate> = full.map(|run| run.trial.load).collect();
-        failed.sort_unstable_by(|a, b| b.cmp(a));
-        failed.dedup();
+        let fails = |load: &FrameRate| *load >= upper || goal.bound(self.at(*load)) == Some(Bound::Upper);
+        let mut failed = self.loads(goal);
+        failed.retain(fails);
+        let tried = !failed.is_empty();
+        // The steps begin at the hint.
+        failed.retain(|load| hint.is_none_or(|hint| *load <= hint));
+        failed.reverse();
         let width = goal.width.as_f64();
         let step = failed.windows(2).fold(width, |step, pair| {
             let [above, below] = [pair[0], pair[1]].map(|load| load.millis() as f64);
             // A rate is a whole number of frames/1000 s.
             if below + 1.0 >= above * (1.0 - step) { step * 2.0 } else { width }
         });
-        (!failed.is_empty()).then(|| step.min(0.5))
+        tried.then(|| step.min(0.5))
+    }
+
+    /// Loads of trials of the goal's length, flawed ones included, in order.
+    fn loads(&self, goal: &Goal) -> Vec<FrameRate> {
+        let full = self.runs.iter().filter(|run| run.trial.duration >= goal.trial);
+        let mut loads: Vec<FrameRate> = full.map(|run| run.trial.load).collect();
+        loads.sort_unstable();
+        loads.dedup();
+        loads
+    }
+
+    /// Step above a lower bound, as a share of it: one width, doubled with each step that met the goal.
+    fn step_up(&self, goal: &Goal, lower: FrameRate, hint: Option<FrameRate>) -> f64 {
+        let mut met = self.loads(goal);
+        met.retain(|load| {
+            *load <= lower && hint.is_none_or(|hint| *load >= hint) && goal.bound(self.at(*load)) == Some(Bound::Lower)
+        });
+        let width = goal.width.as_f64();
+        met.windows(2).fold(width, |step, pair| {
+            let [below, above] = [pair[0], pair[1]].map(|load| load.millis() as f64);
+            if above <= below * (1.0 + step) + 1.0 { step * 2.0 } else { width }
+        })
     }
 
     /// Step above a lower bound, as a share of it. Doubles with each lower bound found.
