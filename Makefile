@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices format lint doc setup fuzz fuzz-planted chaos soak site deny package miri
+.PHONY: demo weak-network pictures test bench bench-paper bench-receiver bench-limit bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak site deny package miri
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -28,6 +28,9 @@ bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, wh
 
 bench-limit: setup   ## the experiment of reference 001, in bench/results
 	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
+
+bench-search:    ## total trial time of MLRsearch beside the reference library's, in bench/results/mlrsearch.json, a minute
+	cargo build -p netlathe-engine --example search && python3 bench/mlrsearch.py
 
 bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, ten minutes
 	cargo build --release -p netlathe-cli && loops=$$(cargo bench -p netlathe-slice --bench loops --no-run 2>&1 | grep -o 'target/[^)]*') && for part in "loops $$loops" "probes $$loops" table 'table veth' cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done

@@ -145,6 +145,25 @@ pub struct Found {
     pub throughput: f64,
     /// What limits the result.
     pub verdict: Verdict,
+    /// The loads at which full trials disagree.
+    pub spread: Option<Spread>,
+}
+
+/// A range of loads at which full trials disagree: some meet the goal at its upper end, or above others that miss it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The lowest load with a trial that misses the goal.
+    pub from: FrameRate,
+    /// The highest load with a trial that meets the goal.
+    pub to: FrameRate,
+}
+
+impl Spread {
+    /// Its width, as a share of its upper end.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        1.0 - self.from.millis() as f64 / self.to.millis() as f64
+    }
 }
 
 /// Parameters of a search.
@@ -187,6 +206,8 @@ struct Progress {
     phases: Vec<Goal>,
     /// The current phase. A phase that is done stays done, whatever later trials say about its bounds.
     phase: usize,
+    /// The first phase whose trials are as long as the goal's. It and those after it are searched together.
+    full: usize,
     /// Bounds at the end of the phase before.
     hints: Bounds,
 }
@@ -199,6 +220,9 @@ const FAR_ATTEMPTS: usize = 2;
 /// Close to the limit, the last frames of a trial decide.
 const MOST_FALLEN: u32 = 2;
 const NEAR: f64 = 4.0;
+/// If trials disagree at both bounds, there are at least `PROBES` trials about `PROBED` widths outside each.
+const PROBES: usize = 2;
+const PROBED: f64 = 5.0;
 /// A load is clearly above another if it is this many widths higher.
 const CLEAR: f64 = 2.0;
 /// More trials than any search needs, since bounds halve and a sum of durations settles each load.
@@ -259,11 +283,12 @@ impl Search {
     pub fn new(settings: Settings) -> Self {
         assert!(!settings.goals.is_empty(), "a search has a goal");
         let fallen = vec![(0, None); settings.goals.len()];
-        let progress = settings
-            .goals
-            .iter()
-            .map(|goal| Progress { phases: goal.phases(), phase: 0, hints: (None, None) })
-            .collect();
+        let progress = settings.goals.iter().map(|goal| {
+            let phases = goal.phases();
+            let full = phases.iter().take_while(|phase| phase.trial < goal.trial).count();
+            Progress { phases, phase: 0, full, hints: (None, None) }
+        });
+        let progress = progress.collect();
         Search { settings, runs: Vec::new(), beyond: None, fallen, progress }
     }
 
@@ -321,8 +346,8 @@ impl Search {
     /// Ends the phases whose bounds are close enough.
     fn advance(&mut self) {
         for number in 0..self.progress.len() {
-            while let Progress { phases, phase, .. } = &self.progress[number]
-                && *phase + 1 < phases.len()
+            while let Progress { phases, phase, full, .. } = &self.progress[number]
+                && phase < full
                 && self.candidate(number).is_none()
             {
                 let goal = &phases[*phase];
@@ -350,17 +375,23 @@ impl Search {
 
     /// The relevant bounds of a goal: the highest lower bound below the lowest upper bound. The tester's limit also
     /// counts as an upper bound.
-    fn bounds(&self, goal: &Goal) -> (Option<FrameRate>, Option<FrameRate>) {
+    fn bounds(&self, goal: &Goal) -> Bounds {
+        self.bounds_within(goal, (None, None))
+    }
+
+    /// The relevant bounds of a goal by the loads between two others, which count as bounds.
+    fn bounds_within(&self, goal: &Goal, (low, high): Bounds) -> Bounds {
         let mut loads: Vec<FrameRate> =
             self.runs.iter().filter(|run| run.flaw.is_none()).map(|run| run.trial.load).collect();
         loads.sort_unstable();
         loads.dedup();
+        loads.retain(|load| low.is_none_or(|low| *load > low) && high.is_none_or(|high| *load < high));
         let upper = loads.iter().copied().find(|load| goal.bound(self.at(*load)) == Some(Bound::Upper));
-        let above = upper.into_iter().chain(self.beyond).min();
+        let above = upper.into_iter().chain(self.beyond).chain(high).min();
         // A load that the tester offered once and then failed is not a bound, and does not hide lower bounds below it.
         let below = loads.into_iter().filter(|load| above.is_none_or(|above| *load < above));
         let lower = below.filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).max();
-        (lower, above)
+        (lower.or(low), above)
     }
 
     fn next_of(&self, number: usize) -> Option<Trial> {
@@ -380,13 +411,64 @@ impl Search {
         };
         let lower = bounds.0.and_then(|lower| again(lower, goal.least_trials()));
         let upper = bounds.1.filter(|upper| Some(*upper) != self.beyond);
-        lower.or_else(|| upper.and_then(|upper| again(upper, 1))).or_else(|| {
+        let more = lower.or_else(|| upper.and_then(|upper| again(upper, 1))).or_else(|| {
             // If the upper bound meets the goal in some trials, it may be close to the limit, or the device may have no
             // limit there. A trial clearly above it decides.
             let clear = self.clear_of(goal, upper.filter(|upper| self.is_mixed(goal, *upper))?);
             let above = FrameRate::from_millis((clear * (1.0 + goal.width.as_f64())) as u64 + 1);
             (above <= self.settings.most && self.beyond.is_none_or(|beyond| above < beyond)).then(|| again(above, 1))?
-        })
+        });
+        more.or_else(|| self.probe(number))
+    }
+
+    /// A trial clearly outside the bounds, if trials disagree at both: they show whether it is the limit that is not
+    /// sharp.
+    fn probe(&self, number: usize) -> Option<Trial> {
+        let goal = &self.settings.goals[number];
+        let (Some(lower), Some(upper)) = self.bounds(goal) else { return None };
+        let mixed = |load| {
+            let mut full = self.full(goal, load);
+            full.clone().any(|run| run.within(goal)) && full.any(|run| !run.within(goal))
+        };
+        if self.progress[number].phases.len() == 1 || self.is_spread(number) || !mixed(lower) || !mixed(upper) {
+            return None;
+        }
+        let far = PROBED * goal.width.as_f64();
+        let above = FrameRate::from_millis((upper.millis() as f64 * (1.0 + far)) as u64);
+        let below = FrameRate::from_millis((lower.millis() as f64 * (1.0 - far)) as u64);
+        let offered = |load: &FrameRate| {
+            (self.settings.least..=self.settings.most).contains(load) && self.beyond.is_none_or(|beyond| *load < beyond)
+        };
+        // Trials there that are somewhat shorter show it as well.
+        let near = |load: FrameRate| {
+            let range = load.millis() as f64 * (1.0 - far)..=load.millis() as f64 * (1.0 + far);
+            let long = |run: &&Run| run.flaw.is_none() && run.trial.duration * 4 >= goal.trial;
+            self.runs.iter().filter(long).filter(|run| range.contains(&(run.trial.load.millis() as f64))).count()
+        };
+        let load = [above, below].into_iter().filter(offered).find(|load| near(*load) < PROBES)?;
+        Some(Trial { load, duration: goal.trial })
+    }
+
+    /// The loads at which full trials disagree.
+    fn spread(&self, goal: &Goal) -> Option<Spread> {
+        let full = self.runs.iter().filter(|run| run.flaw.is_none() && run.trial.duration >= goal.trial);
+        let (met, missed): (Vec<&Run>, Vec<&Run>) = full.partition(|run| run.within(goal));
+        let from = missed.into_iter().map(|run| run.trial.load).min()?;
+        let to = met.into_iter().map(|run| run.trial.load).max()?;
+        (from <= to).then_some(Spread { from, to })
+    }
+
+    /// True if trials disagree over more loads than a limit that is not quite sharp explains.
+    fn is_spread(&self, number: usize) -> bool {
+        let goal = &self.settings.goals[number];
+        let several = self.progress[number].phases.len() > 1;
+        several && self.spread(goal).is_some_and(|spread| spread.share() > NEAR * goal.width.as_f64())
+    }
+
+    /// Valid trials of full length at a load.
+    fn full<'a>(&'a self, goal: &Goal, load: FrameRate) -> impl Iterator<Item = &'a Run> + Clone + use<'a> {
+        let duration = goal.trial;
+        self.at(load).filter(move |run| run.trial.duration >= duration)
     }
 
     /// True if lower bounds keep falling by more than the last frames of a trial explain.
@@ -403,12 +485,40 @@ impl Search {
         load.millis() as f64 * (1.0 + CLEAR * goal.width.as_f64())
     }
 
-    /// The next trial of the current phase of a goal; `None` when the bounds are close enough.
+    /// The next trial for a goal; `None` when the bounds are close enough.
     fn candidate(&self, number: usize) -> Option<Trial> {
-        let Progress { phases, phase, hints } = &self.progress[number];
-        let goal = &phases[*phase];
-        let load = self.next_load(goal, self.bounds(goal), *hints, phases.len() == 1)?;
-        Some(Trial { load, duration: goal.trial })
+        let Progress { phases, phase, full, hints } = &self.progress[number];
+        let levels = if phase == full { &phases[*full..] } else { std::slice::from_ref(&phases[*phase]) };
+        self.settle(levels, (None, None), *hints, phases.len() == 1)
+    }
+
+    /// The next trial between two bounds. `levels` have the same trial and larger and larger sums; the last one decides.
+    /// Those before it choose the loads, so that a load is settled by a large sum only if a smaller one has made it a
+    /// bound.
+    fn settle(&self, levels: &[Goal], outer: Bounds, hints: Bounds, single: bool) -> Option<Trial> {
+        let (goal, before) = levels.split_last()?;
+        let bounds = self.bounds_within(goal, outer);
+        let trial = |load| Trial { load, duration: goal.trial };
+        let Some(rougher) = before.last() else {
+            return self.next_load(goal, bounds, hints, single).map(trial);
+        };
+        let done = match bounds {
+            (Some(lower), _) if lower >= self.settings.most => true,
+            (_, Some(upper)) if upper <= self.settings.least => true,
+            (Some(lower), Some(upper)) => !is_wide(goal, lower, upper),
+            _ => false,
+        };
+        if done {
+            return None;
+        }
+        self.settle(before, bounds, hints, single).or_else(|| {
+            let (lower, upper) = self.bounds_within(rougher, bounds);
+            let upper = upper.filter(|upper| Some(*upper) != bounds.1 && Some(*upper) != self.beyond);
+            let lower = lower.filter(|lower| Some(*lower) != bounds.0);
+            let last = self.runs.last().map(|run| run.trial.load);
+            let started = lower.filter(|lower| Some(*lower) == last);
+            started.or(upper).or(lower).map(trial)
+        })
     }
 
     /// The most informative next load; `None` when the bounds are close enough.
@@ -433,7 +543,6 @@ impl Search {
             (Some(lower), _) if lower >= most => None,
             (None, None) => Some(above.or(below).unwrap_or(most).clamp(least, most)),
             (Some(lower), None) => {
-                // TODO
                 let step = if single { 4.0 * goal.width.as_f64() } else { self.step_up(goal, lower, hints.1) };
                 let wider = as_rate(lower.millis() as f64 * (1.0 + step));
                 Some(
@@ -597,7 +706,7 @@ impl Search {
     pub fn found(&self) -> Vec<Found> {
         let of = |(number, goal): (usize, &Goal)| {
             let (lower, upper) = self.bounds(goal);
-            let unsure = self.is_falling(number) || self.is_inverted(goal, upper);
+            let unsure = self.is_falling(number) || self.is_inverted(goal, upper) || self.is_spread(number);
             let by_tester = upper.is_some() && upper == self.beyond;
             let verdict = match (lower, upper) {
                 _ if self.next_of(number).is_some() => Verdict::Unfinished,
@@ -611,7 +720,7 @@ impl Search {
             let upper = upper.filter(|_| !by_tester);
             let throughput = lower
                 .map_or(0.0, |lower| lower.millis() as f64 / 1_000.0 * (1.0 - goal.conditional_loss(self.at(lower))));
-            Found { lower, upper, throughput, verdict }
+            Found { lower, upper, throughput, verdict, spread: self.spread(goal) }
         };
         self.settings.goals.iter().enumerate().map(of).collect()
     }

@@ -127,6 +127,11 @@ impl Search {
         sized
     }
 
+    /// Further trials at each bound. MLRsearch has many at each already.
+    pub(super) fn confirmations(&self) -> u32 {
+        self.confirm.unwrap_or(if self.method == "rfc2544" { 2 } else { 0 })
+    }
+
     pub(super) fn goals(&self) -> Result<Vec<Goal>, Failure> {
         let sum = self.sum.unwrap_or(self.trial * 21);
         let exceed = self.exceed.unwrap_or(Share::from_ppb(Share::ONE.ppb() / 2));
@@ -156,14 +161,7 @@ impl Search {
         }
         let goal = |loss: &Share| match self.method.as_str() {
             "rfc2544" => Goal::rfc2544(*loss, self.trial, self.width),
-            _ => Goal {
-                loss: *loss,
-                exceed,
-                trial: self.trial,
-                sum,
-                width: self.width,
-                initial: Span::from_ps(self.trial.as_ps() / 8),
-            },
+            _ => Goal::mlrsearch(*loss, exceed, self.trial, sum, self.width),
         };
         Ok(self.loss.iter().map(goal).collect())
     }

@@ -112,9 +112,9 @@ pub(crate) struct Search {
     /// Longest burst to try, as a time
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::<Span>, requires = "back_to_back")]
     longest_burst: Span,
-    /// Extra trials at each bound found, to confirm it
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    confirm: u32,
+    /// Extra trials at each bound found, to confirm it [default: 2, for mlrsearch 0]
+    #[arg(long, value_name = "N")]
+    confirm: Option<u32>,
     /// Allowed deviation of a trial's rate or duration
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = parse::<Share>)]
     tolerance: Share,
@@ -262,7 +262,7 @@ impl Search {
                 most: sized.most,
                 tolerance: self.tolerance,
                 late: self.late,
-                confirm: self.confirm,
+                confirm: self.confirmations(),
             };
             let machine = Machine::new(settings);
             let mut one = Searched {
@@ -293,7 +293,7 @@ impl Search {
             break;
         }
         for one in &searched {
-            report::remarks(one).iter().for_each(|remark| output::warn(format!("{}: {remark}", one.size)));
+            report::remarks(one, goals).iter().for_each(|remark| output::warn(format!("{}: {remark}", one.size)));
         }
         Ok((searched, failure))
     }

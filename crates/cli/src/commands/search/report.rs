@@ -31,6 +31,9 @@ pub(super) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
                 "upper_fps": found.upper.map(fps),
                 "conditional_throughput_fps": found.throughput,
                 "verdict": found.verdict.name(),
+                "spread": found.spread.map(|spread| {
+                    json!({"from_fps": fps(spread.from), "to_fps": fps(spread.to), "share": spread.share()})
+                }),
                 "delay": found.lower.and_then(|lower| delay_at(one, lower)),
                 "latency": latency.map(|(trial, measured)| latency_json(trial, measured)),
             })
@@ -113,6 +116,10 @@ const DEFINITIONS: &[(&str, &str)] = &[
         "conditional_throughput_fps",
         "forwarded at the lower bound in all but the share of time that the goal exempts (RFC 9971)",
     ),
+    (
+        "spread",
+        "loads at which full trials disagree: from the lowest with one that misses the goal to the highest with one that meets it; share is its width / to_fps. Another run may end anywhere in it",
+    ),
     ("delay", "one-way, ns, of the longest trial at that load"),
     ("latency", "one-way, ns, of a separate run at the lower bound (RFC 2544, 26.2)"),
     ("frame_loss", "share of frames lost at each load, from the highest down (RFC 2544, 26.3)"),
@@ -133,7 +140,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("DUT-limited", "above the found rate the device loses more than the goal"),
     ("tester-limited", "above the found rate the tester did not offer the load, or lost frames itself"),
     ("not-limited", "even the highest load is within the goal"),
-    ("unstable", "the device passes and fails at the same loads"),
+    ("unstable", "the device meets the goal in some trials and misses it in others, at the same loads"),
     ("below-least", "even the lowest load loses more than the goal"),
     ("unfinished", "the search ended early: these are the bounds so far"),
     ("delay", "one-way, of the longest trial at the load found, or with --latency of a separate run there"),
@@ -160,9 +167,20 @@ fn trial_json(run: &Run, measured: &Measured) -> Value {
 }
 
 /// Remarks on the trials of a size that the table does not show.
-pub(super) fn remarks(one: &Searched) -> Vec<String> {
+pub(super) fn remarks(one: &Searched, goals: &[Goal]) -> Vec<String> {
     let mut remarks = flaws(one);
     remarks.extend(of_trials(one));
+    for (goal, found) in goals.iter().zip(&one.found) {
+        let Some(spread) = found.spread.filter(|_| found.verdict == Verdict::Unstable) else { continue };
+        remarks.push(format!(
+            "loss {}: unstable: trials disagree from {} to {} ({} %): another run may end anywhere between, however close \
+             the bounds are",
+            goal.loss,
+            spread.from,
+            spread.to,
+            digits(spread.share() * 100.0, 2)
+        ));
+    }
     let sum = |of: fn(&Measured) -> u64| one.measured.iter().map(of).sum::<u64>();
     let earlier = sum(|measured| measured.earlier);
     if earlier > 0 {
