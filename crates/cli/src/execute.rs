@@ -147,6 +147,8 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
         output::warn("--cores: it has no effect in virtual time, which runs on one unpinned thread");
     }
     let mut outcome = if virtual_clock {
+        #[cfg(feature = "live")]
+        crate::rights::keep_files();
         virtual_time::run(request, &stop)?
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them separately"));

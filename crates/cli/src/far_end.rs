@@ -2,6 +2,7 @@
 //! the addresses that they go to, so that a router passes them on.
 
 use crate::output::{self, Failure};
+use crate::rights;
 use crate::stop::Stop;
 use dpdk::{PacketRing, Received, RingConfig};
 use engine::sources::Target;
@@ -128,6 +129,7 @@ impl FarEnd {
         let ended_by_user = AtomicBool::new(false);
         thread::scope(|scope| {
             let counting = thread::Builder::new().spawn_scoped(scope, || {
+                rights::narrow(0);
                 let mut arrived = Arrived::default();
                 if let Err(failure) = self.count(&sent, &ended_by_user, stop, &mut arrived) {
                     arrived.failure = Some(failure);

@@ -196,6 +196,13 @@ pub(crate) fn is_read_again(path: &Path) -> bool {
     path.is_file() && !is_standard(path)
 }
 
+/// Whether it is a named pipe, which is opened when it has a reader.
+#[cfg(feature = "live")]
+pub(crate) fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    path.metadata().is_ok_and(|file| file.file_type().is_fifo())
+}
+
 /// True if two names are of one file, also of one that is not there yet or has several names.
 pub(crate) fn same(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

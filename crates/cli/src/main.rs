@@ -26,6 +26,7 @@ mod progress;
 mod ready;
 mod report_text;
 mod resolution;
+mod rights;
 mod stop;
 mod table;
 mod trials;

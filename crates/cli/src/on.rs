@@ -41,11 +41,12 @@ impl On {
                 units::quoted(interface)
             )));
         }
-        if !may_load_programs() {
+        if !is_first_user_namespace() {
             return Err(Failure::new(format!(
                 "--on {interface}: needs root outside of user namespaces, since it loads programs into the kernel: run it with sudo, or use --between in netlathe lab run"
             )));
         }
+        crate::rights::require(&crate::rights::list::ON)?;
         // By its number, so that no two runs may be on one interface.
         let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
         if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
@@ -95,13 +96,12 @@ fn session() -> Option<(String, Option<String>)> {
     Some((peer, way))
 }
 
-/// Whether this process is root of the machine: not only of a user namespace, as in `unshare -Urn` and in the labs of
-/// ordinary users.
+/// Whether rights of this process are rights on the machine: not in `unshare -Urn` nor in the labs of ordinary users.
 #[cfg(feature = "live")]
-fn may_load_programs() -> bool {
+fn is_first_user_namespace() -> bool {
     // Only the first user namespace maps all users onto themselves.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    ::lab::privileged() && map.split_whitespace().eq(["0", "0", "4294967295"])
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// The far end's address of the SSH session that this process or one of its ancestors was started in: `sudo`

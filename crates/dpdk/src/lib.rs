@@ -12,6 +12,7 @@
 //! - [`Detour`] leads the frames of an interface through two TAP devices and back.
 //! - [`LinkChanges`] tells that an interface has changed.
 //! - [`relation`] tells how two interfaces hang together, [`host_uses`] what the host does with one.
+//! - [`give_up`] takes rights from all threads of this process.
 //! - [`wake_first`] tells the kernel of a thread that must not wake late.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -44,6 +45,7 @@ mod port;
 mod priority;
 mod queues;
 mod relation;
+mod rights;
 mod stops;
 mod tap_sender;
 mod tap_stamps;
@@ -72,7 +74,8 @@ pub use pool::Pool;
 pub use port::{Narrower, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
 pub use priority::wake_first;
 pub use queues::{RxQueue, TxQueue};
-pub use relation::{Relation, relation};
+pub use relation::{Relation, is_veth, relation};
+pub use rights::{give_up, give_up_here};
 pub use stops::ignore_stops;
 pub use vdev::Vdev;
 pub use xdp::xdp_program;

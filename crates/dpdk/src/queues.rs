@@ -255,7 +255,7 @@ impl TxQueue {
             return Ok(());
         };
         match attached.driver()?.as_str() {
-            "net_af_xdp" if relation::is_veth(interface)? && interface.sends_by_one_queue()? => {
+            "net_af_xdp" if relation::is_veth(&interface.name)? && interface.sends_by_one_queue()? => {
                 self.by = Sender::Alone(attached.number, PacketSender::on(interface)?);
             }
             TAP => {

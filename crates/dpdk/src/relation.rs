@@ -46,8 +46,11 @@ impl Place {
 }
 
 /// Whether an interface of the calling thread's network namespace is one end of a veth pair.
-pub(crate) fn is_veth(interface: &Interface) -> Result<bool> {
-    Ok(Place::of(interface.clone())?.kind.as_deref() == Some("veth"))
+///
+/// # Errors
+/// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::System`](crate::Error::System).
+pub fn is_veth(name: &str) -> Result<bool> {
+    Ok(Place::of(Interface::named(name)?)?.kind.as_deref() == Some("veth"))
 }
 
 /// How two interfaces of the calling thread's network namespace hang together, if they do. Where others are between

@@ -3,6 +3,8 @@ use crate::files::OnDisk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
 use crate::ready;
 use crate::report_text;
+use crate::rights;
+use crate::rights::list::DISK;
 use crate::stop::Stop;
 use disk::{Ask, Delay, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
 use serde_json::{Value, json};
@@ -94,9 +96,19 @@ impl Disk {
             return Ok(ExitCode::SUCCESS);
         }
         let ask = self.ask()?;
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            rights::require(&DISK)?;
+        }
         let stop = Stop::on_signals()?;
         let start = Instant::now();
         let mounted = disk::mount(&ask).map_err(Failure::new)?;
+        // Of others fusermount3 unmounts, which needs to gain rights.
+        #[cfg(feature = "live")]
+        if root {
+            let keeps = rights::set(DISK.keeps);
+            rights::give_up(rights::Kept { own: keeps, others: keeps }, None);
+        }
         ready::tell_starter("the disk is mounted");
         if mounted.covers_something() {
             output::warn(format!(

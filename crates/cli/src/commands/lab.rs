@@ -1,4 +1,6 @@
 use crate::output::{self, Failure};
+use crate::rights;
+use crate::rights::list::LAB;
 use ::lab::{Node, Run, State};
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -111,11 +113,13 @@ impl Lab {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.action {
             Action::Up { name, shape } => {
+                check_rights()?;
                 let lab =
                     ::lab::up(&shape.said().named(name.unwrap_or_else(::lab::default_name))).map_err(Failure::new)?;
                 output::print(&format!("lab {} is up; netlathe lab list shows it\n", lab.name()))?;
             }
             Action::Down { name } => {
+                check_rights()?;
                 let ended = ::lab::down(&name.unwrap_or_else(::lab::default_name)).map_err(Failure::new)?;
                 for (pid, program) in &ended.processes {
                     output::note(format!("ended {program} ({pid}), which still ran in the lab"));
@@ -141,6 +145,12 @@ impl Lab {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Root writes below /run without a capability.
+fn check_rights() -> Result<(), Failure> {
+    let root = rustix::process::geteuid().is_root();
+    if root && ::lab::privileged() { Ok(()) } else { rights::require(&LAB) }
 }
 
 fn table(labs: &[::lab::Summary]) -> String {

@@ -289,6 +289,9 @@ impl Receiver {
 pub(crate) struct Reception<'a> {
     pub(crate) common: &'a Common,
     pub(crate) write: Option<&'a Path>,
+    /// Files that are made when all frames have come.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
+    pub(crate) later: Vec<PathBuf>,
     pub(crate) count: u64,
     pub(crate) duration: Option<Span>,
 }
@@ -321,6 +324,7 @@ impl Measure {
         let reception = Reception {
             common: &self.common,
             write: self.write.as_deref(),
+            later: self.csv.iter().chain(&self.svg).cloned().collect(),
             count: self.count.unwrap_or(u64::MAX),
             duration: self.common.duration,
         };
@@ -521,6 +525,8 @@ fn from_capture(
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
+    #[cfg(feature = "live")]
+    crate::rights::keep_files();
     let mut source = PcapSource::open(path).map_err(Failure::new)?;
     let create = |path| CaptureWriter::create(path, WhenFull::Wait).map_err(Failure::new);
     let mut writer = reception.write.map(create).transpose()?;

@@ -4,6 +4,7 @@ mod capture;
 mod carried;
 mod cores;
 mod host_ports;
+mod needs;
 mod progress;
 mod receive;
 mod round;
@@ -20,6 +21,7 @@ use crate::on::On;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::ready;
+use crate::rights;
 use crate::stop::Stop;
 use crate::watched::{self, Watched};
 use capture::{FromCapture, Records, whole};
@@ -48,6 +50,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     limits::check_live(request)?;
     request.pipelines.iter().try_for_each(round::check)?;
     host_ports::check(request, receiver)?;
+    needs::check(request, receiver)?;
     let starting = Progress::starting(&request.common, request.command);
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
@@ -87,7 +90,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     }
     let mut watched = Watched::of(request, receiver, &workers, carriers);
     drop(starting);
-    let send = || work(eal, workers, request, &mut reload, &mut watched, stats.as_mut(), stop);
+    let keep = needs::keep(request, &workers);
+    let send = || work(eal, workers, keep, request, (&mut reload, &mut watched), stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
             let (ended, arrived) = far_end.during(send, |ended| sent(ended), stop);
@@ -119,13 +123,13 @@ const LEARNING: u32 = 256;
 const LOOK: Duration = Duration::from_millis(100);
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// Lets the workers run, each on a thread of its own, and looks after them until the last has ended.
+/// Lets the workers run, each on a thread of its own that keeps the rights `keep`, and looks after them until the last has ended.
 fn work(
     eal: &'static Eal,
     workers: Vec<Worker>,
+    keep: u64,
     request: &Request,
-    reload: &mut Reload,
-    watched: &mut Watched,
+    (reload, watched): (&mut Reload, &mut Watched),
     stats: Option<&mut Stats>,
     stop: &Stop,
 ) -> Vec<Ended> {
@@ -145,6 +149,7 @@ fn work(
                 let (flag, one) = (&flag, OneAtWork(&at_work));
                 let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let _one = one;
+                    rights::narrow(keep);
                     worker.run(eal, flag, counters)
                 });
                 if started.is_err() {

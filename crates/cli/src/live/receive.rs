@@ -4,14 +4,18 @@ use super::stats::{SoFar, Stats};
 use crate::commands::measure::{Receiver, Reception};
 use crate::execute::Outcome;
 use crate::far_end;
+use crate::files;
 use crate::output::{self, Failure};
 use crate::progress::Progress;
 use crate::ready;
+use crate::rights::list::{Capability, PACKET};
+use crate::rights::{self, Kept};
 use crate::stop::Stop;
 use dpdk::{Batch, PacketRing, RingConfig};
 use measure::{Flow, PipelineReport};
 use serde_json::{Map, json};
 use sim::{CaptureWriter, WhenFull};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use units::{FrameLen, Time};
 
@@ -27,11 +31,13 @@ pub(crate) fn receive(
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
+    rights::require(&PACKET)?;
     let mut stats = Stats::open(reception.common, "measure")?;
     let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
     far_end::say_what_comes_before(name);
     let create = |path| CaptureWriter::create(path, WhenFull::LeaveOut).map_err(Failure::new);
     let writer = reception.write.map(create).transpose()?;
+    keep_what_is_needed(reception);
     let longest = ring.mtu().map_err(Failure::new)? + 14;
     let mut taker = Taker {
         receiver,
@@ -100,6 +106,24 @@ pub(crate) fn receive(
     );
     let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
     Ok(Outcome { reports: vec![partial], limits, failure })
+}
+
+/// The socket is open: what is left are the files that are written at the end, to which root may have a way by
+/// CAP_DAC_OVERRIDE alone, and a named pipe of figures, which is opened whenever it has a reader.
+fn keep_what_is_needed(reception: &Reception<'_>) {
+    let Reception { common, later, .. } = reception;
+    let mut writable: Vec<PathBuf> = common.folder.iter().chain(&common.stats).cloned().collect();
+    // A file that is not there yet is made in its folder.
+    writable.extend(later.iter().map(|path| if path.exists() { path.clone() } else { folder_of(path) }));
+    let pipe = reception.write.filter(|path| files::is_pipe(path)).map(Path::to_path_buf);
+    writable.extend(pipe.clone());
+    let files = rights::set(&[Capability::DacOverride]);
+    let own = if writable.is_empty() { 0 } else { files };
+    rights::give_up(Kept { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable));
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
 /// Processing of received frames.

@@ -1,6 +1,10 @@
 //! What this user may do: ports of every kind, labs by user namespaces; and the tools.
 
 use super::{Finding, Machine};
+#[cfg(feature = "live")]
+use crate::rights::list::{Capability, ROWS, names};
+#[cfg(feature = "live")]
+use crate::rights::{self, remedy};
 
 #[cfg(not(feature = "live"))]
 pub(super) fn look(_: &Machine) -> Vec<Finding> {
@@ -10,20 +14,36 @@ pub(super) fn look(_: &Machine) -> Vec<Finding> {
 #[cfg(feature = "live")]
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     let root = ::lab::privileged();
-    vec![privileges(root, machine.is_first_user_namespace()), user_namespaces(machine, root), tools()]
+    let lacking: Vec<_> = ROWS.iter().map(|row| (row.what, rights::missing(row))).collect();
+    let lacking: Vec<_> = lacking.into_iter().filter(|(_, missing)| !missing.is_empty()).collect();
+    vec![
+        privileges(root, machine.is_first_user_namespace(), &lacking),
+        user_namespaces(machine, root),
+        landlock(rights::has_landlock()),
+        tools(),
+    ]
 }
 
+/// What lacks capabilities, by the rows of docs/guide/privileges.md.
 #[cfg(feature = "live")]
-fn privileges(root: bool, first: bool) -> Finding {
-    if root && first {
-        Finding::good("privileges", "root: every kind of port")
-    } else if root {
+fn privileges(root: bool, first: bool, lacking: &[(&str, Vec<Capability>)]) -> Finding {
+    const WHAT: &str = "privileges";
+    if !first && root {
         let found = "root of a user namespace: live ports only in its own network namespaces, with af_packet and TAP";
-        Finding::bad("privileges", found, "run as root outside of it for af_xdp, NICs on PCI and emulate --on")
-    } else {
-        let found = "not root: live ports only in a lab (netlathe lab run), with af_packet";
-        Finding::bad("privileges", found, "run as root for the machine's own interfaces")
+        return Finding::bad(WHAT, found, "run as root outside of it for af_xdp, NICs on PCI and emulate --on");
     }
+    if lacking.is_empty() {
+        return Finding::good(WHAT, "root: every kind of port");
+    }
+    let mut all: Vec<Capability> = Vec::new();
+    for capability in lacking.iter().flat_map(|(_, missing)| missing) {
+        if !all.contains(capability) {
+            all.push(*capability);
+        }
+    }
+    let rows = lacking.iter().map(|(what, missing)| format!("{} ({})", what.replace('`', ""), names(missing)));
+    let found = format!("missing for {}", rows.collect::<Vec<_>>().join("; "));
+    Finding::bad(WHAT, found, format!("{}; in a lab no root is needed: netlathe lab run", remedy(&all)))
 }
 
 #[cfg(feature = "live")]
@@ -35,6 +55,16 @@ fn user_namespaces(machine: &Machine, root: bool) -> Finding {
             Finding::bad("user namespaces", format!("forbidden: {who} cannot run labs without root"), remedy)
         }
     }
+}
+
+#[cfg(feature = "live")]
+fn landlock(there: bool) -> Finding {
+    const WHAT: &str = "Landlock";
+    if there {
+        return Finding::good(WHAT, "a live run can write its own files only, once it is set up");
+    }
+    let found = "not in this kernel: a live run may open other files for writing, as far as its user may";
+    Finding::bad(WHAT, found, "a kernel with CONFIG_SECURITY_LANDLOCK=y, and landlock among lsm= of its command line")
 }
 
 #[cfg(feature = "live")]
@@ -55,9 +85,20 @@ mod tests {
 
     #[test]
     fn root_of_a_user_namespace_is_not_all_of_root() {
-        assert!(privileges(true, true).good && !privileges(false, true).good);
-        let inside = privileges(true, false);
+        let lacking = [("`tap:`", vec![Capability::NetAdmin])];
+        assert!(privileges(true, true, &[]).good && !privileges(false, true, &lacking).good);
+        let inside = privileges(true, false, &[]);
         assert!(!inside.good && inside.found.contains("user namespace"), "{inside:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_needs_it() {
+        let lacking = [("`tap:`", vec![Capability::NetAdmin]), ("`emulate --on`", vec![Capability::NetAdmin])];
+        let finding = privileges(false, true, &lacking);
+        assert_eq!(finding.found, "missing for tap: (CAP_NET_ADMIN); emulate --on (CAP_NET_ADMIN)");
+        let remedy = finding.remedy.expect("there is one");
+        assert!(remedy.contains("netlathe lab run"), "{remedy}");
+        assert_eq!(remedy.to_lowercase().matches("net_admin").count(), 1, "{remedy}");
     }
 
     #[test]

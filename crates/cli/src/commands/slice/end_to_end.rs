@@ -3,6 +3,8 @@
 
 use crate::commands::{Hears, SliceListener};
 use crate::output::{self, Failure};
+use crate::rights;
+use crate::rights::list::SLICE;
 use measure::slices::RING;
 use measure::{EndToEnd, EndToEndMeter};
 use packet::Identity;
@@ -49,6 +51,7 @@ struct Gathering {
 
 /// Attaches the probes, follows packets from now on, and puts their ways together when the run has ended.
 pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
+    rights::require(&SLICE)?;
     let filter = Filter { port, ..Filter::default() };
     let (mut kernel, costs) = slice::calibrate(BUFFER, Points::All, &[], &filter).map_err(Failure::new)?;
     kernel.follow(&filter).map_err(Failure::new)?;

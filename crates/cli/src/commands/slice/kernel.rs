@@ -6,6 +6,10 @@ use crate::commands::{parse, parse_count};
 use crate::output::{self, Failure, thousands};
 use crate::page_folder::PageFolder;
 use crate::progress::Progress;
+use crate::rights;
+#[cfg(feature = "live")]
+use crate::rights::list::Capability;
+use crate::rights::list::SLICE;
 use crate::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
@@ -169,6 +173,7 @@ impl KernelSlices {
     fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
         self.check_counters()?;
         processes::check(self.pid, !self.program.is_empty())?;
+        rights::require(&SLICE)?;
         let create = |path| Lines::create(path, WhenFull::LeaveOut).map(|file| JournalWriter::new(path, file));
         let mut journal = self.write.as_deref().map(create).transpose().map_err(Failure::new)?;
         let stop = Stop::on_signals()?;
@@ -194,6 +199,9 @@ impl KernelSlices {
         let counted_before = kernel.totals().map_err(Failure::new)?;
         drop(starting);
         let mut program = self.start(&mut kernel)?;
+        // The command was started with the rights of whoever started us.
+        #[cfg(feature = "live")]
+        self.keep_what_is_needed();
         let begun = Instant::now();
         let mut turns =
             self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
@@ -224,6 +232,19 @@ impl KernelSlices {
         // A failure of the run must not lose its report.
         let done = self.report(&run.book, set, status, page)?;
         run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
+    }
+
+    /// Keeps what takes probes off and on again, and root's way to files that are written at the end; and to end the command
+    /// where it became another user.
+    #[cfg(feature = "live")]
+    fn keep_what_is_needed(&self) {
+        let files = if self.folder.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
+        let ends = if self.program.is_empty() { 0 } else { rights::set(&[Capability::Kill]) };
+        let own = rights::set(SLICE.keeps) | files | ends;
+        let pipe = self.write.iter().find(|path| crate::files::is_pipe(path));
+        let writable: Vec<PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
+        let others = if pipe.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
+        rights::give_up(rights::Kept { own, others }, Some(&writable));
     }
 
     fn check_counters(&self) -> Result<(), Failure> {

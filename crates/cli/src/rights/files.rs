@@ -1,0 +1,26 @@
+//! Landlock: which files may be opened for writing once a run is set up.
+
+use landlock::{
+    ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Rules that permit no writing but to these files, and to what is in these folders. Reading is as it was. None where the
+/// kernel has no Landlock.
+///
+/// # Errors
+/// The kernel takes no rules.
+pub(super) fn rules(writable: &[PathBuf]) -> Result<Option<OwnedFd>, RulesetError> {
+    // With Linux 6.2 and later. Kernels since 5.13 have all but truncation, and moves between folders before 5.19.
+    let writing = AccessFs::from_write(ABI::V3);
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing)?;
+    let mut ruleset = ruleset.create()?;
+    for path in writable.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]) {
+        // One that is not there cannot be written to either.
+        let Ok(there) = PathFd::new(path) else { continue };
+        let access = if path.is_dir() { writing } else { AccessFs::from_file(ABI::V3) & writing };
+        ruleset = ruleset.add_rule(PathBeneath::new(there, access))?;
+    }
+    Ok(ruleset.into())
+}

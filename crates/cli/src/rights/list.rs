@@ -1,0 +1,160 @@
+//! Which capabilities each command and kind of port needs, and which a run keeps once it is set up. The messages, `doctor`,
+//! docs/guide/privileges.md, packaging/ and the tests follow this list.
+
+/// A capability of Linux, by its number in linux/capability.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capability {
+    Chown = 0,
+    DacOverride = 1,
+    DacReadSearch = 2,
+    Fowner = 3,
+    Fsetid = 4,
+    Kill = 5,
+    NetAdmin = 12,
+    NetRaw = 13,
+    IpcLock = 14,
+    SysRawio = 17,
+    SysPtrace = 19,
+    SysAdmin = 21,
+    SysNice = 23,
+    Mknod = 27,
+    Setfcap = 31,
+    Perfmon = 38,
+    Bpf = 39,
+}
+
+use Capability::{
+    Bpf, Chown, DacOverride, DacReadSearch, Fowner, Fsetid, IpcLock, Mknod, NetAdmin, NetRaw, Perfmon, Setfcap,
+    SysAdmin, SysPtrace, SysRawio,
+};
+
+impl Capability {
+    /// As the manual and systemd call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Chown => "CAP_CHOWN",
+            DacOverride => "CAP_DAC_OVERRIDE",
+            DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Fowner => "CAP_FOWNER",
+            Fsetid => "CAP_FSETID",
+            Capability::Kill => "CAP_KILL",
+            NetAdmin => "CAP_NET_ADMIN",
+            NetRaw => "CAP_NET_RAW",
+            IpcLock => "CAP_IPC_LOCK",
+            SysRawio => "CAP_SYS_RAWIO",
+            SysPtrace => "CAP_SYS_PTRACE",
+            SysAdmin => "CAP_SYS_ADMIN",
+            Capability::SysNice => "CAP_SYS_NICE",
+            Mknod => "CAP_MKNOD",
+            Setfcap => "CAP_SETFCAP",
+            Perfmon => "CAP_PERFMON",
+            Bpf => "CAP_BPF",
+        }
+    }
+
+    /// Its bit in a set of capabilities.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self as u32
+    }
+}
+
+/// What one command or kind of port needs.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// As messages and the guide name it.
+    pub(crate) what: &'static str,
+    /// Without one of these it is refused.
+    pub(crate) needs: &'static [Capability],
+    /// What of that a run keeps after set-up.
+    pub(crate) keeps: &'static [Capability],
+    /// What the capabilities are for, from "to".
+    pub(crate) why: &'static str,
+}
+
+/// Captures and models.
+pub(crate) const NOTHING: Row = Row {
+    what: "virtual time, `line:`, `dpdk:net_null0`, `check`, `doctor`, `manual`, `measure --pcap`, `measure --host`, `slice attach`",
+    needs: &[],
+    keeps: &[],
+    why: "for files only",
+};
+
+/// Interfaces by packet sockets.
+pub(crate) const PACKET: Row = Row {
+    what: "`if:` by af_packet, `measure --in`, `gen --in`, `search`",
+    needs: &[NetRaw],
+    keeps: &[],
+    why: "to open packet sockets",
+};
+
+/// Interfaces by XDP sockets.
+pub(crate) const XDP: Row = Row {
+    what: "`if:` by af_xdp",
+    needs: &[IpcLock, NetAdmin, NetRaw, SysAdmin],
+    keeps: &[NetAdmin],
+    why: "to lock frame buffers (unless ulimit -l is unlimited), attach an XDP program, open XDP sockets and find the program by its number; to take it off at the end",
+};
+
+/// TAP devices.
+pub(crate) const TAP: Row = Row {
+    what: "`tap:`",
+    needs: &[NetAdmin, NetRaw],
+    keeps: &[NetRaw],
+    why: "to make the device and to read when frames arrived in it",
+};
+
+/// One interface of the host.
+pub(crate) const ON: Row = Row {
+    what: "`emulate --on`",
+    needs: &[Bpf, NetAdmin, NetRaw],
+    keeps: &[NetRaw],
+    why: "to load programs, attach them, make TAP devices and read when frames arrived in these",
+};
+
+/// NICs that are bound to DPDK.
+pub(crate) const PCI: Row = Row {
+    what: "`pci:`, `dpdk:` devices other than `net_null`",
+    needs: &[],
+    keeps: &[DacOverride, DacReadSearch, IpcLock, NetAdmin, NetRaw, SysAdmin, SysRawio],
+    why: "as the driver wants; with VFIO a user needs /dev/vfio/GROUP and an unlimited ulimit -l",
+};
+
+/// Slices of the kernel's path.
+pub(crate) const SLICE: Row = Row {
+    what: "`slice kernel`, `slice pipeline --kernel` beside its ports",
+    needs: &[Bpf, Perfmon],
+    keeps: &[Bpf, Perfmon],
+    why: "to load and attach probes, and at the end to measure what they cost",
+};
+
+/// Slow disks that root mounts.
+pub(crate) const DISK: Row = Row {
+    what: "`disk` as root",
+    needs: &[Chown, DacOverride, Fowner, SysAdmin],
+    keeps: &[Chown, DacOverride, Fowner, Fsetid, Mknod, Setfcap, SysAdmin, SysPtrace],
+    why: "to mount, to serve the files of all users, and to unmount",
+};
+
+/// Labs that stay.
+pub(crate) const LAB: Row = Row {
+    what: "`lab up`, `lab down`",
+    needs: &[DacOverride, NetAdmin, SysAdmin],
+    keeps: &[DacOverride, NetAdmin, SysAdmin],
+    why: "to make namespaces and links and to write below /run",
+};
+
+/// All rows, in the order of the guide.
+pub(crate) const ROWS: [&Row; 9] = [&NOTHING, &PACKET, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
+
+/// What the systemd unit and the setcap line of the guide give: interfaces by af_packet and TAP devices.
+pub(crate) const SHIPPED: &[Capability] = &[NetAdmin, NetRaw];
+
+/// Names with commas, such as for a message.
+pub(crate) fn names(capabilities: &[Capability]) -> String {
+    capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// A set as setcap(8) takes it.
+pub(crate) fn for_setcap(capabilities: &[Capability]) -> String {
+    names(capabilities).to_lowercase().replace(", ", ",") + "+ep"
+}

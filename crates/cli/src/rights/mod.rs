@@ -1,0 +1,120 @@
+//! What this process may do: capabilities that a command needs, and those that it gives up once it is set up.
+
+#[cfg(feature = "live")]
+mod files;
+pub(crate) mod list;
+
+#[cfg(feature = "live")]
+use crate::output;
+use crate::output::Failure;
+use list::{Capability, Row, SHIPPED, for_setcap, names};
+#[cfg(feature = "live")]
+use std::path::PathBuf;
+
+/// The effective capabilities of this thread, a bit each.
+pub(crate) fn held() -> u64 {
+    // The call has no way to fail but a kernel without capabilities, whose programs may do everything as root.
+    rustix::thread::capabilities(None).map_or(u64::MAX, |sets| sets.effective.bits())
+}
+
+/// Those of a row that this process lacks.
+pub(crate) fn missing(row: &Row) -> Vec<Capability> {
+    let (held, locks_memory) = (held(), locks_memory());
+    let has = |capability: &Capability| {
+        let alone = held & capability.bit() != 0;
+        // CAP_SYS_ADMIN had these two in it before Linux 5.8, and has still.
+        let within =
+            matches!(capability, Capability::Bpf | Capability::Perfmon) && held & Capability::SysAdmin.bit() != 0;
+        alone || within || (*capability == Capability::IpcLock && locks_memory)
+    };
+    row.needs.iter().copied().filter(|capability| !has(capability)).collect()
+}
+
+/// Refuses what needs capabilities that this process lacks.
+pub(crate) fn require(row: &Row) -> Result<(), Failure> {
+    let missing = missing(row);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (lack, are) = (names(&missing), if missing.len() == 1 { "is" } else { "are" });
+    let what = row.what.replace('`', "");
+    Err(Failure::new(format!(
+        "{what}: {lack} {are} missing; it takes {} {}: {}",
+        names(row.needs),
+        row.why,
+        remedy(row.needs)
+    )))
+}
+
+/// How to get these capabilities.
+pub(crate) fn remedy(needs: &[Capability]) -> String {
+    if rustix::process::geteuid().is_root() {
+        let options = needs.iter().map(|capability| capability.name().replacen("CAP_", "--cap-add ", 1));
+        let options = options.collect::<Vec<_>>().join(" ");
+        return format!("this container lacks what root has elsewhere: start it with {options}");
+    }
+    let program = std::env::current_exe().map_or_else(|_| "netlathe".to_owned(), |path| path.display().to_string());
+    let setcap = format!("sudo setcap {} {}", for_setcap(needs), units::quoted(&program));
+    let unit = if needs.iter().all(|need| SHIPPED.contains(need)) { "; netlathe@.service has it, too" } else { "" };
+    format!("run it as root, or permit it to all users by {setcap}{unit}")
+}
+
+/// Whether memory may be locked without a limit.
+fn locks_memory() -> bool {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Memlock).current.is_none()
+}
+
+/// The bits of these capabilities.
+#[cfg(feature = "live")]
+pub(crate) fn set(capabilities: &[Capability]) -> u64 {
+    capabilities.iter().fold(0, |set, capability| set | capability.bit())
+}
+
+/// What threads keep when a run is set up, a bit for each capability.
+#[cfg(feature = "live")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The calling thread. Those that it starts begin with the same.
+    pub(crate) own: u64,
+    /// Threads that there are already.
+    pub(crate) others: u64,
+}
+
+/// Gives up all other rights for good, on all threads, and the right to open files for writing but for these and what is
+/// in these folders. A run that cannot do that goes on, and says so.
+#[cfg(feature = "live")]
+pub(crate) fn give_up(kept: Kept, writable: Option<&[PathBuf]>) {
+    use std::os::fd::AsFd;
+    let rules = writable.and_then(|paths| match files::rules(paths) {
+        Ok(rules) => rules,
+        Err(cause) => {
+            output::warn(format!("the right to open other files for writing is kept: Landlock: {cause}"));
+            None
+        }
+    });
+    if let Err(cause) = dpdk::give_up(kept.own, kept.others, rules.as_ref().map(AsFd::as_fd)) {
+        output::warn(format!("rights that the run does not need are kept: {cause}"));
+    }
+}
+
+/// Gives up all rights of a run that only reads and writes files; those of root are a way to files of other users.
+#[cfg(feature = "live")]
+pub(crate) fn keep_files() {
+    let own = set(&[Capability::DacOverride, Capability::DacReadSearch]);
+    give_up(Kept { own, others: own }, None);
+}
+
+/// Whether the kernel has Landlock.
+#[cfg(feature = "live")]
+pub(crate) fn has_landlock() -> bool {
+    files::rules(&[]).is_ok_and(|rules| rules.is_some())
+}
+
+/// Gives up the rights of the calling thread but for these capabilities, where the thread that started it has more.
+#[cfg(feature = "live")]
+pub(crate) fn narrow(keep: u64) {
+    if let Err(cause) = dpdk::give_up_here(keep) {
+        output::warn(format!("rights that a thread does not need are kept: {cause}"));
+    }
+}
