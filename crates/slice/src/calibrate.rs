@@ -150,11 +150,12 @@ fn median(values: &mut [f64]) -> f64 {
 pub fn calibrate(buffer: u32, points: Points, events: &[Event], filter: &Filter) -> Result<(Kernel, Costs), Error> {
     // The work is done in a thread of its own: it may need a network namespace of its own.
     thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+        let started = thread::Builder::new().spawn_scoped(scope, || {
             let mut bench = bench()?;
             let kernel = Kernel::attach(buffer, points, events)?;
             measure(&mut bench, kernel, filter)
         });
+        let thread = started.map_err(failed("starting the thread of the calibration"))?;
         thread.join().unwrap_or_else(|_| Err(failed("the thread of the calibration")(io::Error::other("it panicked"))))
     })
 }

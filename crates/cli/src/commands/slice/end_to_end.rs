@@ -58,7 +58,9 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let probes = kernel.probes();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    let kernel = thread::spawn(move || gather(kernel, &costs, &stopped));
+    let kernel = thread::Builder::new()
+        .spawn(move || gather(kernel, &costs, &stopped))
+        .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
     let (tell, seen) = mpsc::channel();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);

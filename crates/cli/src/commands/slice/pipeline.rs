@@ -80,7 +80,9 @@ impl PipelineSlices {
         let Some(form) = self.each else { return command.run() };
         let (listener, frames, left_out) = listener();
         common.listener = listener;
-        let printing = thread::spawn(move || print_all(&form, &frames));
+        let printing = thread::Builder::new()
+            .spawn(move || print_all(&form, &frames))
+            .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
         let status = command.run()?;
         // A reader that has stopped reading is waited for until the user ends the run.
         while !printing.is_finished() {
