@@ -117,6 +117,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
 /// Lost frames are a missed expectation.
 pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result<ExitCode, Failure> {
     check_ends(request)?;
+    limits::check_memory(request)?;
     for plan in &request.pipelines {
         for note in plan.all_stages().flat_map(StageConfig::notes) {
             output::warn(format!("{}: {note}", plan.name));

@@ -1,13 +1,15 @@
 //! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
 
 use crate::execute::Request;
-use crate::output;
-use engine::stages::Limit;
+use crate::output::{self, Failure};
+use engine::meters::Users;
+use engine::stages::{Limit, StageConfig};
 use measure::{LimitedUser, PipelineReport};
 #[cfg(feature = "live")]
 pub(crate) use reload::{Reload, check_live};
 use scenario::PipelinePlan;
 use std::fmt::Write as _;
+use std::fs;
 
 /// Adds what the stages of a plan did to the report of their pipeline or class.
 pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
@@ -25,6 +27,45 @@ pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
     if let Some(limit) = plan.limits_back().last() {
         report.limit = limit.report();
     }
+}
+
+/// Refuses tables of users for which there is no memory, before they are allocated.
+pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
+    let limits = request.pipelines.iter().flat_map(PipelinePlan::all_stages).filter_map(|stage| match stage {
+        StageConfig::Limit(limit) => Some(limit.users),
+        _ => None,
+    });
+    let users: usize = limits.sum();
+    let bytes = users as u64 * Users::BYTES_PER_USER as u64;
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let machine = read("/proc/meminfo");
+    let free = kibibytes(&machine, "MemAvailable:").map(|free| free + kibibytes(&machine, "SwapFree:").unwrap_or(0));
+    let used = kibibytes(&read("/proc/self/status"), "VmSize:").unwrap_or(0);
+    let limit = read("/proc/self/limits").lines().find_map(|line| {
+        let soft = line.strip_prefix("Max address space")?.split_whitespace().next()?;
+        soft.parse::<u64>().ok().map(|bytes| (bytes / 1024).saturating_sub(used))
+    });
+    let bounds = [
+        (free, "the machine has", "give it more memory"),
+        (limit, "the limit on memory leaves", "raise the limit with ulimit -v"),
+    ];
+    let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
+    for (bound, leaves, raise) in bounds {
+        if let Some(bound) = bound.map(|bound| bound * 1024).filter(|bound| *bound < bytes) {
+            return Err(Failure::new(format!(
+                "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
+                output::thousands(users as u64),
+                megabytes(bytes),
+                megabytes(bound)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A field of a file in /proc whose unit is KiB.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
 /// Frames without a key are many from this share on.
