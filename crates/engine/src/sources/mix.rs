@@ -34,7 +34,7 @@ impl Mix {
 pub enum SizeSpec {
     /// One size: `64B`.
     Fixed(FrameLen),
-    /// From the first to the last byte by byte, repeated: `64B-1518B`.
+    /// From the first to the last byte by byte, repeated: `64B-1518B`, or down: `1518B-64B`.
     Walk(FrameLen, FrameLen),
     /// Uniformly random: `random 64B-1518B` or `64B..1518B`.
     Uniform(FrameLen, FrameLen),
@@ -76,7 +76,7 @@ impl SizeSpec {
     /// Parses the words after `size`. Returns the value and the number of words.
     ///
     /// # Errors
-    /// No size, a size without a unit, or a descending range.
+    /// No size, a size without a unit, or a descending range of random sizes.
     pub fn parse(words: &[&str]) -> Result<(Self, usize), ParseError> {
         const HOW: &str = "write 64B, 64B-1518B, random 64B-1518B or a named mix such as imix";
         let first = words.first().ok_or_else(|| ParseError::new("a size is missing", HOW))?;
@@ -109,8 +109,8 @@ impl SizeSpec {
         if let Some(bounds) = bounds(first, "..") {
             return bounds.map(|(low, high)| (SizeSpec::Uniform(low, high), 1));
         }
-        if let Some(bounds) = bounds(first, "-") {
-            return bounds.map(|(low, high)| (SizeSpec::Walk(low, high), 1));
+        if let Some((from, to)) = first.split_once('-') {
+            return Ok((SizeSpec::Walk(from.parse()?, to.parse()?), 1));
         }
         first.parse().map(|length| (SizeSpec::Fixed(length), 1))
     }
@@ -119,7 +119,8 @@ impl SizeSpec {
     #[must_use]
     pub fn smallest(&self) -> FrameLen {
         match self {
-            SizeSpec::Fixed(length) | SizeSpec::Walk(length, _) | SizeSpec::Uniform(length, _) => *length,
+            SizeSpec::Fixed(length) | SizeSpec::Uniform(length, _) => *length,
+            SizeSpec::Walk(from, to) => *from.min(to),
             SizeSpec::Mix(Mix { parts, .. }) => extreme(parts, Iterator::min),
             SizeSpec::Parts(parts) => extreme(parts, Iterator::min),
             SizeSpec::Genome(genome) => genome.sizes.iter().copied().min().unwrap_or(FrameLen::MIN),
@@ -131,7 +132,8 @@ impl SizeSpec {
     #[must_use]
     pub fn largest(&self) -> FrameLen {
         match self {
-            SizeSpec::Fixed(length) | SizeSpec::Walk(_, length) | SizeSpec::Uniform(_, length) => *length,
+            SizeSpec::Fixed(length) | SizeSpec::Uniform(_, length) => *length,
+            SizeSpec::Walk(from, to) => *from.max(to),
             SizeSpec::Mix(Mix { parts, .. }) => extreme(parts, Iterator::max),
             SizeSpec::Parts(parts) => extreme(parts, Iterator::max),
             SizeSpec::Genome(genome) => genome.sizes.iter().copied().max().unwrap_or(FrameLen::MIN),
@@ -365,9 +367,9 @@ impl Sizes {
     pub fn draw(&mut self) -> FrameLen {
         match &mut self.from {
             From::Fixed(length) => *length,
-            From::Walk(low, high) => {
-                let length = *low + self.next;
-                self.next = if length == *high { 0 } else { self.next + 1 };
+            From::Walk(from, to) => {
+                let length = if *from <= *to { *from + self.next } else { *from - self.next };
+                self.next = if length == *to { 0 } else { self.next + 1 };
                 FrameLen::new(length)
             }
             From::Uniform(low, choices) => FrameLen::new(*low + self.random.below(*choices) as u32),
@@ -412,6 +414,15 @@ mod tests {
         assert_eq!(used, words.len());
         let mut sizes = Sizes::new(spec, Random::stream(1, "sizes"));
         (0..n).map(|_| sizes.draw().bytes()).collect()
+    }
+
+    #[test]
+    fn walks_down_when_the_first_size_is_larger() {
+        assert_eq!(sizes("66B-64B", 7), [66, 65, 64, 66, 65, 64, 66]);
+        let (spec, _) = SizeSpec::parse(&["1518B-64B"]).expect("a range");
+        assert_eq!((spec.smallest().bytes(), spec.largest().bytes()), (64, 1518));
+        assert_eq!(spec.to_string(), "1518B-64B");
+        assert!(SizeSpec::parse(&["random", "1518B-64B"]).is_err(), "a random size has no direction");
     }
 
     /// 10 Gbit/s ÷ (mean length + 20 bytes between frames).
@@ -505,7 +516,7 @@ mod tests {
             "",
             "random",
             "64",
-            "1518B-64B",
+            "1518B..64B",
             "imix-foo",
             "random 64B",
             "10B",
