@@ -98,7 +98,10 @@ impl<'a> Cursor<'a> {
             return Err(self.error("ends in a comma, but spaces part the words of a SPEC", "leave the comma out"));
         }
         if let Some(unit) = self.peek().filter(|unit| tc::is_split(word, unit)) {
-            return Err(self.error(format_args!("stands apart from its unit '{unit}'"), format!("write {word}{unit}")));
+            // The unit may be one that a SPEC does not have: then the remedy is for that.
+            let joined = format!("{word}{unit}");
+            let remedy = read(&joined).err().map_or(format!("write {joined}"), |(_, remedy)| remedy);
+            return Err(self.error(format_args!("stands apart from its unit '{unit}'"), remedy));
         }
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
     }
