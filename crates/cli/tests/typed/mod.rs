@@ -167,7 +167,7 @@ fn steps<'a>(lines: impl Iterator<Item = &'a str>, console: bool) -> Vec<Step> {
         match steps.last_mut() {
             // A usage is indented where it goes on.
             Some(step) if step.printed.is_empty() && (open(&step.typed) || (!console && line.starts_with("    "))) => {
-                step.typed += &format!("\n{line}")
+                step.typed += &format!("\n{line}");
             }
             Some(step) if typed.is_none() => step.printed += &format!("{line}\n"),
             _ => steps.extend(typed.map(|typed| Step { typed: typed.into(), printed: String::new(), rule: None })),
