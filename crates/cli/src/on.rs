@@ -23,7 +23,7 @@ impl On {
     #[cfg(feature = "live")]
     pub(crate) fn check(interface: &str) -> Result<On, Failure> {
         let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
-            Some(own) => Failure::new(format!("--on: {cause}; that is how it shows {own}: write {own}")),
+            Some(own) => Failure::new(format!("--on: {cause}; ip link prints that for {own}: write {own}")),
             None => Failure::new(cause),
         })?;
         if !link.ethernet {

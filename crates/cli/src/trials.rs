@@ -316,9 +316,9 @@ impl Journal {
         let failed = |cause: std::io::Error| {
             Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()))
         };
-        // A pipe has no earlier trials, and reading it waits for a writer.
-        let is_pipe = path.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir());
-        let text = match if is_pipe { Ok(String::new()) } else { read_text(path) } {
+        // A pipe or a device has no earlier trials, and reading it may wait for ever.
+        let is_stream = path.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir());
+        let text = match if is_stream { Ok(String::new()) } else { read_text(path) } {
             Ok(text) => text,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(cause) => return Err(failed(cause)),

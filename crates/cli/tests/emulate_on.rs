@@ -147,7 +147,7 @@ fn rejects_impossible_requests_before_any_change() {
     run("--on eth0").assert_refused(&["--on eth0", "another netlathe"]);
     run("--on ''").assert_refused(&["--on", "a value is required"]);
     run("--on eth9").assert_refused(&["eth9", "ip link"]);
-    run("--on eth9@if7").assert_refused(&["eth9@if7", "name eth9"]);
+    run("--on eth9@if7").assert_refused(&["eth9@if7", "write eth9"]);
     run("--on lo").assert_refused(&["--on lo", "no Ethernet"]);
     first.stop();
     bed.stdout(HOST, "ip link set eth0 mtu 1600");

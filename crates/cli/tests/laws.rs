@@ -291,7 +291,7 @@ fn rates_asked_stand_beside_those_got_in_frames_and_bits() {
         assert!(text.contains(said), "{text}");
     }
     let text = bench.run(words(&format!("{gen_line} --gap 1us --duration 10ms"))).stdout;
-    assert!(text.contains("held      1 frame when the run ended: taken in, and due to leave after the end"), "{text}");
+    assert!(text.contains("held      1 frame when the run ended: received, and due to leave after the end"), "{text}");
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn reports_a_waveform_that_ends_or_starves() {
     let share = number(&run.report()["pipelines"][0], "/forfeited_share");
     // Half of what 1 Gbit/s carries was there.
     assert!((share - 0.5).abs() < 0.01, "{share}");
-    assert!(run.stderr.contains("forfeited"), "{}", run.stderr);
+    assert!(run.stderr.contains("of the waveform was lost"), "{}", run.stderr);
 }
 
 #[test]

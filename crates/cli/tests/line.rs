@@ -279,7 +279,7 @@ fn rejects_options_that_no_line_has() {
         (&["--out", "wire:10G", "--gap", "10us", "--line-rate", "10G"], "leave the line rate out"),
         (&["--out", "dpdk:net_null0", "--gap", "10us", "--line-rate", "10"], "no line rate"),
         (&["--out", "line:10G", "--gap", "10us", "--count", "10", "--cores", "1000"], "CPU 1000"),
-        (&["--out", "line:10G", "--gap", "10us", "--cores", "0-3"], "no more than 3 parts"),
+        (&["--out", "line:10G", "--gap", "10us", "--cores", "0-3"], "only 3 parts"),
         (&["--out", "line:10G", "--gap", "10us", "--slices", "--cores", "0-2"], "name at most 2"),
     ] {
         let finished = bench.run(["gen", "--stream", STREAM].iter().chain(words));

@@ -26,18 +26,18 @@ fn cpus_without_a_part_are_refused() {
     for (pipelines, options, said) in [
         (&[MADE, MADE][..], &["--cores", "0-2"][..], "3 CPUs cannot be divided evenly among 2 pipelines"),
         (&[MADE, MADE], &["--cores", "0"], "1 CPUs cannot be divided evenly among 2 pipelines"),
-        (&[MADE, MADE], &["--cores", "0-5"], "p0 has 3 CPUs and no more than 2 parts (receiving, departures)"),
-        (&[CLASSES], &["--cores", "0-4"], "no more than 4 parts (receiving, classes, stages, departures)"),
+        (&[MADE, MADE], &["--cores", "0-5"], "pipeline p0 has 3 CPUs but only 2 parts (receiving, departures)"),
+        (&[CLASSES], &["--cores", "0-4"], "only 4 parts (receiving, classes, stages, departures)"),
         (
             &[CLASSES],
             &["--cores", "0-3", "--slices"],
-            "no more than 3 parts (receiving and classes, stages, departures), since --slices begin",
+            "only 3 parts (receiving and classes, stages, departures), since --slices begins",
         ),
-        (&[ANSWERS], &["--cores", "0-2"], "no more than 2 parts (receiving and stages, departures), since stages that"),
+        (&[ANSWERS], &["--cores", "0-2"], "only 2 parts (receiving and stages, departures), since stages that"),
         (
             &[ANSWERS],
             &["--cores", "0-2", "--slices"],
-            "since stages that answer stay with the way back: name at most 2",
+            "since stages that answer must run with the way back: name at most 2",
         ),
     ] {
         scenario(&bench, pipelines);
@@ -61,7 +61,7 @@ fn a_capture_that_is_sent_back_to_back_from_memory_has_one_part() {
     let line = ["gen", "--pcap", "in.pcap", "--speed", "max", "--out", "dpdk:net_null0", "--cores", "0,1"];
     let finished = bench.run(line);
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
-    assert!(finished.stderr.contains("no more than 1 part (all of it)"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("only 1 part (all of it)"), "{}", finished.stderr);
 }
 
 #[test]
@@ -79,5 +79,9 @@ fn virtual_time_says_that_it_takes_no_cpus() {
     assert_eq!(bench.run(line).stderr, "");
     let finished = bench.run(line.iter().chain(&["--cores", "0,1"]));
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
-    assert!(finished.stderr.starts_with("netlathe: note: --cores: virtual time"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.starts_with("netlathe: note: --cores: it has no effect in virtual time"),
+        "{}",
+        finished.stderr
+    );
 }

@@ -177,7 +177,7 @@ fn reports_an_unwritable_page_with_a_remedy() {
     fs::create_dir(bench.path("r")).expect("a folder");
     std::os::unix::fs::symlink("/dev/full", bench.path("r/report.html")).expect("a link");
     let finished = bench.run(words("shape --in pcap:in.pcap --out null -q --report r"));
-    let said = "netlathe: cannot write r/report.html: No space left on device (os error 28): check its permissions and the free space\n";
+    let said = "netlathe: cannot write r/report.html: No space left on device (os error 28): check the path, its permissions and the free space\n";
     assert_eq!((finished.status, finished.stderr.as_str()), (Some(2), said));
     for taken in ["--out pcap:r/report.json", "--out pcap:o.pcap --decisions r/report.json"] {
         let finished = bench.run(words(&format!("emulate --in pcap:in.pcap {taken} --forward 'loss 1%' --report r")));

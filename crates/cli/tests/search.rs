@@ -262,7 +262,7 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     assert!(page.contains("Loss at each load") && page.contains("<td>200\u{a0}000.000</td>"));
     // A curve with other steps is none to go on from: said is which trial, and by which option.
     let other = bench.run(words(&format!("search {}", line.replace("--frame-loss 20%", "--frame-loss 25%"))));
-    let said = "of 64B frame loss at 800kpps for 20ms, where this search has one of 64B frame loss at 750kpps for 20ms: \
+    let said = "of 64B frame loss at 800kpps for 20ms, but this search needs one of 64B frame loss at 750kpps for 20ms: \
                 give --frame-loss";
     assert!(other.status == Some(2) && other.stderr.contains(said), "{}", other.stderr);
     // Trials that were kept are taken as they are.

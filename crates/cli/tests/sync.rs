@@ -244,11 +244,11 @@ fn rejects_impossible_orders_before_anything_starts() {
         (&["--sync", "order 10.0.0.0/8,10.0.0.2 gap 5ms"], "not apart"),
         (
             &["--class", "a = src 10.0.0.1", "--sync", "a=order 10.0.0.1,10.0.0.2 gap 5ms"],
-            "source 10.0.0.2 can never come, since the rule of its class leaves it out",
+            "source 10.0.0.2 can never arrive, since the rule of its class leaves it out",
         ),
         (
             &["--class", "a = src 10.0.0.0/24", "--sync", "order 10.0.0.2,10.0.1.2 gap 5ms"],
-            "source 10.0.0.2 can never come, since class 'a' takes its frames",
+            "source 10.0.0.2 can never arrive, since class 'a' takes its frames",
         ),
         (&["--buffer", "5ms"], "add a rate or a gap"),
         (&["--buffer", "5", "--gap", "1us"], "unit"),

@@ -159,7 +159,7 @@ fn warns_of_an_xdp_program_removed_during_a_run() {
     bed.stdout(Node::Box, "ip link set dev c0 xdp off");
     let finished = shape.stop();
     finished.report();
-    assert!(finished.stderr.contains("if:c0,driver=af_xdp had its XDP program taken off"), "{finished:?}");
+    assert!(finished.stderr.contains("if:c0,driver=af_xdp had its XDP program removed or replaced"), "{finished:?}");
     assert!(!finished.stderr.contains("if:s0,driver=af_xdp had"), "{finished:?}");
 }
 

@@ -19,7 +19,7 @@ pub enum HostUse {
     PortOf(String, String),
     /// It is a bridge, bond or team, or another such kind: the kind, and the name of its first port, if it has any.
     Carries(String, Option<String>),
-    /// Another interface, as a VLAN, was made on it, which the host uses so.
+    /// Another interface, such as a VLAN, is on top of it and is used by the host.
     Under(String, Box<HostUse>),
 }
 
@@ -253,7 +253,7 @@ mod tests {
             ],
         };
         let said = |index| table.uses(index).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(said(1), ["eth0.5 was made on it: it has the address 192.0.2.5/24"]);
+        assert_eq!(said(1), ["eth0.5 is on top of it: it has the address 192.0.2.5/24"]);
         assert_eq!(said(2), ["it has the address 192.0.2.5/24"]);
         assert_eq!(said(3), ["it is a bridge with the port p1"]);
         assert_eq!(said(4), ["it is a port of the bridge br0"]);

@@ -25,7 +25,7 @@ fn frames_that_would_go_round_are_refused() {
         ("emulate --between d0 d1 --forward 'loss 1%'", &["one veth pair"]),
         ("limit --in d0 --out d1 --key dst-ip --rate 1Mbps --mode police", &["one veth pair"]),
         ("shape --in c0 --out if:c0,driver=af_packet", &["is the input too"]),
-        ("shape --in c0 --out clients", &["clients and c0 are one interface"]),
+        ("shape --in c0 --out clients", &["clients and c0 are the same interface"]),
     ] {
         bed.run(Node::Box, &format!("{line} --duration 2s")).assert_refused(said);
     }

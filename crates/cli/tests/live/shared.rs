@@ -139,5 +139,8 @@ fn two_pipelines_that_carry_the_same_frames_say_so() {
     let said = bed.output(CLIENT, "ping -c 5 -i 0.1 -W 2 10.77.0.100");
     assert!(String::from_utf8_lossy(&said.stdout).contains("5 received, +"), "{said:?}");
     let finished = scenario.stop();
-    assert!(finished.stderr.contains("c0: another pipeline of this run carries what arrives there"), "{finished:?}");
+    assert!(
+        finished.stderr.contains("c0: another pipeline of this run also forwards what arrives there"),
+        "{finished:?}"
+    );
 }
