@@ -55,7 +55,7 @@ miri:          ## undefined behaviour in tests of CRATES (units packet measure),
 	for crate in $${CRATES:-units packet measure}; do MIRIFLAGS=-Zmiri-disable-isolation nice -n 19 cargo +nightly miri test -p netlathe-$$crate --lib -- $(TESTS) || exit 1; done
 
 lint: setup   ## format and lints, warnings are errors
-	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && cargo clippy -p netlathe-cli --no-default-features -- -D warnings
+	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && for features in "" live slice; do cargo clippy -p netlathe-cli --no-default-features --features "$$features" -- -D warnings || exit 1; done
 
 doc: setup    ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps

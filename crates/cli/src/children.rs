@@ -8,10 +8,14 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use std::env;
-use std::ffi::{OsStr, OsString};
+#[cfg(feature = "slice")]
+use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io;
+#[cfg(feature = "slice")]
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
+#[cfg(feature = "slice")]
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitCode};
 
@@ -21,6 +25,7 @@ const NETLATHE: &str = "netlathe-child-of";
 const PROGRAM: &str = "program-child-of";
 
 /// A netlathe that ends, orderly, when this process does.
+#[cfg(feature = "live")]
 pub(crate) fn netlathe() -> io::Result<Command> {
     with(NETLATHE)
 }

@@ -46,7 +46,7 @@ impl Progress {
     }
 
     /// Shows one line, "starting", until the value is dropped: set-up takes a second or two.
-    #[cfg(feature = "live")]
+    #[cfg(any(feature = "live", feature = "slice"))]
     pub(crate) fn starting(common: &Common, name: &str) -> Self {
         Progress::starting_if(common.progress == "auto" && !common.quiet, name)
     }
