@@ -4,37 +4,37 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Frames that a [`Burst`] has room for.
+/// The capacity of a [`Burst`] in frames.
 pub const BURST: usize = 64;
 
-/// Up to [`BURST`] frames in order. Dropping it frees what it holds, in one call.
+/// Up to [`BURST`] frames, in order. Dropping a burst frees its frames in one call.
 pub struct Burst {
-    // Those at head..tail are initialised.
+    // Slots head..tail are initialised.
     frames: [MaybeUninit<Mbuf>; BURST],
     head: usize,
     tail: usize,
 }
 
 impl Burst {
-    /// An empty burst.
+    /// Creates an empty burst.
     #[must_use]
     pub const fn new() -> Self {
         Burst { frames: [const { MaybeUninit::uninit() }; BURST], head: 0, tail: 0 }
     }
 
-    /// Frames held.
+    /// The number of frames in the burst.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tail - self.head
     }
 
-    /// Whether it holds none.
+    /// Whether the burst has no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// How many more it has room for.
+    /// The number of frames that can still be added.
     #[must_use]
     pub fn room(&self) -> usize {
         BURST - self.len()
@@ -43,7 +43,7 @@ impl Burst {
     /// Adds a frame at the end.
     ///
     /// # Errors
-    /// Gives the frame back when the burst is full.
+    /// Returns the frame if the burst is full.
     pub fn push(&mut self, frame: Mbuf) -> Result<(), Mbuf> {
         if self.tail == BURST {
             if self.head == 0 {
@@ -56,51 +56,51 @@ impl Burst {
         Ok(())
     }
 
-    /// Takes the first frame out.
+    /// Removes and returns the first frame.
     pub fn pop_front(&mut self) -> Option<Mbuf> {
         if self.is_empty() {
             return None;
         }
         let slot = self.head;
         self.head += 1;
-        // SAFETY: the slot was initialised, and moving head past it makes this its only use.
+        // SAFETY: the slot is initialised, and head has moved past it, so it is read only once.
         Some(unsafe { self.frames[slot].assume_init_read() })
     }
 
-    /// Takes the frames out one by one; those not taken when the iterator goes are freed.
+    /// Removes the frames one by one. Dropping the iterator frees the frames that are left.
     pub fn drain(&mut self) -> Drain<'_> {
         Drain { burst: self }
     }
 
-    /// The frames in order.
+    /// The frames, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Mbuf> {
         self.as_slice().iter()
     }
 
-    /// The frames in order, to be rewritten.
+    /// The frames, in order, for rewriting.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Mbuf> {
         self.as_mut_slice().iter_mut()
     }
 
-    /// The frames in order.
+    /// The frames, in order.
     #[must_use]
     pub fn as_slice(&self) -> &[Mbuf] {
         let held = &self.frames[self.head..self.tail];
-        // SAFETY: a MaybeUninit has its content's layout, and head..tail are initialised.
+        // SAFETY: MaybeUninit<Mbuf> has the layout of Mbuf, and head..tail are initialised.
         unsafe { &*(std::ptr::from_ref(held) as *const [Mbuf]) }
     }
 
-    /// The frames in order, to be rewritten or put in another order.
+    /// The frames, in order, for rewriting or reordering.
     pub fn as_mut_slice(&mut self) -> &mut [Mbuf] {
         let held = &mut self.frames[self.head..self.tail];
         // SAFETY: as in `as_slice`, and borrowed mutably.
         unsafe { &mut *(std::ptr::from_mut(held) as *mut [Mbuf]) }
     }
 
-    /// Keeps the frames that `keep` says yes to, in order, and frees the others in one call. Gives
-    /// how many were freed.
+    /// Keeps the frames for which `keep` returns true, in order, and frees the others in one call. Returns the number
+    /// freed.
     pub fn retain(&mut self, mut keep: impl FnMut(&Mbuf) -> bool) -> usize {
-        // The usual case keeps all and moves nothing.
+        // Common case: all frames stay and none is moved.
         let Some(first) = self.iter().position(|frame| !keep(frame)) else { return 0 };
         let mut refused = Burst::new();
         let mut kept = Burst::new();
@@ -121,26 +121,26 @@ impl Burst {
             return;
         }
         let first = self.frames[head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
-        // SAFETY: `count` initialised pointers start there, ours to free; head and tail no longer cover them.
+        // SAFETY: `first` points to `count` initialised pointers that we own and that head and tail no longer cover.
         unsafe { sys::shim_free_bulk(first, count as u32) };
     }
 
     /// Frees the first `count` frames in one call.
     ///
     /// # Panics
-    /// If it holds fewer.
+    /// If the burst has fewer frames.
     pub(crate) fn drop_first(&mut self, count: usize) {
         assert!(count <= self.len(), "no more are freed than are there");
         let first = self.frames[self.head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
         self.head += count;
-        // SAFETY: `count` initialised pointers start there, ours to free; head has moved past them.
+        // SAFETY: `first` points to `count` initialised pointers that we own and that head has moved past.
         unsafe { sys::shim_free_bulk(first, count as u32) };
     }
 
     /// Frees the last `count` frames.
     ///
     /// # Panics
-    /// If it holds fewer.
+    /// If the burst has fewer frames.
     pub(crate) fn drop_last(&mut self, count: usize) {
         assert!(count <= self.len(), "no more are freed than are there");
         if count == 0 {
@@ -148,12 +148,12 @@ impl Burst {
         }
         self.tail -= count;
         let first = self.frames[self.tail..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
-        // SAFETY: `count` initialised pointers start there, ours to free; tail no longer covers them.
+        // SAFETY: `first` points to `count` initialised pointers that we own and that tail no longer covers.
         unsafe { sys::shim_free_bulk(first, count as u32) };
     }
 
-    /// Lets `write` append frames: it gets the place and its room, and returns how
-    /// many whole, owned mbufs it wrote there.
+    /// Appends frames through `write`. `write` receives the first free slot and the number of free slots, and returns
+    /// the number of whole, owned mbufs that it stored.
     pub(crate) fn fill(&mut self, write: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         self.compact();
         let room = BURST - self.tail;
@@ -164,8 +164,8 @@ impl Burst {
         written
     }
 
-    /// Lets `take` take over a prefix: it gets the frames, and returns how many of them,
-    /// from the first, are now its own. They are out before this returns.
+    /// Gives a prefix of the frames away through `take`. `take` receives the frames and returns the number that it now
+    /// owns, from the first on. These are removed from the burst.
     pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         let count = self.len();
         let first = self.frames[self.head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
@@ -184,8 +184,8 @@ impl Burst {
             let base = self.frames.as_mut_ptr();
             // SAFETY: head is within the array.
             let first = unsafe { base.add(self.head) };
-            // SAFETY: both ranges lie in the array and may overlap; the old slots are not used again,
-            // as head and tail move with the frames.
+            // SAFETY: both ranges lie in the array and may overlap, and the old slots are not used again because head
+            // and tail move with the frames.
             unsafe { std::ptr::copy(first, base, count) };
         }
         (self.head, self.tail) = (0, count);
@@ -226,7 +226,7 @@ impl<'a> IntoIterator for &'a mut Burst {
     }
 }
 
-/// Takes the frames out of a [`Burst`]; see [`Burst::drain`].
+/// Removes frames from a [`Burst`] one by one. See [`Burst::drain`].
 #[derive(Debug)]
 pub struct Drain<'a> {
     burst: &'a mut Burst,
@@ -252,5 +252,5 @@ impl Drop for Drain<'_> {
     }
 }
 
-// The cast of a slot to C's pointer rests on this.
+// The cast of a slot to C's pointer depends on this.
 const _: () = assert!(size_of::<MaybeUninit<Mbuf>>() == size_of::<NonNull<sys::rte_mbuf>>());

@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frame buffers of one size. Clones are handles to the same pool.
 ///
-/// A buffer's memory outlives its handles: a pool whose last handle is gone is shelved, never given
-/// back to DPDK, and the next [`Pool::new`] of the same shape takes it from the shelf once all its
-/// frames have come home. A frame therefore needs no handle of its own, and a driver that frees
-/// late does no harm.
+/// The memory outlives the handles. When the last handle is dropped, the pool goes to a shelf and is never returned to
+/// DPDK. The next [`Pool::new`] of the same shape reuses it once all its frames are free. So a frame needs no handle,
+/// and a driver may free frames late.
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<PoolInner>,
@@ -30,27 +29,27 @@ struct Memory {
     data_room: u16,
 }
 
-// SAFETY: a mempool may be used by any thread (its ring is multi-producer, multi-consumer, and its
-// caches belong to registered threads); the pointer stays valid until the process ends.
+// SAFETY: any thread may use a mempool, because its ring is multi-producer, multi-consumer, its caches belong to
+// registered threads, and the pointer stays valid until the process ends.
 unsafe impl Send for Memory {}
-// SAFETY: as above: every call made through a shared reference may be made by several threads at once.
+// SAFETY: every call through a shared reference may run on several threads at once.
 unsafe impl Sync for Memory {}
 
 static SHELF: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// Frames that a registered thread keeps at hand, at most.
+/// The largest per-thread cache, in frames.
 const CACHE: u32 = 256;
 
 impl Pool {
-    /// A pool of `frames` buffers with room for `data_room` bytes of frame each (headroom comes on
-    /// top). 2048 B holds every frame of MTU 1500; see [`Vdev::af_xdp_data_room`](crate::Vdev::af_xdp_data_room) for what
-    /// that driver asks.
+    /// Creates a pool of `frames` buffers with room for `data_room` bytes of frame each, not counting the headroom.
+    /// 2048 B holds every frame of MTU 1500. See [`Vdev::af_xdp_data_room`](crate::Vdev::af_xdp_data_room) for the size
+    /// that `net_af_xdp` needs.
     ///
-    /// The name serves messages only and need not be unique.
+    /// The name appears only in messages and need not be unique.
     ///
     /// # Errors
-    /// [`Error::Pool`] when EAL's memory does not suffice or `frames` is 0.
+    /// [`Error::Pool`] if EAL has too little memory, `frames` is 0, or `data_room` is above 65407 B.
     pub fn new(_eal: &Eal, name: &str, frames: u32, data_room: u16) -> Result<Pool> {
         let failed = |reason: String, log: String| Error::Pool { frames, data_room, reason, log };
         if frames == 0 || data_room > u16::MAX - sys::SHIM_HEADROOM as u16 {
@@ -68,9 +67,9 @@ impl Pool {
                 let unique = CString::new(format!("netlathe_{number}")).expect("no NUL in it");
                 let mark = crate::eal::log_mark();
                 let mut error: c_int = 0;
-                // DPDK wants a cache of at most frames / 1.5.
+                // DPDK limits the cache to frames / 1.5.
                 let cache = CACHE.min(frames / 8);
-                // SAFETY: EAL runs, as `_eal` proves; the name is NUL-terminated and copied; `error` is written.
+                // SAFETY: EAL runs, as `_eal` proves; the name is NUL-terminated and copied; `error` is writable.
                 let raw = unsafe { sys::shim_pool_create(unique.as_ptr(), frames, cache, data_room, &raw mut error) };
                 let Some(raw) = NonNull::new(raw) else {
                     let mut reason = errno_text(error);
@@ -85,25 +84,25 @@ impl Pool {
         Ok(Pool { inner: Arc::new(PoolInner { memory, name: name.to_owned() }) })
     }
 
-    /// One empty frame, or `None` when none is left.
+    /// Allocates one empty frame. Returns `None` if the pool has none left.
     #[must_use]
     pub fn alloc(&self) -> Option<Mbuf> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pool is valid and there is room for the one pointer.
+        // SAFETY: the pool is valid and `raw` has room for one pointer.
         let rc = unsafe { sys::shim_alloc_bulk(self.raw(), &raw mut raw, 1) };
         let raw = if rc == 0 { NonNull::new(raw)? } else { return None };
-        // SAFETY: fresh from the pool: one segment, one owner, and no other copy of the pointer.
+        // SAFETY: the frame is fresh from the pool, with one segment, one owner and no other copy of the pointer.
         Some(unsafe { Mbuf::from_raw(raw) })
     }
 
-    /// Fills a burst with empty frames. Gives how many were added: all that it has room for, or 0
-    /// when fewer are left.
+    /// Fills a burst with empty frames. Returns the number added: the burst's room, or 0 if the pool has fewer frames
+    /// left.
     pub fn alloc_bulk(&self, burst: &mut Burst) -> usize {
         self.alloc_up_to(burst, crate::BURST)
     }
 
-    /// Adds `count` empty frames to a burst, or as many as it has room for. Gives how many were
-    /// added: 0 when fewer are left than that.
+    /// Adds `count` empty frames to a burst, limited to the burst's room. Returns the number added, or 0 if the pool
+    /// has fewer frames left.
     pub fn alloc_up_to(&self, burst: &mut Burst, count: usize) -> usize {
         let pool = self.raw();
         burst.fill(|into, room| {
@@ -111,18 +110,18 @@ impl Pool {
             if count == 0 {
                 return 0;
             }
-            // SAFETY: the pool is valid and `into` has room for `count` pointers; all or none are written.
+            // SAFETY: the pool is valid, and `into` has room for `count` pointers, of which all or none are written.
             let rc = unsafe { sys::shim_alloc_bulk(pool, into, count as u32) };
             if rc == 0 { count } else { 0 }
         })
     }
 
-    /// Adds `count` frames of `length` bytes to a burst, or as many as it has room for, with the bytes that
-    /// their buffers last held: in a pool that only one sender uses, what it sent before. Gives how many
-    /// were added: 0 when fewer are left than that.
+    /// Adds `count` frames of `length` bytes to a burst, limited to the burst's room. Each frame has the bytes that its
+    /// buffer last held: in a pool with a single sender, the bytes of an earlier frame. Returns the number added, or 0
+    /// if the pool has fewer frames left.
     ///
     /// # Panics
-    /// If a buffer has no room for that many bytes.
+    /// If `length` exceeds the buffer size.
     pub fn take_up_to(&self, burst: &mut Burst, count: usize, length: u16) -> usize {
         assert!(length <= self.data_room(), "{length} B do not fit a buffer of {}", self.data_room());
         let pool = self.raw();
@@ -131,34 +130,34 @@ impl Pool {
             if count == 0 {
                 return 0;
             }
-            // SAFETY: the pool is valid and `into` has room for `count` pointers; all or none are written.
-            // The memory was mapped zeroed, so that whatever is in a buffer is initialised.
+            // SAFETY: the pool is valid, `into` has room for `count` pointers, of which all or none are written, and
+            // the buffers are initialised because the memory was mapped zeroed.
             let rc = unsafe { sys::shim_take_bulk(pool, into, count as u32, length) };
             if rc == 0 { count } else { 0 }
         })
     }
 
-    /// Frames that are not in use. Those that another registered thread keeps at hand (up to 384
-    /// each) are counted, though only that thread can have them.
+    /// The number of free frames. Includes frames in the caches of other registered threads (up to 384 each), although
+    /// only those threads can allocate them.
     #[must_use]
     pub fn available(&self) -> usize {
-        // SAFETY: the pool is valid; the count may be stale but reads nothing else.
+        // SAFETY: the pool is valid, and the call only reads a count, which may be stale.
         unsafe { sys::shim_pool_available(self.raw()) as usize }
     }
 
-    /// Frames in all.
+    /// The total number of frames.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.inner.memory.frames
     }
 
-    /// Bytes of frame that a buffer has room for.
+    /// The room for frame data in a buffer, in bytes.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         self.inner.memory.data_room
     }
 
-    /// The name given.
+    /// The name given to [`Pool::new`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -171,7 +170,7 @@ impl Pool {
 
 impl Memory {
     fn in_use(&self) -> u32 {
-        // SAFETY: pools are never freed, so the pointer is valid.
+        // SAFETY: the pointer is valid because pools are never freed.
         unsafe { sys::shim_pool_in_use(self.raw.as_ptr()) }
     }
 }

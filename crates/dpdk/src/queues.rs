@@ -1,4 +1,4 @@
-//! The queues of a port, each of which receives or sends for one thread at a time.
+//! Receive and transmit queues of a port. One thread uses a queue at a time.
 
 use crate::packet_port::{Counts, PacketReceiver};
 use crate::port::{PortInner, TAP, Way};
@@ -15,29 +15,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use units::Time;
 
-/// A receive queue: one of a kind, to be used by one thread at a time.
+/// A receive queue. It cannot be cloned, and one thread uses it at a time.
 #[derive(Debug)]
 pub struct RxQueue {
-    // It has to go before the port, whose sockets it reads.
+    // Declared before `port` so that it is dropped first: it reads the port's sockets.
     from: Receiver,
     port: Arc<PortInner>,
     queue: u16,
     segmented: u64,
-    /// The time that the waits of the frames of the last poll end at, where they are given.
+    /// The time up to which the last poll measured waits. `None` where waits are not measured.
     read_at: Option<Time>,
     arrivals: Arrivals,
     not_sync: PhantomData<Cell<()>>,
 }
 
-/// Where a receive queue has its frames from.
+/// The source of a receive queue's frames.
 #[derive(Debug)]
 enum Receiver {
-    /// DPDK's port of this number, and the stamps of what arrives there, if it has any.
+    /// The DPDK port number, and the arrival stamps if the port has any.
     Driver(u16, Option<Stamped>),
     Packet(Box<PacketReceiver>),
 }
 
-/// Who stamps the frames that a driver delivers.
+/// The source of arrival stamps for frames from a driver.
 #[derive(Debug)]
 enum Stamped {
     Xdp(Stamps),
@@ -60,9 +60,12 @@ impl RxQueue {
         Ok(RxQueue { from, port, queue, segmented: 0, read_at, arrivals, not_sync: PhantomData })
     }
 
-    /// From now on frames say how long they were there before this queue was polled ([`packet::Frame::waited`]), to the
-    /// reading of `clock` that [`read_at`](RxQueue::read_at) gives, where the port knows: with packet sockets, whose rings hold the kernel's stamps, with `net_af_xdp`, by a program of ours, and
-    /// with `net_tap`, by a packet socket beside it. Frames of others say that they have not waited. True if it knows.
+    /// Makes each frame report how long it was in the port before this queue was polled ([`packet::Frame::waited`]).
+    /// The wait ends at the reading of `clock` that [`read_at`](RxQueue::read_at) returns.
+    ///
+    /// Stamps come from the kernel's ring with packet sockets, from our XDP program with `net_af_xdp`, and from a
+    /// packet socket on the same device with `net_tap`. On all other ports frames report no wait. Returns true if the
+    /// port has stamps.
     pub fn tell_waits(&mut self, clock: TscClock) -> bool {
         match &mut self.from {
             Receiver::Driver(_, Some(Stamped::Xdp(stamps))) => stamps.tell_waits(clock),
@@ -77,22 +80,21 @@ impl RxQueue {
         true
     }
 
-    /// Adds to the burst what has arrived, as far as it has room, and gives how many frames that
-    /// were. Never waits.
+    /// Adds received frames to `burst` up to its room. Returns the number added. Never blocks.
     ///
-    /// Checksums that a sender on this machine left to a device, which a virtual interface is not, are filled
-    /// in: by what the kernel says of each frame with packet sockets, else see [`packet::complete_checksum`]; and
-    /// `rx_completed` of [`Port::stats`](crate::Port::stats).
+    /// Completes checksums that a sender on this machine left to a device, because a virtual interface does not
+    /// complete them. Packet sockets use the kernel's record for each frame; other drivers use
+    /// [`packet::complete_checksum`]. `rx_completed` of [`Port::stats`](crate::Port::stats) counts these frames.
     ///
-    /// Frames in several segments are dropped and counted by [`segmented`](RxQueue::segmented). An
-    /// empty pool shows as nothing received, and in `rx_no_buffer` of [`Port::stats`](crate::Port::stats) where the driver
-    /// counts it.
+    /// Frames of more than one segment are dropped and counted by [`segmented`](RxQueue::segmented). If the pool is
+    /// empty, nothing is received, and `rx_no_buffer` of [`Port::stats`](crate::Port::stats) counts it where the driver
+    /// does.
     pub fn poll(&mut self, burst: &mut Burst) -> usize {
         self.poll_up_to(burst, BURST)
     }
 
-    /// [`poll`](RxQueue::poll), for at most `most` frames: what a frame costs to receive, a departure
-    /// may have to wait for.
+    /// Like [`poll`](RxQueue::poll), but receives at most `most` frames. Use a small limit when a departure is near:
+    /// receiving a frame takes time that can delay it.
     pub fn poll_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
         let before = burst.len();
         let completed = match &mut self.from {
@@ -104,8 +106,8 @@ impl RxQueue {
             Receiver::Driver(port, stamps) => {
                 let (port, queue) = (*port, self.queue);
                 let received = burst.fill(|into, room| {
-                    // SAFETY: the port runs as long as this queue lives, no other thread polls the queue, and
-                    // there is room for that many pointers. What the driver delivers is ours.
+                    // SAFETY: the port outlives this queue, no other thread polls the queue, and `into` has room for
+                    // `room` pointers to frames that become ours.
                     usize::from(unsafe { sys::shim_rx_burst(port, queue, into, room.min(most) as u16) })
                 });
                 if received == 0 {
@@ -115,7 +117,8 @@ impl RxQueue {
                 self.read_at = match stamps {
                     Some(Stamped::Xdp(stamps)) => stamps.tell(fresh),
                     Some(Stamped::Tap(heard)) => Some(heard.tell(fresh)),
-                    // What came by another port of ours may know of its wait there, and a NIC writes what it likes.
+                    // Clear the field: another port of ours may have written its own wait there, and a NIC may write
+                    // anything.
                     None => {
                         fresh.iter_mut().for_each(|frame| frame.set_waited(0));
                         None
@@ -143,22 +146,21 @@ impl RxQueue {
         burst.len() - before
     }
 
-    /// The time on the run's clock at which the waits of the frames of the last poll end; none where frames do not say how
-    /// long they waited.
+    /// The time on the run's clock at which the waits of the last poll end. `None` where waits are not measured.
     #[must_use]
     pub fn read_at(&self) -> Option<Time> {
         self.read_at
     }
 
-    /// Frames dropped because they came in more than one segment.
+    /// Frames dropped because they had more than one segment.
     #[must_use]
     pub fn segmented(&self) -> u64 {
         self.segmented
     }
 
-    /// Lengths in bytes, without FCS, of the frames that the last poll found and did not deliver, with packet sockets: those
-    /// that are longer than the interface's MTU when the port was opened, with Ethernet's header and two tags, and segments
-    /// that a sender on this machine left to its device to cut up, whatever their length.
+    /// Lengths in bytes, without FCS, of the frames that the last poll rejected. Only packet sockets reject frames:
+    /// those longer than the interface's MTU at open plus the Ethernet header and two tags, and GSO super-frames of any
+    /// length from a sender on this machine.
     #[must_use]
     pub fn refused(&self) -> &[u32] {
         match &self.from {
@@ -167,44 +169,44 @@ impl RxQueue {
         }
     }
 
-    /// The queue's number.
+    /// The queue number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.queue
     }
 }
 
-/// What a VLAN tag adds to a frame, in bytes.
+/// The length of a VLAN tag in bytes.
 const TAG: usize = 4;
 
-/// A transmit queue: one of a kind, to be used by one thread at a time.
+/// A transmit queue. It cannot be cloned, and one thread uses it at a time.
 #[derive(Debug)]
 pub struct TxQueue {
     port: Arc<PortInner>,
     queue: u16,
     max_frame: usize,
     oversize: u64,
-    /// Calls that took nothing, in a row.
+    /// Consecutive calls that sent no frame.
     refusals: u32,
     by: Sender,
-    /// Each frame of a burst is handed over by itself.
+    /// Frames of a burst are sent one at a time.
     one_by_one: bool,
     not_sync: PhantomData<Cell<()>>,
 }
 
-/// How a queue sends. The numbers are those of DPDK's ports.
+/// How a queue sends. The numbers are DPDK port numbers.
 #[derive(Debug)]
 enum Sender {
     Driver(u16),
-    /// What is handed over alone goes by a call.
+    /// A burst of one frame is sent by a system call, any other by the driver.
     Alone(u16, PacketSender),
-    /// Kept frames go by the driver.
+    /// The driver sends kept frames.
     Tap(u16, TapSender),
     Packet(PacketSender, Arc<Counts>),
 }
 
-/// Sends the first `most` frames of a burst by a call each. Gives how many were taken, and why not more, if the kernel
-/// said more than that there is no room.
+/// Sends the first `most` frames of a burst, one call each. Returns the number sent, and the kernel's error if it
+/// stopped for any reason other than lack of room.
 fn send_each(
     burst: &mut Burst,
     most: usize,
@@ -219,8 +221,8 @@ fn send_each(
     (burst.len().min(most), None)
 }
 
-/// After how many calls in a row that took nothing the link is looked at, and each time after as many again: some
-/// milliseconds.
+/// The queue checks the link's MTU after this number of consecutive calls that sent nothing, and again after each
+/// further such number: a few milliseconds.
 const LOOK_AT_LINK: u32 = 4_096;
 
 impl TxQueue {
@@ -238,13 +240,14 @@ impl TxQueue {
         Ok(TxQueue { port, queue, max_frame, oversize: 0, refusals: 0, by, one_by_one: false, not_sync })
     }
 
-    /// From now on each frame is handed over by itself ([`calls_for_each`](TxQueue::calls_for_each)) and sent by a system
-    /// call of ours, where the port has packet sockets or DPDK's driver is `net_tap`; and where that is `net_af_xdp` on a
-    /// veth with one queue, each that is handed over alone. Of other ports nothing changes. For frames that leave one at a
-    /// time.
+    /// Sends each frame by its own system call, for frames that leave one at a time. See
+    /// [`calls_for_each`](TxQueue::calls_for_each).
     ///
-    /// On a veth the kernel copies what `net_af_xdp` gives it, too, by a way that takes less time and not as evenly; it has
-    /// sent all of that when the driver returns. Past `net_tap` the call is the driver's in a shorter form.
+    /// Applies to ports with packet sockets and to `net_tap`. With `net_af_xdp` on a veth with one queue it applies
+    /// only to bursts of one frame. Other ports are unchanged.
+    ///
+    /// On a veth the kernel also copies what `net_af_xdp` sends. That path is faster but less even, and every frame is
+    /// out when the driver returns. On `net_tap` our call is a shorter form of the driver's.
     ///
     /// # Errors
     /// Those of [`PacketSender::open`]; [`Error::System`].
@@ -269,28 +272,28 @@ impl TxQueue {
         Ok(())
     }
 
-    /// Whether each frame of a burst is to be handed over by itself, one after the other.
+    /// Whether the caller should hand over the frames of a burst one at a time.
     #[must_use]
     pub fn calls_for_each(&self) -> bool {
         self.one_by_one
     }
 
-    /// Hands frames to the driver and gives how many it took: a prefix, which is out of the burst
-    /// when this returns. The rest stays, to be sent again or dropped. Never waits for the line,
-    /// though a software driver sends within the call.
+    /// Hands frames to the driver. Returns the number taken. These are the first frames of the burst and are removed
+    /// from it. The others stay in the burst to be sent again or dropped. Never waits for the line, although a software
+    /// driver sends within the call.
     ///
-    /// Frames that the link cannot carry (see [`max_frame`](TxQueue::max_frame)) are removed, freed
-    /// and counted by [`oversize`](TxQueue::oversize) instead: the kernel would drop them after the
-    /// driver has counted them as sent. So `len before = given + oversize added + len after`.
+    /// Frames that the link cannot carry (see [`max_frame`](TxQueue::max_frame)) are removed, freed and counted by
+    /// [`oversize`](TxQueue::oversize). Otherwise the driver would count them as sent and the kernel would drop them.
+    /// So `len before = taken + oversize added + len after`.
     ///
-    /// 0 from a burst that is not empty means that the queue is full *or that the interface is down*.
-    /// [`PortInfo::link_up`](crate::PortInfo::link_up) tells which.
+    /// A return value of 0 for a non-empty burst means that the queue is full *or that the interface is down*.
+    /// [`PortInfo::link_up`](crate::PortInfo::link_up) shows which.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send(&mut self, burst: &mut Burst) -> usize {
         self.send_up_to(burst, BURST)
     }
 
-    /// Sends as [`send`](TxQueue::send) does, but `most` frames at most.
+    /// Like [`send`](TxQueue::send), but sends at most `most` frames.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn send_up_to(&mut self, burst: &mut Burst, most: usize) -> usize {
         let longest = self.max_frame;
@@ -302,8 +305,8 @@ impl TxQueue {
             Sender::Driver(port) | Sender::Alone(port, _) => {
                 let (port, queue) = (*port, self.queue);
                 return burst.hand_over(|frames, count| {
-                    // SAFETY: the port runs as long as this queue lives, and no other thread sends on it; the frames
-                    // are ours, whole and single, and those taken are not touched again.
+                    // SAFETY: the port outlives this queue, no other thread sends on the queue, and the frames are
+                    // ours, whole and single-segment, and not touched once taken.
                     usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count.min(most) as u16) })
                 });
             }
@@ -319,11 +322,11 @@ impl TxQueue {
         taken
     }
 
-    /// What is refused, for want of room or because the interface is down, is tried again; what is too long for its MTU now,
-    /// the caller leaves out.
+    /// Counts refusals. The caller retries frames refused for lack of room or a down interface, and leaves out frames
+    /// that are too long for the current MTU.
     fn note_refusal(&mut self, taken: usize, refused: Option<&Error>) {
         self.refusals = if taken == 0 { self.refusals.wrapping_add(1) } else { 0 };
-        // The kernel does not say when the other end of a veth pair gets a smaller MTU: it looks like a full queue, for ever.
+        // The kernel does not report a lower MTU at the other end of a veth pair: the queue then looks full forever.
         let stuck = self.refusals > 0 && self.refusals.is_multiple_of(LOOK_AT_LINK);
         if (stuck || refused.is_some_and(Error::is_too_long))
             && let Some(interface) = &self.port.interface
@@ -332,10 +335,10 @@ impl TxQueue {
         }
     }
 
-    /// Hands frames to the driver as [`send`](TxQueue::send) does, and gives how many it took: a prefix.
+    /// Hands frames to the driver like [`send`](TxQueue::send). Returns the number taken, from the first frame on.
     ///
-    /// Frames that the link cannot carry are for the caller to leave out, see
-    /// [`carries`](TxQueue::carries). Those that were let in before its MTU was lowered are dropped, and count as taken.
+    /// The caller leaves out frames that the link cannot carry: see [`carries`](TxQueue::carries). Frames that were
+    /// added before the MTU was lowered are dropped and count as taken.
     #[must_use = "frames that were not taken are still to be sent"]
     pub fn send_out(&mut self, frames: &mut Outgoing) -> usize {
         let (port, queue) = match &mut self.by {
@@ -359,24 +362,23 @@ impl TxQueue {
             }
         };
         frames.hand_over(|frames, count| {
-            // SAFETY: the port runs as long as this queue lives, and no other thread sends on it; the frames
-            // are whole and single, they do not change, and each is given with an owner of its own, which
-            // the driver becomes of those it takes.
+            // SAFETY: the port outlives this queue, no other thread sends on the queue, and the frames are whole,
+            // single-segment and unchanging, each with one reference that passes to the driver if it takes the frame.
             usize::from(unsafe { sys::shim_tx_burst(port, queue, frames, count as u16) })
         })
     }
 
-    /// The longest frame that the link carries, in bytes without FCS, as of when the port was opened or
-    /// [`follow_link`](TxQueue::follow_link) was called: 14 bytes and the MTU of the interface, or of a veth's other end. A frame with a VLAN tag
-    /// may have 4 more.
+    /// The longest frame that the link carries, in bytes without FCS: 14 bytes plus the MTU of the interface, or of a
+    /// veth's other end. The value dates from the opening of the port or the last call of
+    /// [`follow_link`](TxQueue::follow_link). A frame with a VLAN tag may be 4 bytes longer.
     #[must_use]
     pub fn max_frame(&self) -> usize {
         self.max_frame
     }
 
-    /// Goes by the interface's MTU as it was when somebody looked last: [`PortInterface::follow_mtu`](crate::PortInterface::follow_mtu), or this queue
-    /// itself when the kernel refused a frame. True if that has changed, so that frames which were let in before may
-    /// be too long now.
+    /// Adopts the latest known MTU, read by [`PortInterface::follow_mtu`](crate::PortInterface::follow_mtu) or by this
+    /// queue when the kernel refused a frame. Returns true if the MTU has changed: frames accepted before may now be
+    /// too long.
     #[inline]
     pub fn follow_link(&mut self) -> bool {
         let now = self.port.max_frame.now();
@@ -389,19 +391,19 @@ impl TxQueue {
         self.oversize
     }
 
-    /// Whether the link carries a frame of this length, see [`max_frame`](TxQueue::max_frame).
+    /// Whether the link carries a frame of this length. See [`max_frame`](TxQueue::max_frame).
     #[must_use]
     pub fn carries(&self, frame: &crate::Mbuf) -> bool {
         !too_long(frame, self.max_frame)
     }
 
-    /// Frames that the queue holds, as it was made.
+    /// The size of the queue in frames, as configured.
     #[must_use]
     pub fn descriptors(&self) -> u16 {
         self.port.tx_descriptors
     }
 
-    /// The queue's number.
+    /// The queue number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.queue
@@ -410,6 +412,6 @@ impl TxQueue {
 
 #[inline]
 fn too_long(frame: &crate::Mbuf, most: usize) -> bool {
-    // Linux gives a frame with an 802.1Q tag four bytes more.
+    // Linux allows four more bytes for a frame with an 802.1Q tag.
     frame.len() > most && !(frame.len() <= most + TAG && packet::Frame::bytes(frame)[12..14] == [0x81, 0x00])
 }
