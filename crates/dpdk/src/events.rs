@@ -8,24 +8,24 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// DPDK's event devices (Intel's DLB and what does the same in software) as a way from one feeder
-/// through several workers to one collector.
+/// A DPDK event device (Intel DLB or a software equivalent) that carries frames from one feeder through several workers
+/// to one collector.
 ///
-/// Frames of one flow are with one worker at a time and keep their order from the feeder to the
-/// collector, whoever works on them (atomic scheduling): what a worker keeps per flow needs no lock.
-/// Other flows are worked on meanwhile.
+/// Scheduling is atomic. Frames of one flow are with one worker at a time and stay in order from the feeder to the
+/// collector, even if the worker changes. Per-flow state in a worker needs no lock. Frames of other flows are processed
+/// in parallel.
 #[derive(Debug)]
 pub struct EventDevice {
-    /// Where frames come in.
+    /// The input for frames.
     pub feeder: EventFeeder,
-    /// Where they are worked on; each for a thread of its own.
+    /// The workers. Each runs on its own thread.
     pub workers: Vec<EventWorker>,
-    /// Where they come out.
+    /// The output for frames.
     pub collector: EventCollector,
-    /// What moves the frames, where the device needs a thread of ours for that (`event_sw`).
+    /// The scheduler, for devices that need one of our threads to move frames (`event_sw`).
     pub scheduler: Option<EventScheduler>,
-    /// Flows that the device tells apart. It takes any number below 2²⁰ (DLB hardware: 2¹⁶); flows that it
-    /// cannot tell apart wait for each other and are otherwise right.
+    /// The number of flows that the device distinguishes. It accepts flow numbers below 2²⁰ (DLB hardware: 2¹⁶). Flows
+    /// that it does not distinguish wait for each other but are otherwise handled correctly.
     pub flows: u32,
 }
 
@@ -36,29 +36,29 @@ struct Inner {
     device: u8,
 }
 
-/// The most frames that an event port takes or gives in one call.
+/// The largest number of frames that an event port takes or returns in one call.
 const CHUNK: usize = sys::SHIM_EVENT_BURST;
 
 type NotSync = PhantomData<Cell<()>>;
 
-/// Where frames come in: for one thread.
+/// The input for frames, for one thread.
 #[derive(Debug)]
 pub struct EventFeeder {
     inner: Arc<Inner>,
     not_sync: NotSync,
 }
 
-/// Where frames are worked on: for one thread.
+/// Processes frames, for one thread.
 #[derive(Debug)]
 pub struct EventWorker {
     inner: Arc<Inner>,
     port: u8,
-    /// Frames taken that may still be passed on.
+    /// Frames taken and not yet passed on.
     outstanding: usize,
     not_sync: NotSync,
 }
 
-/// Where frames come out: for one thread.
+/// The output for frames, for one thread.
 #[derive(Debug)]
 pub struct EventCollector {
     inner: Arc<Inner>,
@@ -66,7 +66,7 @@ pub struct EventCollector {
     not_sync: NotSync,
 }
 
-/// Moves frames of a device that does not do so itself: for one thread, which may do other things too.
+/// Moves frames inside a device that needs this, for one thread. The thread may do other work too.
 #[derive(Debug)]
 pub struct EventScheduler {
     _inner: Arc<Inner>,
@@ -75,13 +75,14 @@ pub struct EventScheduler {
 }
 
 impl EventDevice {
-    /// Makes an event device of `driver` (`event_sw`, `event_dsw`) for `workers` workers; for hardware,
-    /// the name of a device that EAL was told of.
+    /// Creates an event device of `driver` (`event_sw`, `event_dsw`) with `workers` workers. For hardware, `driver` is
+    /// the name of a device passed to EAL.
     ///
-    /// It ends when the last of its parts is dropped; frames that are inside by then are freed.
+    /// The device closes when the last of its parts is dropped. Frames still inside are freed.
     ///
     /// # Errors
-    /// [`Error::Attach`] when there is no such driver or device, or it has too few ports.
+    /// [`Error::Attach`] if the driver or device does not exist or has too few ports; [`Error::PortInUse`];
+    /// [`Error::Nul`].
     pub fn open(eal: &'static Eal, driver: &str, workers: u8) -> Result<EventDevice> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let made = driver.starts_with("event_");
@@ -112,11 +113,11 @@ impl EventDevice {
             }
         }
         let mut raw = sys::shim_event_device::default();
-        // SAFETY: EAL runs; NUL-terminated; the struct is written.
+        // SAFETY: EAL runs, the name is NUL-terminated, and `raw` is writable.
         let rc = unsafe { sys::shim_event_open(name.as_ptr(), workers, &raw mut raw) };
         if rc < 0 {
             if made {
-                // SAFETY: as when it was attached; it is not in use.
+                // SAFETY: EAL runs, the lock is held, the strings are NUL-terminated, and the device is not in use.
                 unsafe { sys::shim_detach(c"vdev".as_ptr(), name.as_ptr()) };
             }
             control.remove(&device);
@@ -140,51 +141,51 @@ impl EventDevice {
 }
 
 impl EventFeeder {
-    /// Hands frames over, each with the number of its flow, and gives how many were taken: a prefix,
-    /// which is out of the burst when this returns. Fewer when the device is full.
+    /// Feeds frames into the device, each with its flow number. Returns the number taken. These are the first frames of
+    /// the burst and are removed from it. The device takes fewer when it is full.
     ///
     /// # Panics
-    /// If there are not as many flows as frames.
+    /// If the number of flows differs from the number of frames.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn feed(&mut self, burst: &mut Burst, flows: &[u32]) -> usize {
         assert_eq!(burst.len(), flows.len(), "each frame has a flow");
         burst.hand_over(|frames, count| {
             let count = count.min(CHUNK) as u16;
-            // SAFETY: the device runs as long as this lives, no other thread uses this port, the frames
-            // are ours, and there are as many flows.
+            // SAFETY: the device outlives this feeder, no other thread uses this port, the frames are ours, and there
+            // is one flow per frame.
             usize::from(unsafe { sys::shim_event_feed(self.inner.device, frames, flows.as_ptr(), count) })
         })
     }
 }
 
 impl EventWorker {
-    /// Adds to an empty burst what is to be worked on, and the flow of each; gives how many frames
-    /// that were. Never waits. Frames that were taken before and not passed on are given up: their
-    /// flows may go to another worker.
+    /// Adds the next frames to process to an empty burst, and their flow numbers to `flows`. Returns the number of
+    /// frames. Never blocks. The worker gives up earlier frames that it has not passed on: their flows may move to
+    /// another worker.
     pub fn take(&mut self, burst: &mut Burst, flows: &mut Vec<u32>) -> usize {
         self.outstanding = take(&self.inner, self.port, burst, flows);
         self.outstanding
     }
 
-    /// Hands frames on to the collector and gives how many were taken, as [`EventFeeder::feed`] does.
-    /// Only frames of the last [`take`](EventWorker::take), or what became of them; drop the others.
+    /// Passes frames on to the collector. Returns the number taken, as [`EventFeeder::feed`] does. Pass only frames of
+    /// the last [`take`](EventWorker::take) or their replacements. Drop all others.
     ///
     /// # Panics
-    /// If there are not as many flows as frames, or more frames than were taken.
+    /// If the number of flows differs from the number of frames, or if there are more frames than were taken.
     #[must_use = "frames that were not taken are still in the burst"]
     pub fn pass(&mut self, burst: &mut Burst, flows: &[u32]) -> usize {
         assert_eq!(burst.len(), flows.len(), "each frame has a flow");
         assert!(burst.len() <= self.outstanding, "only what was taken is passed on");
         let passed = burst.hand_over(|frames, count| {
             let count = count.min(CHUNK) as u16;
-            // SAFETY: as in `feed`; no more than were taken, as asserted.
+            // SAFETY: as in `feed`, and the assertion limits the frames to the number taken.
             usize::from(unsafe { sys::shim_event_pass(self.inner.device, self.port, frames, flows.as_ptr(), count) })
         });
         self.outstanding -= passed;
         passed
     }
 
-    /// Lets go what the device gathers before it moves it on: when there was nothing to take.
+    /// Releases frames that the device is batching. Call it when there was nothing to take.
     pub fn flush(&mut self) {
         // SAFETY: the device runs, and no other thread uses this port.
         unsafe { sys::shim_event_flush(self.inner.device, self.port) };
@@ -192,7 +193,7 @@ impl EventWorker {
 }
 
 impl EventFeeder {
-    /// As [`EventWorker::flush`].
+    /// Like [`EventWorker::flush`].
     pub fn flush(&mut self) {
         // SAFETY: the device runs, and no other thread uses the feeder's port.
         unsafe { sys::shim_event_flush(self.inner.device, 0) };
@@ -200,18 +201,18 @@ impl EventFeeder {
 }
 
 impl EventCollector {
-    /// Adds to an empty burst what came through, in the order of each flow, and the flow of each frame;
-    /// gives how many frames that were. Never waits.
+    /// Adds processed frames to an empty burst, in order within each flow, and their flow numbers to `flows`. Returns
+    /// the number of frames. Never blocks.
     pub fn take(&mut self, burst: &mut Burst, flows: &mut Vec<u32>) -> usize {
         take(&self.inner, self.port, burst, flows)
     }
 }
 
 impl EventScheduler {
-    /// Moves some frames on. To be called again and again.
+    /// Moves some frames on. Call it repeatedly.
     pub fn run(&mut self) {
-        // SAFETY: the service is this device's, which runs, and no other thread runs it. It refuses when the
-        // thread is not registered, which moves nothing.
+        // SAFETY: the service belongs to this running device, no other thread runs it, and the call does nothing on an
+        // unregistered thread.
         unsafe { sys::shim_event_schedule(self.service) };
     }
 }
@@ -221,9 +222,8 @@ fn take(inner: &Inner, port: u8, burst: &mut Burst, flows: &mut Vec<u32>) -> usi
     flows.resize(CHUNK, 0);
     let taken = burst.fill(|frames, room| {
         let room = room.min(CHUNK) as u16;
-        // SAFETY: the device runs as long as `inner` lives, the port is used by its owner alone, there is
-        // room for that many frames and flows, and the frames are ours from now on: only whole, single
-        // ones are fed.
+        // SAFETY: the device outlives `inner`, only the owner uses the port, there is room for `room` frames and flows,
+        // and the frames become ours, whole and single-segment because only such frames are fed.
         usize::from(unsafe { sys::shim_event_take(inner.device, port, frames, flows.as_mut_ptr(), room) })
     });
     flows.truncate(taken);
@@ -237,7 +237,7 @@ impl Drop for Inner {
         unsafe { sys::shim_event_close(self.device) };
         let name = self.name.to_string_lossy().into_owned();
         if name.starts_with("event_") {
-            // SAFETY: it is closed; NUL-terminated.
+            // SAFETY: the device is closed, and the name is NUL-terminated.
             unsafe { sys::shim_detach(c"vdev".as_ptr(), self.name.as_ptr()) };
         }
         control.remove(&name);

@@ -5,41 +5,39 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use units::Span;
 
-/// One frame in a DPDK buffer: a single segment with a single owner, this value. (What a ring delivers
-/// may also be [kept](crate::Kept) by who sent it: it can be read and passed on, and to change it panics.)
+/// A frame in a DPDK buffer: one segment with one owner, this value. A frame from a ring may also be
+/// [kept](crate::Kept) by its sender. Such a frame can be read and passed on; changing it panics.
 ///
-/// Dropping it gives the buffer back to its pool. Fresh from [`Pool::alloc`](crate::Pool::alloc) it
-/// is empty; growing it with [`set_len`](Mbuf::set_len) uncovers whatever the buffer last held.
+/// Dropping the frame returns the buffer to its pool. A frame from [`Pool::alloc`](crate::Pool::alloc) is empty.
+/// Growing it with [`set_len`](Mbuf::set_len) exposes the buffer's previous contents.
 #[repr(transparent)]
 pub struct Mbuf {
     raw: NonNull<sys::rte_mbuf>,
 }
 
-// SAFETY: an mbuf has one owner and may be freed by any thread. It is not Sync, since it does not
-// need to be: frames move from thread to thread, they are not shared.
+// SAFETY: an mbuf has one owner, and any thread may free it. It is not Sync because threads do not share frames.
 unsafe impl Send for Mbuf {}
 
 impl Mbuf {
     /// # Safety
-    /// `raw` is a whole, unshared, single-segment mbuf of a pool, and the caller gives it up.
+    /// `raw` must be a whole, unshared, single-segment mbuf of a pool, and the caller must not use it afterwards.
     pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>) -> Self {
         Mbuf { raw }
     }
 
     fn head(&self) -> &sys::MbufHead {
-        // SAFETY: an mbuf begins with these fields (asserted on both sides), is aligned to a cache
-        // line, and is ours alone.
+        // SAFETY: an mbuf begins with these fields (asserted on both sides), is cache-line aligned, and is ours alone.
         unsafe { self.raw.cast::<sys::MbufHead>().as_ref() }
     }
 
-    /// What is sent while it is [kept](crate::Kept) belongs to others too, and may come out of a ring
-    /// again: it is not to be changed.
+    /// Panics if the frame is [kept](crate::Kept): it is shared with others and may come out of a ring again, so it
+    /// must not change.
     #[inline]
     fn check_sole(&self) {
         assert!(!self.is_kept(), "a frame that is kept elsewhere is not to be changed");
     }
 
-    /// Whether who sent it [keeps](crate::Kept) it, to send it again, as what a ring delivers may be.
+    /// Whether the sender [keeps](crate::Kept) this frame to send it again. This can happen with frames from a ring.
     #[must_use]
     #[inline]
     pub fn is_kept(&self) -> bool {
@@ -52,29 +50,29 @@ impl Mbuf {
         unsafe { self.raw.cast::<sys::MbufHead>().as_mut() }
     }
 
-    /// Segments of the chain: 1, except in what a driver has just delivered.
+    /// The number of segments: 1, except in a frame that a driver has just delivered.
     pub(crate) fn segments(&self) -> u16 {
         self.head().nb_segs
     }
 
-    /// The frame's length in bytes, without FCS.
+    /// The frame length in bytes, without FCS.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty frame is one to be filled, not a case to be asked for")]
     pub fn len(&self) -> usize {
         usize::from(self.head().data_len)
     }
 
-    /// How long the frame could be, in bytes.
+    /// The largest possible frame length in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let head = self.head();
         usize::from(head.buf_len.saturating_sub(head.data_off))
     }
 
-    /// Makes the frame `length` bytes long.
+    /// Sets the frame length in bytes.
     ///
     /// # Errors
-    /// [`Error::FrameTooLong`] beyond [`capacity`](Mbuf::capacity); the frame is then as it was.
+    /// [`Error::FrameTooLong`] beyond [`capacity`](Mbuf::capacity). The frame is then unchanged.
     pub fn set_len(&mut self, length: usize) -> Result<()> {
         let room = self.capacity();
         if length > room {
@@ -86,23 +84,23 @@ impl Mbuf {
         Ok(())
     }
 
-    /// Makes the frame these bytes.
+    /// Replaces the frame's contents with `bytes`.
     ///
     /// # Errors
-    /// [`Error::FrameTooLong`] beyond [`capacity`](Mbuf::capacity); the frame is then as it was.
+    /// [`Error::FrameTooLong`] beyond [`capacity`](Mbuf::capacity). The frame is then unchanged.
     pub fn copy_from(&mut self, bytes: &[u8]) -> Result<()> {
         self.set_len(bytes.len())?;
         packet::Frame::bytes_mut(self).copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Adds owners, who are to release it as many times.
+    /// Adds `owners` references. Each must be released once.
     pub(crate) fn share(&self, owners: u16) {
-        // Other threads cannot release what this one owns, so no ordering is needed.
+        // Other threads cannot release this owner's reference, so no ordering is needed.
         self.head().refcnt.fetch_add(owners, Ordering::Relaxed);
     }
 
-    /// Takes back owners that were added and not used.
+    /// Removes references that were added and not used.
     pub(crate) fn unshare(&self, owners: u16) {
         self.head().refcnt.fetch_sub(owners, Ordering::Relaxed);
     }
@@ -111,10 +109,10 @@ impl Mbuf {
         self.raw.as_ptr()
     }
 
-    /// Notes for how many nanoseconds it was in its port.
+    /// Records the wait in the port, in nanoseconds.
     #[inline]
     pub(crate) fn set_waited(&mut self, ns: u32) {
-        // Written only where it must be: what is kept is not to be written to, and has not waited.
+        // Write only on change: a kept frame must not be written to, and has no wait.
         if self.head().waited != ns {
             self.head_mut().waited = ns;
         }
@@ -132,29 +130,30 @@ impl Mbuf {
         self.head_mut().ol_flags &= !flag;
     }
 
-    /// The frame after `ZEROS` zeros, which are written ahead of it. `None` if there is no room for them, or the frame is
-    /// kept elsewhere.
+    /// The frame preceded by `ZEROS` zero bytes, which are written ahead of it. `None` if there is no room for them or
+    /// the frame is kept elsewhere.
     pub(crate) fn behind_zeros<const ZEROS: usize>(&mut self) -> Option<&[u8]> {
         if usize::from(self.head().data_off) < ZEROS || self.is_kept() {
             return None;
         }
-        // SAFETY: `data_off` bytes of the buffer are ahead of the frame, and the zeros are no more.
+        // SAFETY: the buffer has `data_off` bytes ahead of the frame, and `ZEROS` is no larger.
         let first = unsafe { self.data().sub(ZEROS) };
-        // SAFETY: they are the frame's owner's alone, to whom we have the only way.
+        // SAFETY: these bytes belong to the frame's only owner, borrowed mutably here.
         unsafe { first.cast::<[u8; ZEROS]>().write([0; ZEROS]) };
-        // SAFETY: from there to the frame's end all is initialised, see `bytes`.
+        // SAFETY: all bytes from `first` to the end of the frame are initialised, as in `bytes`.
         Some(unsafe { std::slice::from_raw_parts(first, ZEROS + self.len()) })
     }
 
-    /// The bytes right ahead of the frame, which are zeros from then on. None if there are not as many, or the frame is kept
-    /// elsewhere.
+    /// Takes the `COUNT` bytes directly ahead of the frame and zeroes them. `None` if there are fewer bytes or the
+    /// frame is kept elsewhere.
     pub(crate) fn take_ahead<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         if usize::from(self.head().data_off) < COUNT || self.is_kept() {
             return None;
         }
-        // SAFETY: `data_off` bytes of the buffer are ahead of the frame, and these are no more.
+        // SAFETY: the buffer has `data_off` bytes ahead of the frame, and `COUNT` is no larger.
         let first = unsafe { self.data().sub(COUNT) };
-        // SAFETY: they are initialised, see `bytes`, and the frame's owner's alone, to whom we have the only way.
+        // SAFETY: these bytes are initialised, as in `bytes`, and belong to the frame's only owner, borrowed mutably
+        // here.
         Some(unsafe { first.cast::<[u8; COUNT]>().replace([0; COUNT]) })
     }
 
@@ -167,14 +166,13 @@ impl Mbuf {
 
 impl packet::Frame for Mbuf {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: data_off + data_len stays within the buffer (drivers and `set_len` keep it so); the
-        // memory was mapped zeroed, so every byte of it is initialised; no other thread writes it while
-        // the frame is ours.
+        // SAFETY: data_off + data_len stays within the buffer (drivers and `set_len` ensure it), all of which is
+        // initialised because the memory was mapped zeroed, and no other thread writes it while the frame is ours.
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
     }
 
     /// # Panics
-    /// If the frame came out of a ring and is [kept](crate::Kept) by who sent it.
+    /// If the frame came from a ring and its sender [keeps](crate::Kept) it.
     fn bytes_mut(&mut self) -> &mut [u8] {
         self.check_sole();
         // SAFETY: as in `bytes`, and borrowed mutably.
@@ -186,9 +184,9 @@ impl packet::Frame for Mbuf {
     }
 
     fn copy(&self) -> Option<Self> {
-        // SAFETY: the frame is ours and stays as it is.
+        // SAFETY: the frame is ours and does not change.
         let raw = unsafe { sys::shim_copy(self.raw.as_ptr()) };
-        // SAFETY: a copy of one segment into an equally large buffer is one segment, and has no other owner.
+        // SAFETY: the copy of one segment into a buffer of equal size has one segment and no other owner.
         NonNull::new(raw).map(|raw| unsafe { Mbuf::from_raw(raw) })
     }
 
@@ -220,7 +218,7 @@ impl packet::Frame for Mbuf {
 impl Drop for Mbuf {
     fn drop(&mut self) {
         let mut raw = self.raw.as_ptr();
-        // SAFETY: the frame is ours and not used after this.
+        // SAFETY: the frame is ours and not used again.
         unsafe { sys::shim_free_bulk(&raw mut raw, 1) };
     }
 }

@@ -13,23 +13,23 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// What a port is to have.
+/// Port settings.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
-    /// Receive queues.
+    /// Number of receive queues.
     pub rx_queues: u16,
-    /// Transmit queues.
+    /// Number of transmit queues.
     pub tx_queues: u16,
-    /// Frames that a receive queue holds; the driver may adjust it.
+    /// Size of a receive queue in frames. The driver may adjust it.
     pub rx_descriptors: u16,
-    /// Frames that a transmit queue holds; the driver may adjust it.
+    /// Size of a transmit queue in frames. The driver may adjust it.
     pub tx_descriptors: u16,
-    /// The longest packet in bytes, without Ethernet's header, for drivers of NICs. The MTU of a Linux
-    /// interface is left as it is: that is set with `ip link`. `None` for the driver's own.
+    /// The MTU in bytes, without the Ethernet header, for NIC drivers. `None` keeps the driver's default. The MTU of a
+    /// Linux interface is never changed: set it with `ip link`.
     pub mtu: Option<u16>,
-    /// Receive frames for other stations too.
+    /// Also receive frames addressed to other stations.
     pub promiscuous: bool,
-    /// Frames say when they are to depart.
+    /// Whether frames carry a launch time.
     pub launch_time: LaunchTime,
 }
 
@@ -47,33 +47,33 @@ impl Default for PortConfig {
     }
 }
 
-/// What a port is.
+/// Properties of a port.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PortInfo {
-    /// The device's name in DPDK.
+    /// The DPDK device name.
     pub device: String,
-    /// DPDK's driver.
+    /// The DPDK driver.
     pub driver: String,
-    /// The Linux interface behind it, if there is one.
+    /// The Linux interface behind the port, if any.
     pub interface: Option<String>,
-    /// Its address.
+    /// The MAC address.
     pub mac: [u8; 6],
-    /// Whether the link is up: the interface's state if there is one.
+    /// Whether the link is up. This is the interface's state if there is an interface.
     pub link_up: bool,
-    /// The link's speed in Mbit/s, 0 if unknown. Software drivers make one up (10 000).
+    /// The link speed in Mbit/s, 0 if unknown. Software drivers report a made-up value (10 000).
     pub speed_mbps: u32,
-    /// The longest packet in bytes, without Ethernet's header: the interface's if there is one.
+    /// The MTU in bytes, without the Ethernet header. This is the interface's MTU if there is an interface.
     pub mtu: u32,
-    /// The largest MTU that the driver takes.
+    /// The largest MTU that the driver accepts.
     pub max_mtu: u16,
-    /// The longest frame that can be sent, in bytes without FCS, when it carries no VLAN tag.
+    /// The longest frame that can be sent, in bytes without FCS and without a VLAN tag.
     pub max_frame: usize,
-    /// Receive queues that it could have.
+    /// The largest possible number of receive queues.
     pub max_rx_queues: u16,
-    /// Transmit queues that it could have.
+    /// The largest possible number of transmit queues.
     pub max_tx_queues: u16,
-    /// Whether the NIC can be told when a frame is to depart.
+    /// Whether the NIC supports launch times.
     pub send_on_timestamp: bool,
     /// DPDK's receive offload bits.
     pub rx_offloads: u64,
@@ -81,7 +81,7 @@ pub struct PortInfo {
     pub tx_offloads: u64,
 }
 
-/// What a port has counted since it was opened, as its driver tells it.
+/// Port counters since the port was opened, as the driver reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames received.
@@ -90,21 +90,21 @@ pub struct PortStats {
     pub tx_frames: u64,
     /// Bytes received, without FCS for software drivers.
     pub rx_bytes: u64,
-    /// Bytes sent, likewise.
+    /// Bytes sent, without FCS for software drivers.
     pub tx_bytes: u64,
-    /// Frames lost because the receive queue was full; for socket drivers, what the kernel says.
+    /// Frames dropped because the receive queue was full. For socket drivers the kernel reports this number.
     pub rx_missed: u64,
     /// Frames received with errors.
     pub rx_errors: u64,
-    /// Frames that the driver took and could not send.
+    /// Frames that the driver took but could not send.
     pub tx_errors: u64,
-    /// Times that the pool was empty when a frame came.
+    /// Times that a frame arrived and the pool was empty.
     pub rx_no_buffer: u64,
-    /// Frames that came with a checksum which their sender had left to a device to fill in, see [`RxQueue::poll`].
+    /// Frames received with a checksum that the sender had left to a device. See [`RxQueue::poll`].
     pub rx_completed: u64,
 }
 
-/// A port that is configured, and receives and sends nothing yet.
+/// A configured port. It receives and sends nothing before [`Port::start`].
 #[derive(Debug)]
 pub struct Port {
     inner: Arc<PortInner>,
@@ -115,35 +115,35 @@ pub struct Port {
 
 /// A running port and its queues.
 ///
-/// The queues keep the port running: it stops, is closed and detached when the handle and the last
-/// of them are dropped.
+/// The queues keep the port running. The port is stopped, closed and detached when the handle and the last queue are
+/// dropped.
 #[derive(Debug)]
 pub struct Started {
     /// The receive queues, in order.
     pub rx: Vec<RxQueue>,
     /// The transmit queues, in order.
     pub tx: Vec<TxQueue>,
-    /// The port, for what concerns it as a whole.
+    /// The port itself, for information and counters.
     pub port: Port,
 }
 
-/// The longest frame that reaches the line, in bytes without FCS: what is longer the kernel or the NIC drops after
-/// the driver has counted it. What the other end of a veth pair refuses is worse: the kernel keeps it in the packet ring,
-/// at the head of all that follows, or says that there is no room now.
+/// The longest frame that reaches the line, in bytes without FCS. The kernel or the NIC drops longer frames after the
+/// driver has counted them as sent. A frame that exceeds the MTU at the other end of a veth pair is worse: the kernel
+/// keeps it at the head of the packet ring and blocks all later frames, or reports that there is no room now.
 #[derive(Debug)]
 pub(crate) struct MaxFrame {
-    /// When the port was opened: its buffers are made for that.
+    /// The limit when the port was opened. The buffers have this size.
     pub(crate) at_open: usize,
-    /// When somebody looked last.
+    /// The limit at the latest check.
     now: AtomicUsize,
 }
 
-/// MTUs in bytes that are smaller than one would think.
+/// MTU limits at both ends, in bytes. Each is set only if it is lower than expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Narrower {
-    /// The interface's own, where it was larger when the port was opened.
+    /// The interface's own MTU, if it is lower than when the port was opened.
     pub own: Option<u32>,
-    /// That of a veth's other end, where it is smaller than the interface's.
+    /// The MTU of a veth's other end, if it is lower than the interface's.
     pub far: Option<u32>,
 }
 
@@ -156,8 +156,8 @@ impl MaxFrame {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Looks at the MTU of the interface of this number and at its other end's. Gives each where it is smaller: its own
-    /// than it was at first, the other end's than its own.
+    /// Reads the MTU of interface number `index` and of its other end. Returns the interface's MTU if it is lower than
+    /// at open, and the other end's MTU if it is lower than the interface's.
     pub(crate) fn follow(&self, index: u32) -> Narrower {
         let Some(interface) = Interface::numbered(index) else { return Narrower::default() };
         let Ok(mtu) = interface.mtu() else { return Narrower::default() };
@@ -168,60 +168,61 @@ impl MaxFrame {
     }
 }
 
-/// How the names of TAP devices begin in DPDK.
+/// The prefix of TAP device names in DPDK.
 pub(crate) const TAP: &str = "net_tap";
 
-/// Ethernet's header, in bytes.
+/// The length of the Ethernet header in bytes.
 const ETHERNET: usize = 14;
 
-/// The Linux interface behind a port, for a thread that looks after it while others have the port.
+/// The Linux interface behind a port, for a thread that monitors it while other threads use the port.
 #[derive(Debug)]
 pub struct PortInterface {
     name: String,
     index: u32,
     max_frame: Arc<MaxFrame>,
     has_program: bool,
-    /// The driver made it, and sets it down before it removes it.
+    /// The driver created the interface, and sets it down before removing it.
     goes_with_port: bool,
-    // It does not keep the port open.
+    // Weak: it does not keep the port open.
     port: Weak<PortInner>,
 }
 
 impl PortInterface {
-    /// Whether it went while the port was open: it was deleted or moved to another network namespace. One that was
-    /// renamed is still there.
+    /// Whether the interface disappeared while the port was open, because it was deleted or moved to another network
+    /// namespace. A renamed interface has not disappeared.
     #[must_use]
     pub fn has_gone(&self) -> bool {
-        // In this order: a device that goes with its port goes after the last who has it.
+        // The order matters: a device that its port removes disappears after the last owner of the port.
         !interface::is_there(self.index) && self.port.strong_count() > 0
     }
 
-    /// The name that it had when the port was opened.
+    /// The interface name when the port was opened.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is set up, and whether it has a carrier besides. `None` when it has gone, or is going with its port.
+    /// Whether the interface is set up, and whether it is up and has a carrier. `None` if it has disappeared or its
+    /// port is removing it.
     #[must_use]
     pub fn state(&self) -> Option<(bool, bool)> {
         let interface = Interface::numbered(self.index)?;
         let (up, _) = interface.state().ok()?;
         let carrier = up && interface.has_carrier().ok()?.unwrap_or(true);
-        // In this order, as for whether it went.
+        // The order matters, as in `has_gone`.
         let goes = self.goes_with_port && self.port.strong_count() == 0;
         (!goes).then_some((up, carrier))
     }
 
-    /// Looks at its MTU and its other end's, which transmit queues then go by ([`TxQueue::follow_link`]), and gives
-    /// what is smaller.
+    /// Reads the MTU of the interface and of its other end, and returns those that are lower than expected. Transmit
+    /// queues adopt the result in [`TxQueue::follow_link`].
     #[must_use]
     pub fn follow_mtu(&self) -> Narrower {
         self.max_frame.follow(self.index)
     }
 
-    /// Whether frames reach the port by an XDP program, which stays on the interface where that is moved to another
-    /// network namespace.
+    /// Whether an XDP program delivers the port's frames. The program stays on the interface when it is moved to
+    /// another network namespace.
     #[must_use]
     pub fn has_program(&self) -> bool {
         self.has_program
@@ -235,43 +236,44 @@ pub(crate) struct PortInner {
     pub(crate) interface: Option<Interface>,
     pub(crate) max_frame: Arc<MaxFrame>,
     pub(crate) tx_descriptors: u16,
-    // Outlives the driver's use of it, which ends when this is dropped.
+    // Outlives the driver's use of the pool, which ends when this value is dropped.
     pub(crate) pool: Pool,
-    // Holds the interface's promiscuity.
+    // Keeps the interface promiscuous.
     _membership: Option<OwnedFd>,
     pub(crate) completed: AtomicU64,
 }
 
-/// How frames come and go.
+/// How the port receives and sends.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// By a driver of DPDK.
+    /// Through a DPDK driver.
     Driver(Attached),
-    /// By packet sockets of our own.
+    /// Through our own packet sockets.
     Packet(PacketPort),
 }
 
-/// How packet sockets are called where drivers are: as DPDK's driver that they took the place of.
+/// The driver name reported for packet sockets: the DPDK driver that they replace.
 const PACKET: &str = "net_af_packet";
 
 impl Port {
-    /// Attaches a device of DPDK and configures it to receive into buffers of `pool`.
+    /// Attaches a DPDK device and configures it to receive into buffers of `pool`.
     ///
-    /// `device` is what `--vdev` takes (`net_null0`; see [`Vdev`](crate::Vdev)), or
-    /// a PCI address (`0000:03:00.1`) that [`EalConfig::pci`](crate::EalConfig::pci) allowed, or the
-    /// name of a device that EAL made at its start. Interfaces are those of the calling thread's
-    /// network namespace. DPDK's driver for packet sockets is refused: see [`packet`](Port::packet).
+    /// `device` is an argument of `--vdev` (`net_null0`; see [`Vdev`](crate::Vdev)), a PCI address (`0000:03:00.1`)
+    /// allowed by [`EalConfig::pci`](crate::EalConfig::pci), or the name of a device that EAL created at start.
+    /// Interfaces are those of the calling thread's network namespace. DPDK's driver for packet sockets is refused: see
+    /// [`packet`](Port::packet).
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::PortInUse`], [`Error::Queues`], [`Error::Room`]; of XDP sockets
-    /// [`Error::XdpProgram`] and [`Error::XdpInUse`], nothing being touched then; otherwise
-    /// [`Error::Attach`] and [`Error::Port`] with what the driver said. Nothing stays attached.
+    /// [`Error::NoInterface`], [`Error::NotEthernet`], [`Error::PortInUse`], [`Error::Queues`], [`Error::Room`],
+    /// [`Error::NoLaunchTime`], [`Error::TapInUse`], [`Error::DriverOfPackets`]. For XDP sockets also
+    /// [`Error::XdpProgram`] and [`Error::XdpInUse`], before anything is changed. Otherwise [`Error::Attach`] and
+    /// [`Error::Port`] with the driver's message. Nothing stays attached after an error.
     pub fn open(eal: &'static Eal, device: impl AsRef<str>, pool: &Pool, config: &PortConfig) -> Result<Port> {
         let text = device.as_ref().trim();
         let text = text.strip_prefix("pci:").unwrap_or(text);
         let (name, arguments) = text.split_once(',').unwrap_or((text, ""));
         if let Some(mtu) = config.mtu {
-            // Ethernet's header, two tags and the FCS that some NICs keep.
+            // The Ethernet header, two tags, and the FCS that some NICs keep.
             let needed = u32::from(mtu) + 26;
             if needed > u32::from(pool.data_room()) {
                 return Err(Error::Room { mtu, needed, data_room: pool.data_room() });
@@ -282,7 +284,7 @@ impl Port {
             interface.map_or(Ok(()), |interface| Interface::named(interface).map(|_| ()))?;
             return Err(Error::DriverOfPackets { interface: interface.unwrap_or("NAME").to_owned() });
         }
-        // A driver's own words for a missing interface are poor.
+        // The driver's error for a missing interface is unclear.
         let mut claim = None;
         if let Some(interface) = interface.filter(|_| name.starts_with("net_af_xdp")) {
             let interface = Interface::named(interface)?;
@@ -290,7 +292,7 @@ impl Port {
             claim = Some(Claim::take(&interface)?);
         }
 
-        // The driver would take a queue of it, and share with them what arrives.
+        // The driver would attach another queue to the TAP device and share its frames with the program that has it.
         if name.starts_with(TAP)
             && let Some(tap) = interface
             && let Ok(there) = Interface::named(tap)
@@ -309,15 +311,17 @@ impl Port {
         Ok(Port { inner: Arc::new(inner), rx_queues: config.rx_queues, tx_queues: config.tx_queues, launches })
     }
 
-    /// A Linux interface of the calling thread's network namespace by packet sockets, which works for every user who may
-    /// open them, as in a user namespace. Any number of ports and programs may have the interface: each receives all that
-    /// arrives there, and nothing of what this machine sends. With several receive queues they share it by flow.
+    /// Opens a Linux interface of the calling thread's network namespace with packet sockets. This works for any user
+    /// who may open packet sockets, for example in a user namespace. Any number of ports and programs can use the
+    /// interface. Each receives all frames that arrive, and none that this machine sends. Several receive queues share
+    /// the frames by flow.
     ///
-    /// With no receive queue nothing is received, and the kernel copies nothing. Frames that are longer than the
-    /// interface's MTU is now are not delivered ([`RxQueue::refused`]).
+    /// Without a receive queue nothing is received and the kernel copies nothing. Frames longer than the interface's
+    /// MTU at open are rejected ([`RxQueue::refused`]).
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::NotEthernet`], [`Error::NoLaunchTime`], [`Error::Permission`], [`Error::System`].
+    /// [`Error::NoInterface`], [`Error::NotEthernet`], [`Error::NoLaunchTime`], [`Error::Permission`],
+    /// [`Error::System`].
     pub fn packet(interface: &str, pool: &Pool, config: &PortConfig) -> Result<Port> {
         let interface = Interface::named(interface)?;
         interface.check_header()?;
@@ -335,13 +339,13 @@ impl Port {
         Ok(Port { inner: Arc::new(inner), rx_queues, tx_queues, launches: false })
     }
 
-    /// A port that receives what it is sent, through a ring of `slots` frames which refuses more. One
-    /// thread may send while another receives. Frames of any length pass.
+    /// Opens a loopback port: it receives the frames sent to it, through a ring of `slots` frames. A full ring refuses
+    /// frames. One thread may send while another receives. Frames may have any length.
     ///
-    /// The ring's memory (8 B per slot) stays with the process when the port goes.
+    /// The process keeps the ring's memory (8 B per slot) after the port is closed.
     ///
     /// # Errors
-    /// [`Error::Attach`] when EAL's memory does not suffice; those of [`open`](Port::open).
+    /// [`Error::Attach`] if EAL has too little memory; those of [`open`](Port::open).
     pub fn ring(eal: &'static Eal, slots: u32, pool: &Pool) -> Result<Port> {
         let ring = Vdev::ring_name();
         let name = format!("net_ring_{ring}");
@@ -359,10 +363,10 @@ impl Port {
         Port::open(eal, name, pool, &PortConfig::default())
     }
 
-    /// Starts the port and hands out its queues.
+    /// Starts the port and returns its queues.
     ///
     /// # Errors
-    /// [`Error::Port`] with what the driver said, and of packet sockets [`Error::System`]; the port is then closed.
+    /// [`Error::Port`] with the driver's message; for packet sockets [`Error::System`]. The port is then closed.
     pub fn start(self) -> Result<Started> {
         if let Way::Driver(attached) = &self.inner.way {
             attached.start()?;
@@ -374,15 +378,14 @@ impl Port {
         Ok(Started { rx, tx, port: self })
     }
 
-    /// The clock by which frames say when they are to depart, where that was asked for and the driver
-    /// does it.
+    /// The NIC clock for launch times. `None` unless launch times were requested and the driver supports them.
     #[must_use]
     pub fn launch_clock(&self) -> Option<NicClock> {
         let Way::Driver(attached) = &self.inner.way else { return None };
         self.launches.then(|| NicClock { _port: Arc::clone(&self.inner), number: attached.number })
     }
 
-    /// The Linux interface behind it, if there is one.
+    /// The Linux interface behind the port, if any.
     #[must_use]
     pub fn interface(&self) -> Option<PortInterface> {
         let interface = self.inner.interface.as_ref()?;
@@ -396,10 +399,10 @@ impl Port {
         })
     }
 
-    /// What the port is, as of now.
+    /// The port's current properties.
     ///
     /// # Errors
-    /// [`Error::Port`] when its device has gone.
+    /// [`Error::Port`] if the device has disappeared; those of the system calls that read the interface's state.
     pub fn info(&self) -> Result<PortInfo> {
         let interface = self.inner.interface.as_ref();
         let mut info = match &self.inner.way {
@@ -439,7 +442,7 @@ impl Port {
                 tx_offloads: 0,
             },
         };
-        // DPDK's socket drivers say that the link is up whatever the interface's state.
+        // DPDK's socket drivers always report that the link is up.
         if let Some(interface) = interface {
             info.interface = Some(interface.name.clone());
             (info.mtu, info.link_up) = (interface.mtu()?, interface.state()?.1);
@@ -447,10 +450,10 @@ impl Port {
         Ok(info)
     }
 
-    /// What the port has counted.
+    /// The port's counters.
     ///
     /// # Errors
-    /// [`Error::Port`] when the driver cannot tell.
+    /// [`Error::Port`] if the driver cannot report them.
     pub fn stats(&self) -> Result<PortStats> {
         let rx_completed = self.inner.completed.load(Ordering::Relaxed);
         match &self.inner.way {
@@ -486,17 +489,18 @@ impl Port {
         }
     }
 
-    /// Whether somebody has taken the XDP program off by which frames reach this port, or put another in its place:
-    /// nothing arrives any more then. False of ports without one.
+    /// Whether another program has removed or replaced the XDP program that delivers this port's frames. The port then
+    /// receives nothing more. False for ports without an XDP program.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.inner.claim().is_some_and(Claim::is_broken)
     }
 
-    /// All counters of the driver, by DPDK's names; packet sockets have none but those of [`stats`](Port::stats).
+    /// All counters of the driver, under DPDK's names. Empty for packet sockets, which have only the counters of
+    /// [`stats`](Port::stats).
     ///
     /// # Errors
-    /// [`Error::Port`] when the driver cannot tell.
+    /// [`Error::Port`] if the driver cannot report them.
     pub fn xstats(&self) -> Result<Vec<(String, u64)>> {
         match &self.inner.way {
             Way::Driver(attached) => attached.xstats(),
@@ -519,7 +523,7 @@ impl PortInner {
         }
     }
 
-    /// Sets DPDK's port up. Gives whether frames say when they are to depart.
+    /// Configures the DPDK port. Returns whether frames carry launch times.
     fn configure(&mut self, config: &PortConfig) -> Result<bool> {
         let Way::Driver(attached) = &mut self.way else { return Ok(false) };
         let info = attached.info()?;
@@ -542,13 +546,14 @@ impl PortInner {
             tx_queues: config.tx_queues,
             rx_descriptors: config.rx_descriptors,
             tx_descriptors: config.tx_descriptors,
-            // Software drivers claim at most 1514 B whatever their slots hold: DPDK would refuse.
+            // Software drivers report a limit of 1514 B regardless of their slot size, so DPDK would refuse a larger
+            // MTU.
             mtu: if self.interface.is_some() { 0 } else { config.mtu.unwrap_or(0) },
             launch_time: u16::from(launches),
         };
         attached.configure(&mut raw, &self.pool, self.interface.as_ref())?;
-        // Of an interface a socket does it ([`PortInner::join`]), and the flag stays as somebody has set it: a driver that is
-        // asked nothing sets it to off as it starts.
+        // For an interface a socket makes it promiscuous ([`PortInner::join`]), and the user's flag must stay as it is:
+        // a driver without instructions clears the flag at start.
         let by_driver = match &self.interface {
             Some(interface) => interface.is_set_promiscuous()?,
             None => config.promiscuous,
@@ -556,13 +561,13 @@ impl PortInner {
         if by_driver {
             attached.be_promiscuous();
         }
-        // The driver has adjusted it.
+        // The driver has adjusted this value.
         self.tx_descriptors = raw.tx_descriptors;
         self.set_max_frame(config)?;
         Ok(launches)
     }
 
-    /// Has the interface, if there is one, receive frames for other stations as long as the port is open.
+    /// Makes the interface, if any, accept frames for other stations while the port is open.
     fn join(&mut self, promiscuous: bool) -> Result<()> {
         if let Some(interface) = self.interface.as_ref().filter(|_| promiscuous) {
             let socket = interface::socket(libc::AF_PACKET, libc::SOCK_RAW)?;
@@ -577,7 +582,7 @@ impl PortInner {
             (Some(interface), ..) => interface.mtu()? as usize + ETHERNET,
             (None, Some(mtu), _) => usize::from(mtu) + ETHERNET,
             (None, None, Way::Driver(attached)) if attached.is_pci() => usize::from(attached.info()?.mtu) + ETHERNET,
-            // net_null, net_ring, net_memif: whatever fits a buffer.
+            // net_null, net_ring and net_memif carry any frame that fits a buffer.
             (None, None, _) => usize::from(u16::MAX),
         };
         self.max_frame = MaxFrame::new(longest);
@@ -587,7 +592,7 @@ impl PortInner {
         Ok(())
     }
 
-    /// The claim of the interface's XDP program, if frames come by one.
+    /// The claim on the interface's XDP program, if the port has one.
     fn claim(&self) -> Option<&Claim> {
         match &self.way {
             Way::Driver(attached) => attached.claim.as_ref(),
@@ -595,7 +600,7 @@ impl PortInner {
         }
     }
 
-    /// The TAP device that the driver made.
+    /// The TAP device created by the driver, if any.
     fn tap(&self) -> Option<&Interface> {
         let made = matches!(self.way, Way::Driver(_)) && self.device.starts_with(TAP);
         self.interface.as_ref().filter(|_| made)
