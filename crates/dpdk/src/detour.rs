@@ -1,8 +1,8 @@
-//! The frames of an interface, led through this process and back.
+//! Redirects the frames of an interface through this process and back.
 //!
-//! Four programs of a few instructions, each attached by a link that this process alone holds: when it
-//! ends, however it ends, the kernel detaches them and the interface is as it was. While it is stopped, or carries nothing
-//! for another reason, the programs pass frames on as if they were not there: see [`Pulse`].
+//! Four short BPF programs do this. Each is attached by a link that only this process holds. When the process ends, for
+//! any reason, the kernel detaches the programs and the interface is as before. While the process is stopped or does
+//! not carry frames for another reason, the programs pass frames on as if they were not attached: see [`Pulse`].
 
 use crate::Result;
 use crate::error::Error;
@@ -13,28 +13,27 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An interface whose frames pass two TAP devices: what the host sends comes out of one, what arrives
-/// comes out of the other. What is written to the first reaches the host as if it had arrived on the
-/// interface; what is written to the second is sent on it.
+/// An interface whose frames pass through two TAP devices. Frames that the host sends come out of one; frames that
+/// arrive come out of the other. Frames written to the first reach the host as if they had arrived on the interface;
+/// frames written to the second are sent on it.
 ///
-/// Addresses, routes, queueing disciplines and offloads stay as they are: super-frames are cut up and
-/// checksums completed where frames enter the TAP devices.
+/// Addresses, routes, queueing disciplines and offloads do not change. The kernel segments super-frames and completes
+/// checksums where frames enter the TAP devices.
 #[derive(Debug)]
 pub struct Detour {
     _links: [OwnedFd; 4],
     pulse: Pulse,
 }
 
-/// Frames that come back carry this mark until they are on the interface again.
+/// Returning frames carry this mark until they are back on the interface.
 const MARK: u32 = 0x6e6c_6f6e;
 
 impl Detour {
-    /// Leads the frames of `interface` through the TAP devices `host` and `wire`, as long as the value
-    /// lives.
+    /// Redirects the frames of `interface` through the TAP devices `host` and `wire` as long as this value lives.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], and [`Error::NoDetour`] without root outside of user namespaces, and where the
-    /// kernel has no such links: before Linux 6.6.
+    /// [`Error::NoInterface`]; [`Error::NoDetour`] without root outside user namespaces, or if the kernel lacks TCX
+    /// links (before Linux 6.6); [`Error::System`].
     pub fn open(interface: &str, host: &str, wire: &str) -> Result<Detour> {
         let [on, host, wire] = [interface, host, wire].map(Interface::named);
         let (on, host, wire) = (on?, host?, wire?);
@@ -42,7 +41,7 @@ impl Detour {
         let away =
             |from: Attach, to: &Interface, passed| link(&on, from, &away_to(to.index, pulse.map.as_raw_fd(), passed));
         let back = |from: &Interface, flags| link(from, Attach::Ingress, &back_to(on.index, flags));
-        // First the ways back: no frame is led away that could not return.
+        // The return paths come first, so that no frame is redirected that could not return.
         let to_host = back(&host, BPF_F_INGRESS)?;
         let to_wire = back(&wire, 0)?;
         let sent = away(Attach::Egress, &host, SENT)?;
@@ -50,36 +49,36 @@ impl Detour {
         Ok(Detour { _links: [sent, arriving, to_host, to_wire], pulse })
     }
 
-    /// What must be kept going while frames are carried.
+    /// The pulse to keep beating while frames are carried.
     #[must_use]
     pub fn pulse(&self) -> &Pulse {
         &self.pulse
     }
 }
 
-/// The sign that this process carries frames, which the programs look at: an instant in memory that they share. With none
-/// yet, or none within the last second, frames are not led away but go on, and are counted.
+/// The sign that this process carries frames: a time in memory shared with the programs. Without a beat within the last
+/// second, frames are not redirected but pass on and are counted. Before the first beat they pass on uncounted.
 #[derive(Debug)]
 pub struct Pulse {
     map: OwnedFd,
     page: Map,
 }
 
-/// Frames that went on without being carried, since the first [`Pulse::beat`].
+/// Frames that passed on without being carried, since the first [`Pulse::beat`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Those that the host sent.
+    /// Frames that the host sent.
     pub sent: u64,
-    /// Those that arrived for it.
+    /// Frames that arrived for the host.
     pub arrived: u64,
 }
 
-/// Where the shared memory has what: the last beat, in ns of the kernel's monotonic clock, and two counts of frames.
+/// Offsets in the shared memory: the last beat, in ns of the kernel's monotonic clock, and two frame counters.
 const BEAT: i16 = 0;
 const SENT: i16 = 8;
 const ARRIVED: i16 = 16;
 const PULSE: u32 = 24;
-/// After how many ns without a beat frames go on.
+/// Frames pass on after this time without a beat, in ns.
 const STALE_NS: i32 = 1_000_000_000;
 
 impl Pulse {
@@ -87,14 +86,14 @@ impl Pulse {
         let failed = || Error::system(format!("making the map of the programs on {}", on.name));
         let mut create =
             MapCreate { kind: BPF_MAP_TYPE_ARRAY, key: 4, value: PULSE, entries: 1, flags: BPF_F_MMAPABLE };
-        // SAFETY: the attributes point to nothing.
+        // SAFETY: the attributes contain no pointers.
         let map = unsafe { bpf(BPF_MAP_CREATE, &mut create) }.ok_or_else(failed)?;
-        // The kernel gives such a map whole pages.
+        // The kernel allocates whole pages for such a map.
         let page = Map::of_rings(map.as_raw_fd(), 4_096, libc::PROT_READ | libc::PROT_WRITE);
         Ok(Pulse { page: page.map_err(|()| failed())?, map })
     }
 
-    /// Says that frames are carried now. To be called at least every 100 ms by the thread that carries them.
+    /// Records that frames are carried now. The thread that carries them must call this at least every 100 ms.
     pub fn beat(&self) {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes a timespec.
@@ -102,7 +101,7 @@ impl Pulse {
         self.word(BEAT).store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Ordering::Release);
     }
 
-    /// What went on without being carried so far.
+    /// Frames that passed on without being carried so far.
     #[must_use]
     pub fn passed(&self) -> Passed {
         let of = |at| self.word(at).load(Ordering::Relaxed);
@@ -110,12 +109,13 @@ impl Pulse {
     }
 
     fn word(&self, at: i16) -> &AtomicU64 {
-        // SAFETY: it lies in the mapping, on a multiple of 8, and lives as long; the kernel's programs change it atomically.
+        // SAFETY: the word lies in the mapping, is 8-byte aligned, lives as long as the mapping, and is changed only
+        // atomically by the BPF programs.
         unsafe { self.page.byte(at as usize).cast().as_ref() }
     }
 }
 
-/// Where a program sits, by `enum bpf_attach_type` of linux/bpf.h.
+/// The attach point of a program, from `enum bpf_attach_type` of linux/bpf.h.
 #[derive(Clone, Copy)]
 enum Attach {
     Ingress = 46,
@@ -128,16 +128,16 @@ const BPF_F_MMAPABLE: u32 = 1 << 10;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
-/// Ahead of other programs: these see each frame once, after it has come back.
+/// Attach ahead of other programs, so that these see each frame once, after its return.
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_INGRESS: i32 = 1;
 const BPF_FUNC_KTIME_GET_NS: i32 = 5;
 const BPF_FUNC_REDIRECT: i32 = 23;
 /// The source register of an instruction that loads the address of a map's value.
 const BPF_PSEUDO_MAP_VALUE: u8 = 2;
-/// What a program gives to pass a frame on.
+/// The return value that passes a frame on.
 const TCX_NEXT: i32 = -1;
-/// Where `struct __sk_buff` has the mark.
+/// The offset of the mark in `struct __sk_buff`.
 const SKB_MARK: i16 = 8;
 
 /// `struct bpf_insn`: operation, destination and source register, offset, number.
@@ -160,21 +160,21 @@ pub(crate) const fn set(register: u8, number: i32) -> Instruction {
 
 pub(crate) const EXIT: Instruction = instruction(0x95, 0, 0, 0, 0);
 
-/// Frames that were not away yet go out by the interface `index`, as long as the pulse in `map` says that they are carried;
-/// else they go on, counted at `passed` once there has been a beat. Those that were away go on without their mark.
+/// Redirects unmarked frames to interface `index` while the pulse in `map` is fresh. Otherwise passes them on and,
+/// after the first beat, counts them at `passed`. Passes marked frames on and clears their mark.
 fn away_to(index: u32, map: libc::c_int, passed: i16) -> Vec<Instruction> {
     vec![
         instruction(0x61, 2, 1, SKB_MARK, 0),
-        // A 32-bit comparison: to where the mark is taken off if it is ours.
+        // A 32-bit comparison. If the mark is ours, jump to where it is cleared.
         instruction(0x16, 2, 0, 15, MARK as i32),
         instruction(0x18, 6, BPF_PSEUDO_MAP_VALUE, 0, map),
         instruction(0, 0, 0, 0, 0),
         instruction(0x79, 7, 6, BEAT, 0),
-        // No beat yet: on without a count.
+        // No beat yet: pass on without counting.
         instruction(0x15, 7, 0, 9, 0),
         instruction(0x85, 0, 0, 0, BPF_FUNC_KTIME_GET_NS),
         instruction(0x1f, 0, 7, 0, 0),
-        // Signed: another CPU may have seen a beat that is younger than this clock.
+        // Signed: another CPU's beat may be later than this clock reading.
         instruction(0x65, 0, 0, 4, STALE_NS),
         set(1, index as i32),
         set(2, 0),
@@ -192,7 +192,7 @@ fn away_to(index: u32, map: libc::c_int, passed: i16) -> Vec<Instruction> {
     ]
 }
 
-/// Marked frames go out by the interface `index`, or come in by it.
+/// Marks frames and redirects them out of, or into, interface `index`.
 fn back_to(index: u32, flags: i32) -> Vec<Instruction> {
     vec![
         set(2, MARK as i32),
@@ -204,7 +204,7 @@ fn back_to(index: u32, flags: i32) -> Vec<Instruction> {
     ]
 }
 
-/// The part of `union bpf_attr` that makes a map.
+/// The part of `union bpf_attr` that creates a map.
 #[repr(C)]
 struct MapCreate {
     kind: u32,
@@ -231,7 +231,7 @@ struct Load {
     attach: u32,
 }
 
-/// The part of it that attaches one.
+/// The part of `union bpf_attr` that creates a link.
 #[repr(C)]
 struct Create {
     program: u32,
@@ -267,12 +267,11 @@ fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Resul
         padding: 0,
         revision: 0,
     };
-    // SAFETY: the attributes point to nothing.
+    // SAFETY: the attributes contain no pointers.
     unsafe { bpf(BPF_LINK_CREATE, &mut create) }.ok_or_else(|| failed("attaching"))
 }
 
-/// Loads a program of this kind and of a name of up to 15 letters, to be attached so; the reason is in errno where that
-/// fails.
+/// Loads a program of this kind, attach type and name (at most 15 bytes are used). On failure the error is in errno.
 pub(crate) fn load(called: &str, kind: u32, attach: u32, program: &[Instruction]) -> Option<OwnedFd> {
     let license = c"Apache-2.0";
     let mut name = [0; 16];
@@ -291,14 +290,14 @@ pub(crate) fn load(called: &str, kind: u32, attach: u32, program: &[Instruction]
         interface: 0,
         attach,
     };
-    // SAFETY: the attributes point to the program and the licence, which are borrowed meanwhile.
+    // SAFETY: the attributes point to the program and the licence, which are borrowed during the call.
     unsafe { bpf(BPF_PROG_LOAD, &mut load) }
 }
 
-/// A command of bpf(2) that gives a descriptor; the reason is in errno.
+/// Runs a bpf(2) command that returns a descriptor. On failure the error is in errno.
 ///
 /// # Safety
-/// `attributes` are what the command reads, and what they point to is there.
+/// `attributes` must be the struct that the command reads, and its pointers must be valid.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Option<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf_call(command, attributes) };
@@ -306,21 +305,21 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// A command of bpf(2), and what it gives; the reason is in errno where that is below zero.
+/// Runs a bpf(2) command and returns its result. If the result is negative, the error is in errno.
 ///
 /// # Safety
-/// As for [`bpf`]; what the kernel writes to is borrowed for it, too.
+/// As for [`bpf`]; memory that the kernel writes must be borrowed for the call.
 pub(crate) unsafe fn bpf_call<T>(command: libc::c_int, attributes: &mut T) -> libc::c_long {
-    // SAFETY: the caller's promise; the kernel reads as many bytes as there are.
+    // SAFETY: the caller's promise; the kernel reads at most the size of `attributes`.
     unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) }
 }
 
-/// Makes a TAP device one through which the kernel sends nothing by itself, with room for bursts.
+/// Stops the kernel from sending its own frames through a TAP device, and lengthens the device's queue for bursts.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
 pub fn seclude(tap: &str) -> Result<()> {
-    // Absent where the kernel has no IPv6: then it sends nothing anyway.
+    // The file is absent if the kernel has no IPv6. The kernel then sends nothing anyway.
     let switch = format!("/proc/sys/net/ipv6/conf/{tap}/disable_ipv6");
     match std::fs::write(&switch, "1") {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -331,7 +330,7 @@ pub fn seclude(tap: &str) -> Result<()> {
     Interface::named(tap)?.set_queue_length(QUEUE)
 }
 
-/// Frames that a secluded TAP device holds until they are read.
+/// The queue length of a secluded TAP device in frames.
 const QUEUE: u32 = 16_384;
 
 #[cfg(test)]
@@ -346,7 +345,7 @@ mod tests {
             let landing = jump + 1 + program[jump].offset as usize;
             [program[landing].operation, program[landing + 1].operation]
         };
-        // Of the mark: it is taken off. Without a beat: on. Of an old beat: counted.
+        // The mark's jump clears the mark, the jump without a beat passes on, and the jump on an old beat counts.
         assert_eq!((landing(0x16), landing(0x15), landing(0x65)), ([0xb7, 0x63], [0xb7, 0x95], [0xb7, 0xdb]));
         assert_eq!(program.last().map(|i| i.operation), Some(0x95));
         assert_eq!(size_of::<Instruction>(), 8);

@@ -3,45 +3,45 @@ use dpdk_sys as sys;
 use packet::Frame;
 use std::fmt;
 
-/// Up to [`BURST`] frames in order on their way out, of both kinds: such as are given away and such as
-/// are kept. They are not read any more. Dropping it releases what it holds.
+/// Up to [`BURST`] frames to send, in order. Frames may be given away or kept for sending again. They can no longer be
+/// read. Dropping the value releases them.
 pub struct Outgoing {
-    // Those at head..tail are frames, each with an owner that stands for its place here.
+    // Slots head..tail are frames, each with one reference for its slot.
     frames: [*mut sys::rte_mbuf; BURST],
     head: usize,
     tail: usize,
 }
 
-// SAFETY: the frames are this value's, as those of a burst are, and may be released by any thread.
+// SAFETY: this value owns one reference to each frame, and any thread may release it.
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    /// None so far.
+    /// Creates an empty value.
     #[must_use]
     pub const fn new() -> Self {
         Outgoing { frames: [std::ptr::null_mut(); BURST], head: 0, tail: 0 }
     }
 
-    /// Frames held.
+    /// The number of frames held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tail - self.head
     }
 
-    /// Whether it holds none.
+    /// Whether there are no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// How many more can be added. Places of frames that were sent are free once all were.
+    /// The number of frames that can still be added. Slots of sent frames become free when all frames are sent.
     #[must_use]
     #[inline]
     pub fn room(&self) -> usize {
         BURST - self.tail
     }
 
-    /// Adds a frame, which is given away.
+    /// Adds a frame and gives it away.
     ///
     /// # Panics
     /// If there is no room.
@@ -53,7 +53,7 @@ impl Outgoing {
         std::mem::forget(frame);
     }
 
-    /// Adds a frame that is sent again later, `times` in a row.
+    /// Adds a kept frame `times` times in a row. The frame can be sent again later.
     ///
     /// # Panics
     /// If there is no room.
@@ -64,8 +64,8 @@ impl Outgoing {
         self.tail += times;
     }
 
-    /// Lets `take` take over a prefix: it gets the frames, and returns how many of them,
-    /// from the first, are now its own. They are out before this returns.
+    /// Gives a prefix of the frames away through `take`. `take` receives the frames and returns the number that it now
+    /// owns, from the first on. These are removed.
     pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         let count = self.len();
         let taken = take(self.frames[self.head..].as_mut_ptr(), count);
@@ -77,15 +77,16 @@ impl Outgoing {
         taken
     }
 
-    /// Has `send` copy frames one by one, until it takes one no more, and releases those that it took. Gives how many.
+    /// Copies frames out one by one with `send` until `send` returns false. Releases the copied frames and returns
+    /// their number.
     pub(crate) fn copy_out(&mut self, mut send: impl FnMut(&[u8]) -> bool) -> usize {
         self.hand_over(|frames, count| {
             let mut taken = 0;
             while taken < count {
-                // SAFETY: `count` pointers start there.
+                // SAFETY: `frames` points to `count` pointers, and `taken` is below `count`.
                 let frame = unsafe { frames.add(taken) };
-                // SAFETY: a pointer to a whole frame of ours has the form of what holds one (`burst`), and it is neither
-                // changed nor dropped by this.
+                // SAFETY: an Mbuf has the layout of a pointer to a whole frame (asserted in `burst`), and this
+                // reference neither changes nor drops it.
                 let frame = unsafe { &*frame.cast::<Mbuf>() };
                 if !send(frame.bytes()) {
                     break;
@@ -93,7 +94,7 @@ impl Outgoing {
                 taken += 1;
             }
             if taken > 0 {
-                // SAFETY: as many frames start there, of each of which one owner is ours to release.
+                // SAFETY: `frames` points to at least `taken` frames, and we own one reference to each.
                 unsafe { sys::shim_free_bulk(frames, taken as u32) };
             }
             taken
@@ -112,8 +113,8 @@ impl Drop for Outgoing {
         let (head, count) = (self.head, self.len());
         (self.head, self.tail) = (0, 0);
         if count > 0 {
-            // SAFETY: `count` frames start there, of each of which one owner is ours to release; head and
-            // tail no longer cover them.
+            // SAFETY: `count` frames start at head, we own one reference to each, and head and tail no longer cover
+            // them.
             unsafe { sys::shim_free_bulk(self.frames[head..].as_mut_ptr(), count as u32) };
         }
     }

@@ -1,9 +1,10 @@
-//! Frames from and to a Linux interface by packet sockets of our own, without a driver of DPDK.
+//! Receives and sends frames on a Linux interface through our own packet sockets, without a DPDK driver.
 //!
-//! Each receive queue is a socket with a TPACKET_V2 ring: the kernel hands over each frame by itself, as soon as it is
-//! there, with its stamp, the tag that it took out, and what its sender left to a device (`PACKET_VNET_HDR`). A single
-//! queue is in no group of sockets, so any number of ports, processes and programs receive from one interface, each
-//! everything. IP fragments stay what they are. What is sent goes by one call for each frame ([`PacketSender`](crate::PacketSender)).
+//! Each receive queue is a socket with a TPACKET_V2 ring. The kernel delivers each frame immediately, with its stamp,
+//! the VLAN tag that it stripped, and the offload work that the sender left to a device (`PACKET_VNET_HDR`). A single
+//! queue joins no fanout group, so any number of ports, processes and programs can receive from one interface, and each
+//! receives every frame. IP fragments are not reassembled. Each frame is sent by its own system call
+//! ([`PacketSender`](crate::PacketSender)).
 
 use crate::interface::{Interface, set_option, socket};
 use crate::losses::option;
@@ -17,26 +18,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use units::Time;
 
-/// The receiving sockets of a port, open as long as it is, and what they and the sending ones have counted.
+/// The receiving sockets of a port, open as long as the port, and the counters of both directions.
 #[derive(Debug)]
 pub(crate) struct PacketPort {
     receiving: Vec<Receiving>,
     pub(crate) received: Vec<Arc<Counts>>,
     pub(crate) sent: Vec<Arc<Counts>>,
-    /// The kernel forgets a socket's losses when it has reported them.
+    /// Accumulated losses. The kernel resets a socket's count when it is read.
     lost: AtomicU64,
-    /// Times that frames were there and no buffer for them.
+    /// Times that frames had arrived and the pool had no buffer.
     no_buffer: Arc<AtomicU64>,
 }
 
-/// A socket whose ring is still to be given to a queue.
+/// A socket whose ring no queue has mapped yet.
 #[derive(Debug)]
 struct Receiving {
     socket: OwnedFd,
     shape: Shape,
 }
 
-/// Frames and bytes of a queue. One thread adds, others look.
+/// Frame and byte counters of a queue. One thread adds, others read.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     frames: AtomicU64,
@@ -44,14 +45,14 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Adds without a locked operation, since one thread alone does.
+    /// Adds without a locked operation, because only one thread adds.
     pub(crate) fn add(&self, frames: u64, bytes: u64) {
         for (count, more) in [(&self.frames, frames), (&self.bytes, bytes)] {
             count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         }
     }
 
-    /// The sums of several queues: frames and bytes.
+    /// Total frames and bytes over several queues.
     pub(crate) fn of_all(queues: &[Arc<Counts>]) -> (u64, u64) {
         let sum = |count: fn(&Counts) -> &AtomicU64| queues.iter().map(|of| count(of).load(Ordering::Relaxed)).sum();
         (sum(|of| &of.frames), sum(|of| &of.bytes))
@@ -59,7 +60,7 @@ impl Counts {
 }
 
 impl PacketPort {
-    /// Opens the sockets of the queues each way. Frames that arrive from now on are in their rings.
+    /// Opens the sockets of all receive queues. Their rings hold all frames that arrive from now on.
     ///
     /// # Errors
     /// [`Error::Permission`], [`Error::System`].
@@ -72,13 +73,13 @@ impl PacketPort {
             let failed = |what: &str| Error::system(format!("{what} {}", interface.name));
             let fd = socket.as_raw_fd();
             if rx_queues == 1 {
-                // A filter does the same where the kernel is older than 4.20, after a copy.
+                // On kernels before 4.20 a filter does the same, after a copy.
                 if set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32).is_err() {
                     leave_out_outgoing(fd).map_err(|()| failed("leaving out what leaves"))?;
                 }
                 bind_to(&socket, interface, libc::ETH_P_ALL).map_err(|()| failed("binding to"))?;
             } else {
-                // Until it is in the group it would get what is the others'.
+                // Before it joins the group, the socket would receive frames of the other queues.
                 shut(fd).map_err(|()| failed("opening several queues on"))?;
                 bind_to(&socket, interface, libc::ETH_P_ALL).map_err(|()| failed("binding to"))?;
                 group = Some(join(&socket, group).map_err(|()| failed("sharing frames between queues on"))?);
@@ -96,10 +97,10 @@ impl PacketPort {
         })
     }
 
-    /// The ring of a receive queue, which delivers frames of up to `longest` bytes into buffers of the pool.
+    /// Maps the ring of a receive queue. The ring delivers frames of up to `longest` bytes into buffers of `pool`.
     ///
     /// # Errors
-    /// [`Error::System`] when it cannot be mapped.
+    /// [`Error::System`] if the ring cannot be mapped.
     pub(crate) fn receiver(&self, queue: u16, pool: &Pool, longest: usize) -> Result<PacketReceiver> {
         let Receiving { socket, shape } = &self.receiving[usize::from(queue)];
         let fd = socket.as_raw_fd();
@@ -120,7 +121,7 @@ impl PacketPort {
         })
     }
 
-    /// Frames that the kernel lost because a ring was full.
+    /// Frames that the kernel dropped because a ring was full.
     pub(crate) fn lost(&self) -> u64 {
         for Receiving { socket, .. } in &self.receiving {
             let fresh = option::<libc::tpacket_stats>(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS);
@@ -129,13 +130,13 @@ impl PacketPort {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Times that frames were there and no buffer for them.
+    /// Times that frames had arrived and the pool had no buffer.
     pub(crate) fn no_buffer(&self) -> u64 {
         self.no_buffer.load(Ordering::Relaxed)
     }
 }
 
-/// A packet socket with a ring, which is bound to nothing yet.
+/// Opens a packet socket with a ring. The socket is not bound yet.
 fn receiver(interface: &Interface, shape: &Shape) -> Result<OwnedFd> {
     let socket = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
     let failed = |what: &str| Error::system(format!("{what} on {}", interface.name));
@@ -157,10 +158,10 @@ fn receiver(interface: &Interface, shape: &Shape) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Has a bound socket share what arrives with the others of a group, by flow, or with those of a new one. Gives the
-/// group's number.
+/// Makes a bound socket share frames by flow with the other sockets of a fanout group, or creates a new group. Returns
+/// the group number.
 fn join(socket: &OwnedFd, group: Option<u16>) -> std::result::Result<u16, ()> {
-    // Without PACKET_FANOUT_FLAG_DEFRAG, which would put fragments together. All of one packet have one hash.
+    // Without PACKET_FANOUT_FLAG_DEFRAG, which reassembles fragments. All fragments of a packet have the same hash.
     let how = libc::PACKET_FANOUT_HASH | if group.is_none() { libc::PACKET_FANOUT_FLAG_UNIQUEID } else { 0 };
     let word = u32::from(group.unwrap_or(0)) | how << 16;
     set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &word)?;
@@ -173,7 +174,7 @@ fn join(socket: &OwnedFd, group: Option<u16>) -> std::result::Result<u16, ()> {
     }
 }
 
-/// The frames of a receive queue.
+/// The ring of a receive queue.
 #[derive(Debug)]
 pub(crate) struct PacketReceiver {
     ring: Map,
@@ -184,23 +185,23 @@ pub(crate) struct PacketReceiver {
     pool: Pool,
     longest: usize,
     refused: Vec<u32>,
-    /// Frames of the last look whose checksum was completed.
+    /// Frames of the last poll whose checksum was completed.
     pub(crate) completed: u64,
-    /// Frames are given how long they waited.
+    /// The clocks for measuring waits, if waits are measured.
     clocks: Option<(Clocks, TscClock)>,
     counts: Arc<Counts>,
     no_buffer: Arc<AtomicU64>,
 }
 
-/// What the kernel says of a frame in a slot.
+/// The kernel's description of a frame in a slot.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     status: u32,
-    /// Without the tag that the kernel took out.
+    /// The frame length without the stripped tag.
     length: u32,
-    /// How much of it is in the slot.
+    /// The number of bytes in the slot.
     here: u32,
-    /// Where it is in the slot.
+    /// The offset of the frame in the slot.
     at: u16,
     stamp_ns: u64,
     tci: u16,
@@ -208,10 +209,10 @@ struct Seen {
 }
 
 impl PacketReceiver {
-    /// From now on frames are given how long they waited.
+    /// Makes each frame report its wait from now on.
     pub(crate) fn tell_waits(&mut self, clock: TscClock) {
-        // The kernel then stamps a frame when its device gives it, ahead of the queue of the CPU that receives; where it
-        // refuses, when the frame is put into the ring.
+        // With this option the kernel stamps a frame when the device delivers it, ahead of the receiving CPU's queue.
+        // If the kernel refuses, it stamps the frame when it enters the ring.
         let on: libc::c_int = 1;
         let length = size_of::<libc::c_int>() as libc::socklen_t;
         let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
@@ -220,18 +221,18 @@ impl PacketReceiver {
         self.clocks = Some((Clocks::new(Reading::of_kernel(&clock)), clock));
     }
 
-    /// When the last poll that found frames read the clock, if frames are given how long they waited.
+    /// The time at which the last poll that found frames read the clock. `None` if waits are not measured.
     pub(crate) fn read_at(&self) -> Option<Time> {
         self.clocks.as_ref().map(|(clocks, _)| clocks.at())
     }
 
-    /// Lengths in bytes of the frames that the last look found and did not deliver: they are longer than the interface's MTU
-    /// was, or are several segments that their sender left to a device to cut up.
+    /// Lengths in bytes of the frames that the last poll rejected: those longer than the interface's MTU at open
+    /// allows, and GSO super-frames that the sender left to a device to segment.
     pub(crate) fn refused(&self) -> &[u32] {
         &self.refused
     }
 
-    /// Adds up to `most` of the frames that are there to a burst with room for them. Gives how many.
+    /// Adds up to `most` received frames to `burst`, which must have room for them. Returns the number added.
     pub(crate) fn poll(&mut self, burst: &mut Burst, most: usize) -> usize {
         self.refused.clear();
         self.completed = 0;
@@ -243,7 +244,7 @@ impl PacketReceiver {
             return 0;
         }
         let before = burst.len();
-        // All or none; of the last few some are better than none.
+        // Allocation is all or nothing. If the pool has fewer buffers left, take one.
         if self.pool.alloc_up_to(burst, there) == 0 {
             there = self.pool.alloc_up_to(burst, 1);
             if there == 0 {
@@ -270,7 +271,7 @@ impl PacketReceiver {
         taken
     }
 
-    /// Makes `frame` what a slot has, and gives its length. `None` if that is not to be delivered.
+    /// Copies the frame in `slot` to `frame` and returns its length. `None` if the frame is rejected.
     #[inline]
     fn take(&mut self, slot: usize, frame: &mut Mbuf) -> Option<usize> {
         let seen = self.seen(slot);
@@ -343,22 +344,23 @@ impl PacketReceiver {
     #[inline]
     fn word(&self, slot: usize, offset: usize) -> &AtomicU32 {
         let word = self.ring.byte(slot * self.shape.slot + offset);
-        // SAFETY: a slot is longer than its header, lies in the mapping, and its numbers are aligned; mapped as long as this
-        // lives, and the kernel may write it at any time.
+        // SAFETY: the word lies in a mapped slot, which is longer than its header, is aligned, and is mapped as long as
+        // this value lives; the kernel may write it at any time.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
-    /// Bytes of a slot that the kernel has handed over, if they lie in it.
+    /// Bytes of a slot that the kernel has handed over. `None` if they exceed the slot.
     #[inline]
     fn bytes(&self, slot: usize, from: usize, length: usize) -> Option<&[u8]> {
         from.checked_add(length).filter(|end| length > 0 && *end <= self.shape.slot)?;
         let first = self.ring.byte(slot * self.shape.slot + from);
-        // SAFETY: within the slot, as just checked; the kernel has written it, and does not again before it has it back.
+        // SAFETY: the bytes lie in the slot, as checked above, and the kernel has written them and does not write again
+        // before it gets the slot back.
         Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), length) })
     }
 }
 
-/// What a sender on this machine left to its device: `struct virtio_net_hdr` ahead of the frame.
+/// Offload work that a sender on this machine left to a device: `struct virtio_net_hdr` ahead of the frame.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     flags: u8,
@@ -371,7 +373,7 @@ impl Left {
     const BYTES: usize = 10;
     /// VIRTIO_NET_HDR_F_NEEDS_CSUM.
     const CHECKSUM: u8 = 1;
-    /// Where the checksum is in an SCTP header: a CRC, which a sum would spoil.
+    /// The offset of the checksum in an SCTP header. That checksum is a CRC, which an Internet checksum would corrupt.
     const OF_SCTP: u16 = 8;
 
     #[inline]
@@ -381,22 +383,22 @@ impl Left {
         Some(Left { flags, kind, start: u16::from_ne_bytes([a, b]), offset: u16::from_ne_bytes([c, d]) })
     }
 
-    /// Several segments (VIRTIO_NET_HDR_GSO_…).
+    /// Whether the frame is a super-frame of several segments (VIRTIO_NET_HDR_GSO_…).
     fn is_several(self) -> bool {
         self.kind != 0
     }
 
-    /// Where the sum begins, and how far behind that it is written, if it is unfinished.
+    /// The start of the checksummed bytes and the offset of the checksum from there, if the checksum is incomplete.
     fn checksum(self) -> Option<(usize, usize)> {
         let unfinished = self.flags & Left::CHECKSUM != 0 && self.offset != Left::OF_SCTP;
         unfinished.then(|| (usize::from(self.start), usize::from(self.offset)))
     }
 }
 
-/// Writes the Internet checksum of what begins at `start`, where the sum of the pseudo header stands in its place.
+/// Writes the Internet checksum of the bytes from `start` on. The checksum field holds the sum of the pseudo header.
 fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     let Some(summed) = frame.get(start..).filter(|summed| offset + 2 <= summed.len()) else { return false };
-    // Zero would say that there is none.
+    // A zero would mean that there is no checksum.
     let sum = match internet_checksum(&[summed]) {
         0 => 0xffff,
         sum => sum,
@@ -405,27 +407,28 @@ fn complete(frame: &mut [u8], start: usize, offset: usize) -> bool {
     true
 }
 
-/// How a ring lies in memory: blocks of 64 slots, each of a whole number of cache lines, so that blocks are whole pages.
+/// The memory layout of a ring: blocks of 64 slots. A slot is a whole number of cache lines, so a block is a whole
+/// number of pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shape {
     slot: usize,
     blocks: usize,
 }
 
-/// Slots of a ring, where memory permits: 10 ms at 512 000 frames a second.
+/// Slots of a ring, if memory permits: 10 ms at 512 000 frames per second.
 const SLOTS: usize = 5_120;
-/// Bytes of a ring at most.
+/// The largest size of a ring in bytes.
 const MOST_BYTES: usize = 64 << 20;
-/// Slots of a block.
+/// Slots per block.
 const PER_BLOCK: usize = 64;
-/// What is ahead of a frame in its slot at most: the kernel's header and address, and what a sender left.
+/// The largest number of bytes ahead of a frame in its slot: the kernel's header and address, and the offload header.
 const HEADERS: usize = 96;
 
 impl Shape {
-    /// Of an interface with this MTU: a slot holds Ethernet's header and two tags besides.
+    /// The layout for an interface with this MTU. A slot also holds the Ethernet header and two tags.
     fn of(mtu: u32) -> Shape {
         let needed = HEADERS + mtu as usize + 14 + 8;
-        // Slots of an odd number of cache lines use all sets of a cache alike.
+        // Slots of an odd number of cache lines use all cache sets equally.
         let slot = (needed.div_ceil(64) | 1) * 64;
         let blocks = (SLOTS / PER_BLOCK).min(MOST_BYTES / (slot * PER_BLOCK));
         Shape { slot, blocks }
@@ -443,7 +446,7 @@ impl Shape {
         self.slot * self.slots()
     }
 
-    /// The slot `more` places after another, less than a round.
+    /// The slot `more` places after `slot`, for less than one round.
     #[inline]
     fn after(&self, slot: usize, more: usize) -> usize {
         let slot = slot + more;
@@ -468,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_sum_of_zero_is_written_as_ones() {
-        // The sum of the pseudo header in its place, and data that make the whole ones.
+        // The pseudo-header sum is in the checksum field, and the data makes the total all ones.
         let mut frame = [0, 0, 0x12, 0x34, 0xed, 0xcb];
         assert!(complete(&mut frame, 2, 0));
         assert_eq!(frame, [0, 0, 0xff, 0xff, 0xed, 0xcb]);

@@ -1,10 +1,9 @@
-//! Receiving from a Linux interface with the kernel's stamps: an AF_PACKET socket with a TPACKET_V3
-//! ring.
+//! Receives from a Linux interface with the kernel's stamps, through an AF_PACKET socket with a TPACKET_V3 ring.
 //!
-//! This is not DPDK. It lives here because it maps memory that the kernel writes, and this crate is
-//! the fence around unsafe code. Blocks suit a receiver that wants all of the frames and their stamps, and none of them soon:
-//! a block is handed over when it is full or old. What is to be carried on at once comes by a port's ring
-//! (`packet_port`).
+//! This is not DPDK. It is in this crate because it maps memory that the kernel writes, and this crate contains all
+//! unsafe code. Blocks suit a receiver that needs every frame and its stamp but not immediately: the kernel hands a
+//! block over when it is full or its timeout expires. Frames that must be forwarded immediately come through a port's
+//! ring (`packet_port`).
 
 use crate::interface::{Interface, set_option, socket};
 use crate::{Error, Result};
@@ -16,74 +15,74 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How large a ring is and how soon it tells.
+/// The size of a ring and its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Bytes of a block: a power of two, at least a page. The longest frame is a block less 128 B.
+    /// Block size in bytes: a power of two, at least a page. The longest frame is a block less 128 B.
     pub block_size: u32,
-    /// Blocks in the ring.
+    /// Number of blocks in the ring.
     pub blocks: u32,
-    /// Keep only this many bytes of each frame.
+    /// Keep only this number of bytes of each frame.
     pub snaplen: Option<u32>,
-    /// A block that is not full is handed over after this many milliseconds (the kernel rounds up to
-    /// its tick): the most that a frame waits to be seen. Its stamp is of its arrival regardless.
+    /// The kernel hands over a block that is not full after this number of milliseconds, rounded up to its tick. This
+    /// is the longest delay before a frame is visible. Its stamp is the arrival time regardless.
     pub timeout_ms: u32,
-    /// Receive frames for other stations too, as long as the ring is open.
+    /// Also receive frames addressed to other stations while the ring is open.
     pub promiscuous: bool,
 }
 
 impl Default for RingConfig {
-    /// 32 MiB, which is 0.1 s of the shortest frames at the fastest that veth carries; 10 ms;
-    /// promiscuous.
+    /// 32 MiB, which is 0.1 s of the shortest frames at veth's highest rate; 10 ms; promiscuous.
     fn default() -> Self {
         RingConfig { block_size: 256 << 10, blocks: 128, snaplen: None, timeout_ms: 10, promiscuous: true }
     }
 }
 
-/// What the kernel has counted since the ring was opened.
+/// Kernel counters since the ring was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
-    /// Frames that arrived, the dropped ones included.
+    /// Frames that arrived, including dropped ones.
     pub received: u64,
-    /// Frames lost because the ring was full.
+    /// Frames dropped because the ring was full.
     pub dropped: u64,
-    /// Times that the ring was found full.
+    /// Times that the ring became full.
     pub freezes: u64,
 }
 
-/// A VLAN tag that the kernel took out of a frame.
+/// A VLAN tag that the kernel stripped from a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vlan {
-    /// Priority, drop eligibility and identifier.
+    /// Priority, drop eligibility and VLAN identifier.
     pub tci: u16,
-    /// Its EtherType: 0x8100 or 0x88a8.
+    /// The tag's EtherType: 0x8100 or 0x88a8.
     pub tpid: u16,
 }
 
 /// A frame in the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// When the kernel had it from the driver, before it queued for its receiver: nanoseconds since the UNIX epoch.
+    /// The time at which the kernel received the frame from the driver, before it queued for its receiver, in
+    /// nanoseconds since the UNIX epoch.
     pub time_ns: u64,
     /// The frame without FCS and without the tag in `vlan`, cut to the snap length.
     pub bytes: &'a [u8],
-    /// Its length before it was cut, without FCS and without the tag in `vlan`.
+    /// The frame's length before the cut, without FCS and without the tag in `vlan`.
     pub original_len: u32,
-    /// Whether its checksum was still to be filled in by a NIC that it never met. Such a frame
-    /// comes from a sender on this machine whose checksum offload is on.
+    /// Whether the checksum is incomplete because the sender left it to a NIC. Such a frame comes from a sender on this
+    /// machine with checksum offload enabled.
     pub partial_checksum: bool,
-    /// The outermost tag, if there was one.
+    /// The outermost VLAN tag, if any.
     pub vlan: Option<Vlan>,
 }
 
 impl Received<'_> {
-    /// The frame's length as it was on the link, tag included, without FCS.
+    /// The frame's length on the link in bytes, including the tag, without FCS.
     #[must_use]
     pub fn link_len(&self) -> u32 {
         self.original_len + if self.vlan.is_some() { 4 } else { 0 }
     }
 
-    /// Appends the frame as it was on the link: with its tag.
+    /// Appends the frame as it was on the link, including the tag.
     pub fn write_to(&self, into: &mut Vec<u8>) {
         match self.vlan {
             Some(vlan) if self.bytes.len() >= 12 => {
@@ -97,7 +96,7 @@ impl Received<'_> {
     }
 }
 
-/// A receiver on one interface. Frames that the machine itself sends there are not received.
+/// A receiver on one interface. It does not receive frames that this machine sends there.
 #[derive(Debug)]
 pub struct PacketRing {
     interface: Interface,
@@ -107,7 +106,7 @@ pub struct PacketRing {
     blocks: usize,
     next: usize,
     counts: RingCounts,
-    /// Older kernels (before 4.20) do not leave the outgoing frames out by themselves.
+    /// Kernels before 4.20 cannot exclude outgoing frames, so we skip them.
     skip_outgoing: bool,
 }
 
@@ -118,7 +117,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The rings of a socket, or the value of a map, which are `length` bytes long together; the reason why not is in errno.
+    /// Maps `length` bytes: the rings of a socket, or the value of a BPF map. The error is in errno.
     pub(crate) fn of_rings(socket: RawFd, length: usize, protection: i32) -> std::result::Result<Map, ()> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, socket, 0) };
@@ -128,33 +127,33 @@ impl Map {
         NonNull::new(start.cast()).map(|start| Map { start, length }).ok_or(())
     }
 
-    /// Where byte number `at` of it is.
+    /// The address of byte `at` of the mapping.
     pub(crate) fn byte(&self, at: usize) -> NonNull<u8> {
         assert!(at < self.length, "it lies in the mapping");
-        // SAFETY: so it does.
+        // SAFETY: the byte lies in the mapping, as asserted.
         unsafe { self.start.add(at) }
     }
 }
 
-// SAFETY: the mapping belongs to its owner alone and does not depend on the thread.
+// SAFETY: the mapping has one owner and does not depend on the thread.
 unsafe impl Send for Map {}
-// SAFETY: by reference it gives addresses only; who reads or writes there says why that is sound.
+// SAFETY: a shared reference gives only addresses, and each access states its own safety.
 unsafe impl Sync for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this is what was mapped, and what borrowed from it is gone.
+        // SAFETY: this range was mapped by `of_rings`, and all borrows from it have ended.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
 impl PacketRing {
-    /// Opens a receiver on an interface of the calling thread's network namespace. What arrives from
-    /// now on is in it.
+    /// Opens a receiver on an interface of the calling thread's network namespace. The ring holds all frames that
+    /// arrive from now on.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::InterfaceDown`], [`Error::Permission`], or
-    /// [`Error::System`], as for a ring that the kernel refuses.
+    /// [`Error::NoInterface`], [`Error::NotEthernet`], [`Error::InterfaceDown`], [`Error::Permission`], or
+    /// [`Error::System`], for example if the kernel refuses the ring.
     pub fn open(interface: &str, config: &RingConfig) -> Result<PacketRing> {
         let interface = Interface::named(interface)?;
         interface.check_header()?;
@@ -165,8 +164,8 @@ impl PacketRing {
         }
         let failed = |what: &str| Error::system(format!("{what} on {}", interface.name));
 
-        // The kernel then stamps a frame as it comes from the driver; without, each ring does when it gets its copy,
-        // after the queue of the CPU that receives. It begins some ms later.
+        // With this option the kernel stamps a frame as it comes from the driver. Without it, each ring stamps its copy
+        // after the receiving CPU's queue. The option takes effect a few ms later.
         set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
             .map_err(|()| failed("asking for stamps of arrival"))?;
         let version = libc::tpacket_versions::TPACKET_V3 as i32;
@@ -175,7 +174,7 @@ impl PacketRing {
         let request = libc::tpacket_req3 {
             tp_block_size: config.block_size,
             tp_block_nr: config.blocks,
-            // In V3 slots are as long as their frames; the kernel still wants figures that agree.
+            // V3 slots are as long as their frames, but the kernel still requires consistent sizes.
             tp_frame_size: 2048,
             tp_frame_nr: (config.block_size / 2048).saturating_mul(config.blocks),
             tp_retire_blk_tov: config.timeout_ms.max(1),
@@ -210,11 +209,12 @@ impl PacketRing {
         })
     }
 
-    /// The next block of frames; waits for it no longer than `timeout`. `None` when there was none, or
-    /// when a signal came.
+    /// The next block of frames. Waits at most `timeout`. Returns `None` if no block arrived or a signal interrupted
+    /// the wait.
     ///
     /// # Errors
-    /// [`Error::InterfaceDown`] when the interface goes down, once, [`Error::InterfaceGone`] when it goes away; [`Error::System`].
+    /// [`Error::InterfaceDown`] once when the interface goes down; [`Error::InterfaceGone`] when it disappears;
+    /// [`Error::System`].
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Batch<'_>>> {
         if !self.ready() {
             self.wait(timeout)?;
@@ -224,16 +224,16 @@ impl PacketRing {
         }
         let block = self.next;
         self.next = (self.next + 1) % self.blocks;
-        // SAFETY: the block lies in the mapping and begins with its descriptor, aligned to a page; the
-        // kernel has handed it over and does not write it until it has it back.
+        // SAFETY: the block lies in the mapping and begins with its page-aligned descriptor, and the kernel has handed
+        // it over and does not write it before it gets it back.
         let descriptor = unsafe { self.block(block).cast::<libc::tpacket_block_desc>().as_ref() };
-        // SAFETY: the union has this one member.
+        // SAFETY: the union has only this member.
         let header = unsafe { &descriptor.hdr.bh1 };
         let (frames, first) = (header.num_pkts, header.offset_to_first_pkt as usize);
         Ok(Some(Batch { frames, first, block, ring: self }))
     }
 
-    /// What the kernel has counted.
+    /// The kernel's counters.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -253,16 +253,16 @@ impl PacketRing {
         if rc < 0 {
             return Err(Error::system(format!("reading the counters of the ring on {}", self.interface.name)));
         }
-        // Reading resets the kernel's.
+        // Reading resets the kernel's counters.
         self.counts.received += u64::from(fresh.tp_packets);
         self.counts.dropped += u64::from(fresh.tp_drops);
         self.counts.freezes += u64::from(fresh.tp_freeze_q_cnt);
         Ok(self.counts)
     }
 
-    /// Sends a frame, without FCS, from the interface. Does not wait: gives false where the interface takes none now.
+    /// Sends a frame, given without FCS. Never blocks. Returns false if the interface does not take the frame now.
     pub fn send(&self, frame: &[u8]) -> bool {
-        // SAFETY: the kernel reads `frame.len()` bytes that are borrowed meanwhile.
+        // SAFETY: the kernel reads `frame.len()` bytes, which are borrowed during the call.
         let sent = unsafe {
             libc::send(
                 self.socket.as_raw_fd(),
@@ -274,7 +274,7 @@ impl PacketRing {
         sent >= 0
     }
 
-    /// The interface's hardware address.
+    /// The interface's MAC address.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -282,7 +282,7 @@ impl PacketRing {
         self.interface.mac()
     }
 
-    /// The interface's MTU in bytes, now. A frame longer than this and 14 bytes was never on a link:
+    /// The interface's current MTU in bytes. A frame longer than the MTU plus 14 bytes was never on a link:
     /// segmentation offload is on.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl PacketRing {
         self.interface.mtu()
     }
 
-    /// The interface's name.
+    /// The interface name.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.interface.name
@@ -307,7 +307,7 @@ impl PacketRing {
         let at = offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status);
         // SAFETY: the descriptor lies in the block.
         let status = unsafe { self.block(index).add(at) };
-        // SAFETY: aligned, mapped as long as the ring lives, and written atomically by both sides.
+        // SAFETY: the status is aligned, mapped as long as the ring lives, and written atomically by both sides.
         unsafe { AtomicU32::from_ptr(status.cast().as_ptr()) }
     }
 
@@ -319,7 +319,7 @@ impl PacketRing {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN | libc::POLLERR, revents: 0 };
         let seconds = timeout.as_secs().min(i32::MAX as u64);
         let time = libc::timespec { tv_sec: seconds as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        // SAFETY: one pollfd, a timespec, no signal mask.
+        // SAFETY: the arguments are one pollfd, a timespec and no signal mask.
         let rc = unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) };
         if rc < 0 {
             let source = io::Error::last_os_error();
@@ -347,7 +347,7 @@ impl PacketRing {
             0 => Ok(()),
             libc::ENETDOWN | libc::ENODEV | libc::ENXIO => {
                 let name = self.interface.name.clone();
-                // One of that name may have been made meanwhile; this socket gets nothing of it.
+                // A new interface may have taken the name. This socket receives nothing from it.
                 match Interface::named(&name) {
                     Ok(there) if there.index == self.interface.index => Err(Error::InterfaceDown { name }),
                     _ => Err(Error::InterfaceGone { name }),
@@ -361,7 +361,7 @@ impl PacketRing {
     }
 }
 
-/// The frames of one block. The block goes back to the kernel when this is dropped.
+/// The frames of one block. Dropping it returns the block to the kernel.
 #[derive(Debug)]
 pub struct Batch<'r> {
     ring: &'r mut PacketRing,
@@ -371,40 +371,40 @@ pub struct Batch<'r> {
 }
 
 impl Batch<'_> {
-    /// Frames in the block, those that [`iter`](Batch::iter) leaves out as outgoing included.
+    /// Frames in the block, including outgoing frames that [`iter`](Batch::iter) skips.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames as usize
     }
 
-    /// Whether there are none.
+    /// Whether the block has no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames == 0
     }
 
-    /// The frames in the order of their arrival.
+    /// The frames, in order of arrival.
     #[must_use]
     pub fn iter(&self) -> Frames<'_> {
         Frames { batch: self, left: self.frames, at: self.first }
     }
 
-    /// `length` bytes of the block, if they lie in it.
+    /// `length` bytes of the block. `None` if they exceed the block.
     fn bytes(&self, from: usize, length: usize) -> Option<&[u8]> {
         let end = from.checked_add(length)?;
         if end > self.ring.block_size {
             return None;
         }
-        // SAFETY: within the block, as just checked.
+        // SAFETY: within the block, as checked above.
         let start = unsafe { self.ring.block(self.block).add(from) };
-        // SAFETY: mapped and initialised by the kernel, which does not write it until it has it back,
-        // when this batch is dropped.
+        // SAFETY: the bytes are mapped and initialised by the kernel, which does not write them before this batch is
+        // dropped.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) })
     }
 
     fn header(&self, at: usize) -> Option<libc::tpacket3_hdr> {
         let bytes = self.bytes(at, size_of::<libc::tpacket3_hdr>())?;
-        // SAFETY: as many bytes as the header has; every bit pattern is one of its values.
+        // SAFETY: the slice has the size of the header, and every bit pattern is a valid header.
         Some(unsafe { bytes.as_ptr().cast::<libc::tpacket3_hdr>().read_unaligned() })
     }
 }
@@ -423,7 +423,7 @@ impl<'a> IntoIterator for &'a Batch<'_> {
     }
 }
 
-/// The frames of a [`Batch`].
+/// Iterates over the frames of a [`Batch`].
 #[derive(Debug)]
 pub struct Frames<'a> {
     batch: &'a Batch<'a>,
@@ -441,7 +441,7 @@ impl<'a> Iterator for Frames<'a> {
             let header = self.batch.header(at)?;
             self.at = at + header.tp_next_offset as usize;
             if self.batch.ring.skip_outgoing {
-                // A sockaddr_ll follows the header, which is aligned already.
+                // A sockaddr_ll follows the header, which is already aligned.
                 let kind = at + size_of::<libc::tpacket3_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype);
                 if self.batch.bytes(kind, 1)? == [libc::PACKET_OUTGOING] {
                     continue;
@@ -465,13 +465,13 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// Has the kernel keep only the first bytes of each frame.
+/// Makes the kernel keep only the first `snaplen` bytes of each frame.
 fn keep_only(socket: &OwnedFd, snaplen: u32) -> std::result::Result<(), ()> {
     attach(socket.as_raw_fd(), &mut [instruction(libc::BPF_RET | libc::BPF_K, 0, snaplen)])
 }
 
-/// Has a packet socket receive what arrives and not what this machine sends, also in a group of sockets, to which
-/// PACKET_IGNORE_OUTGOING does not apply.
+/// Makes a packet socket receive incoming frames only. Also works in a fanout group, where PACKET_IGNORE_OUTGOING has
+/// no effect.
 pub(crate) fn leave_out_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
     let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let mut program = [
@@ -483,12 +483,12 @@ pub(crate) fn leave_out_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
     attach(socket, &mut program)
 }
 
-/// Has a packet socket receive nothing.
+/// Makes a packet socket receive nothing.
 pub(crate) fn shut(socket: RawFd) -> std::result::Result<(), ()> {
     attach(socket, &mut [instruction(libc::BPF_RET | libc::BPF_K, 0, 0)])
 }
 
-/// Has a packet socket see what this machine sends, and nothing that arrives.
+/// Makes a packet socket receive only frames that this machine sends.
 pub(crate) fn leave_in_outgoing(socket: RawFd) -> std::result::Result<(), ()> {
     let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let mut program = [
@@ -504,18 +504,18 @@ fn instruction(code: u32, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf, k }
 }
 
-/// Lets a socket filter decide how many bytes of each frame are kept.
+/// Attaches a socket filter. The filter decides how many bytes of each frame are kept.
 fn attach(socket: RawFd, program: &mut [libc::sock_filter]) -> std::result::Result<(), ()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the kernel reads the struct and the instructions that it points to, as many as it says.
+    // SAFETY: the kernel reads the struct and the `len` instructions that it points to.
     let rc = unsafe {
         libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), length)
     };
     if rc < 0 { Err(()) } else { Ok(()) }
 }
 
-/// Binds a packet socket to an interface, to receive frames of that protocol; 0 for none.
+/// Binds a packet socket to an interface, to receive frames of `protocol`; 0 for none.
 pub(crate) fn bind_to(socket: &OwnedFd, interface: &Interface, protocol: i32) -> std::result::Result<(), ()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,

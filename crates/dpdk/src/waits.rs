@@ -1,13 +1,13 @@
-//! From the kernel's stamps to how long frames have waited, whatever happens to the clock of the stamps.
+//! Computes how long frames waited from the kernel's stamps, even if the stamp clock is set or slewed.
 
 use crate::clock::{TscClock, kernel_ns};
 use units::{Span, Time};
 
-/// Two readings that are no further apart were not interrupted.
+/// Two readings closer than this were not interrupted.
 const CLOSE: Span = Span::from_us(1);
 
-/// What `read` gives, and the time on `clock` right after it. If the thread is interrupted in between, it reads again, up to
-/// four times in all.
+/// Returns the result of `read` and the time on `clock` directly after it. Repeats the reading if the thread was
+/// interrupted, up to four times in total.
 #[inline]
 pub(crate) fn beside<R>(clock: &TscClock, read: impl Fn() -> R) -> (R, Time) {
     let mut tries = 4;
@@ -22,12 +22,12 @@ pub(crate) fn beside<R>(clock: &TscClock, read: impl Fn() -> R) -> (R, Time) {
     }
 }
 
-/// Both clocks of the kernel, in ns: the one of the stamps, which may be set, and one that never is.
+/// The kernel's two clocks, in ns: the stamp clock, which can be set, and the steady clock, which cannot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     wall: u64,
     steady: u64,
-    /// The same moment on the clock of the run.
+    /// The same moment on the run's clock.
     at: Time,
 }
 
@@ -39,28 +39,29 @@ impl Reading {
         Reading { wall, steady, at }
     }
 
-    /// By how much they differ. Slewing moves both alike.
+    /// The difference between the clocks in ns. Slewing moves both equally.
     fn apart(self) -> u64 {
         self.wall.wrapping_sub(self.steady)
     }
 }
 
-/// From stamps to waits.
+/// Converts stamps to waits.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     now: Reading,
-    /// By how much the clocks differed when the clock of the stamps was set last.
+    /// The difference between the clocks when the stamp clock was last set.
     apart: u64,
-    /// Stamps before this instant of the steady clock may be of the time before it was set.
+    /// Stamps read before this time of the steady clock may date from before the stamp clock was set.
     doubted_until: u64,
     /// The last frame's stamp.
     last: u64,
 }
 
-/// A stamp that is older counts for nothing: it is wrong, or its frame lay there before anybody looked.
+/// Older stamps are ignored, in ns: either the stamp is wrong or the frame arrived before anyone polled.
 const OLDEST: u64 = 1_000_000_000;
 
-/// A clock that is off by more was set, unless this thread was stopped between the two readings.
+/// A larger change of the difference, in ns, means that the clock was set, unless this thread was interrupted between
+/// the readings.
 const STEP: u64 = 1_000_000;
 
 impl Clocks {
@@ -82,12 +83,13 @@ impl Clocks {
         self.doubted_until = self.now.steady + OLDEST;
     }
 
-    /// When the clocks were read last, on the clock of the run.
+    /// The last reading's time on the run's clock.
     pub(crate) fn at(&self) -> Time {
         self.now.at
     }
 
-    /// Nanoseconds from the stamp of a frame until then, which did not come before the frame ahead of it.
+    /// The wait from a frame's stamp to the last reading, in nanoseconds. A frame never counts as older than its
+    /// predecessor.
     #[inline]
     pub(crate) fn waited(&mut self, stamp: u64) -> u32 {
         if self.now.steady < self.doubted_until {
@@ -104,15 +106,15 @@ impl Clocks {
     }
 }
 
-/// Keeps the frames of a queue in order. The kernel's clock and the clock of the run cannot be read at the same time; the
-/// difference must not make a frame older than the one before it, or a stage would let it overtake.
+/// Keeps the frames of a queue in order. The kernel's clock and the run's clock cannot be read at the same instant.
+/// This error must not make a frame older than its predecessor, or a stage would let it overtake.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     last: Time,
 }
 
 impl Arrivals {
-    /// How many ns until `at` the next frame has waited, if its stamp says `ns`.
+    /// The wait of the next frame until `at`, in ns, given the wait `ns` from its stamp.
     #[inline]
     pub(crate) fn wait(&mut self, at: Time, ns: u32) -> u32 {
         let most = at.since(self.last).as_ps() / PS_PER_NS;
@@ -130,14 +132,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     const S: u64 = 1_000 * MS;
-    /// The wall clock at first, when the steady one shows nothing.
+    /// The initial wall clock, when the steady clock reads 0.
     const WALL: u64 = 1_790_000_000 * S;
 
     fn at(steady: u64, set_by: i64) -> Reading {
         Reading { wall: (WALL + steady).wrapping_add_signed(set_by), steady, at: Time::from_ps(steady * 1_000) }
     }
 
-    /// Reads the clocks, and gives the wait of a frame that came at `came`, by the clock as it was set then.
+    /// Reads the clocks and returns the wait of a frame that arrived at `came`, stamped by the clock of that time.
     fn waited(clocks: &mut Clocks, now: Reading, came: Reading) -> u64 {
         clocks.read(|| now);
         clocks.waited(came.wall).into()
@@ -158,9 +160,9 @@ mod tests {
     fn a_thread_that_was_interrupted_lets_no_frame_overtake() {
         let mut arrivals = Arrivals::default();
         let at = |us: u64| Time::from_ps(us * 1_000_000);
-        // The run's clock was read 300 µs late: the frames seem to have arrived at 960 and 990 µs, not at 660 and 690.
+        // The run's clock was read 300 µs late: the frames seem to arrive at 960 and 990 µs, not at 660 and 690 µs.
         assert_eq!([40_000, 10_000].map(|ns| arrivals.wait(at(1_000), ns)), [40_000, 10_000]);
-        // The next ones arrived at 710, 950 and 1 010 µs.
+        // The next frames arrived at 710, 950 and 1 010 µs.
         assert_eq!([310_000, 70_000, 10_000].map(|ns| arrivals.wait(at(1_020), ns)), [30_000, 30_000, 10_000]);
         assert_eq!(arrivals.wait(at(1_000), 5), 0, "a clock that seems to go back");
     }

@@ -1,9 +1,9 @@
-//! When the frames came that an XDP socket receives: the kernel stamps none of them.
+//! Arrival stamps for frames on XDP sockets. The kernel does not stamp these frames.
 //!
-//! The program that DPDK's driver attaches hands each frame to the socket of its queue. Here it is replaced by one that
-//! first writes the time ahead of the frame, where the kernel copies it to the socket together with the frame
-//! (`bpf_xdp_adjust_meta`). The driver gets its own program back before it closes. Where any of this is refused, all
-//! stays as the driver made it, and frames have no stamps.
+//! The XDP program of DPDK's driver hands each frame to the socket of its queue. We replace it with a program that
+//! first writes the time ahead of the frame. The kernel copies this metadata to the socket together with the frame
+//! (`bpf_xdp_adjust_meta`). The driver's program is restored before the driver closes. If the kernel refuses any step,
+//! the driver's setup stays in place and frames have no stamps.
 
 use crate::clock::{TscClock, kernel_ns};
 use crate::detour::{EXIT, Instruction, instruction, load, set};
@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use units::Time;
 
-/// A program of ours in place of the driver's, as long as the value lives.
+/// Our program in place of the driver's, as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Stamper {
     interface: Interface,
@@ -27,8 +27,8 @@ pub(crate) struct Stamper {
 }
 
 impl Stamper {
-    /// Replaces the program of `interface`, which the driver attached after there were these descriptors. None where
-    /// the kernel refuses.
+    /// Replaces the driver's program on `interface`. `before` is the set of descriptors from before the driver attached
+    /// it. `None` if the kernel refuses.
     pub(crate) fn open(interface: &Interface, before: &BTreeSet<RawFd>) -> Option<Stamper> {
         let map = crate::losses::descriptors().difference(before).copied().find(|fd| is_socket_map(*fd))?;
         let (id, mode) = attached(interface)?;
@@ -51,12 +51,12 @@ impl Stamper {
 
 impl Drop for Stamper {
     fn drop(&mut self) {
-        // Somebody else may have put another there, or taken ours away.
+        // Fails if another program has replaced or removed ours.
         let _gone = self.replace(&self.ours, &self.drivers);
     }
 }
 
-/// Takes off whatever program an interface has.
+/// Removes any XDP program from an interface.
 pub(crate) fn take_off(interface: &Interface) -> io::Result<()> {
     let Some((_, mode)) = attached(interface) else { return Ok(()) };
     set_program(interface, &[(IFLA_XDP_FD, -1), (IFLA_XDP_FLAGS, mode.cast_signed())])
@@ -76,20 +76,20 @@ fn set_program(interface: &Interface, attributes: &[(u16, i32)]) -> io::Result<(
     netlink::tell(libc::RTM_SETLINK, &[&about, &head, &inner])
 }
 
-/// The waits of frames by their stamps.
+/// Measures waits from the stamps.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     clock: Option<TscClock>,
 }
 
 impl Stamps {
-    /// From now on frames are given how long they waited.
+    /// Makes each frame report its wait from now on.
     pub(crate) fn tell_waits(&mut self, clock: TscClock) {
         self.clock = Some(clock);
     }
 
-    /// Gives frames that were just received how long they have been there until the time that it returns. None if that is
-    /// not asked for.
+    /// Sets the waits of frames that were just received. The waits end at the returned time. `None` if waits are not
+    /// measured.
     pub(crate) fn tell(&self, frames: &mut [Mbuf]) -> Option<Time> {
         let Some(clock) = &self.clock else {
             frames.iter_mut().for_each(|frame| frame.set_waited(0));
@@ -104,10 +104,11 @@ impl Stamps {
     }
 }
 
-/// Bytes of a stamp: the time in ns of CLOCK_MONOTONIC, and the same with some bits turned, by which it is known.
+/// The size of a stamp in bytes: CLOCK_MONOTONIC in ns, and the same value with some bits flipped, which identifies the
+/// stamp.
 const STAMP: usize = 16;
 const TURNED: i32 = 0x5a3c_9617;
-/// A stamp that is older counts for nothing.
+/// Older stamps are ignored, in ns.
 const OLDEST: u64 = 1_000_000_000;
 
 fn waited(stamp: [u8; STAMP], now: u64) -> u32 {
@@ -120,7 +121,7 @@ fn waited(stamp: [u8; STAMP], now: u64) -> u32 {
     now.checked_sub(time).filter(|waited| *waited <= OLDEST).map_or(0, |waited| waited as u32) // a second fits
 }
 
-/// As the driver's, by which tools know what it is for.
+/// The name of the driver's program, by which tools recognise its purpose.
 const NAME: &str = "xsk_def_prog";
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_MAP_TYPE_XSKMAP: &str = "17";
@@ -129,7 +130,7 @@ const BPF_FUNC_KTIME_GET_NS: i32 = 5;
 const BPF_FUNC_REDIRECT_MAP: i32 = 51;
 const BPF_FUNC_XDP_ADJUST_META: i32 = 54;
 const XDP_PASS: i32 = 2;
-/// Where `struct xdp_md` has them.
+/// Field offsets in `struct xdp_md`.
 const DATA: i16 = 0;
 const DATA_META: i16 = 8;
 const RX_QUEUE: i16 = 16;
@@ -142,7 +143,7 @@ const IFLA_XDP_EXPECTED_FD: u16 = 8;
 const NESTED: u16 = 1 << 15;
 const XDP_FLAGS_REPLACE: u32 = 1 << 4;
 
-/// Writes the time ahead of a frame, if there is room, and hands it to the socket of its queue.
+/// Writes the time ahead of a frame if there is room, and hands the frame to the socket of its queue.
 fn stamping(map: RawFd) -> Vec<Instruction> {
     let call = |function| instruction(0x85, 0, 0, 0, function);
     let copy = |to, from| instruction(0xbf, to, from, 0, 0);
@@ -152,14 +153,14 @@ fn stamping(map: RawFd) -> Vec<Instruction> {
         copy(6, 1),
         set(2, -(STAMP as i32)),
         call(BPF_FUNC_XDP_ADJUST_META),
-        // Refused: it goes on without.
+        // If refused, continue without a stamp.
         instruction(0x55, 0, 0, 10, 0),
         call(BPF_FUNC_KTIME_GET_NS),
         load(1, 6, DATA_META),
         load(2, 6, DATA),
         copy(3, 1),
         instruction(0x07, 3, 0, 0, STAMP as i32),
-        // The verifier wants to see that there is room.
+        // The verifier requires this bounds check.
         instruction(0x2d, 3, 2, 4, 0),
         store(1, 0, 0),
         copy(3, 0),
@@ -174,20 +175,20 @@ fn stamping(map: RawFd) -> Vec<Instruction> {
     ]
 }
 
-/// Whether a descriptor is of a map of XDP sockets.
+/// Whether a descriptor is a map of XDP sockets.
 fn is_socket_map(fd: RawFd) -> bool {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
     about.lines().any(|line| line.strip_prefix("map_type:").is_some_and(|kind| kind.trim() == BPF_MAP_TYPE_XSKMAP))
 }
 
-/// The program of an interface and the flag of how it is attached, if it has one.
+/// The ID of an interface's XDP program and the flag of its attach mode, if it has a program.
 fn attached(interface: &Interface) -> Option<(u32, u32)> {
     let answer = netlink::ask(interface, "the XDP program").ok()?;
     let all = netlink::attributes_in(&answer).ok()?;
     let (_, xdp) = all.into_iter().find(|(kind, _)| *kind == libc::IFLA_XDP)?;
     let inner = netlink::attributes(xdp);
     let (_, how) = inner.iter().find(|(kind, _)| *kind == IFLA_XDP_ATTACHED)?;
-    // XDP_ATTACHED_DRV and XDP_ATTACHED_SKB, XDP_FLAGS_DRV_MODE and XDP_FLAGS_SKB_MODE.
+    // XDP_ATTACHED_DRV and XDP_ATTACHED_SKB map to XDP_FLAGS_DRV_MODE and XDP_FLAGS_SKB_MODE.
     let mode = match how.first()? {
         1 => 1 << 2,
         2 => 1 << 1,
