@@ -1,5 +1,5 @@
-//! What goes wrong goes wrong in one clear way: status 2, a line for each problem that says what to do, nothing on
-//! stdout, and no file left behind.
+//! Invalid input fails in one clear way: status 2, one line per problem that says how to fix it, an empty stdout, and
+//! no files left behind.
 
 #[path = "bad_input/captures.rs"]
 mod captures;
@@ -12,7 +12,7 @@ use common::{Bench, Dialect, Finished, Record, await_handlers, words};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// A folder with a good capture in `in.pcap`.
+/// A folder with a valid capture in `in.pcap`.
 fn bench() -> Bench {
     let bench = Bench::new();
     let records: Vec<Record> = (0..100).map(|i| Record::new(1_000 * u64::from(i), 64 + i, i)).collect();
@@ -20,7 +20,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Runs a command that must be refused; all of `wanted` must be said.
+/// Runs a command that must be refused. Stderr must contain every string in `wanted`.
 #[track_caller]
 fn refused(bench: &Bench, line: &str, wanted: &[&str]) -> Finished {
     let before = bench.files();
@@ -41,7 +41,7 @@ fn refused(bench: &Bench, line: &str, wanted: &[&str]) -> Finished {
     finished
 }
 
-/// As [`refused`], with one line on stderr.
+/// Like [`refused`], but stderr must be a single line.
 #[track_caller]
 fn refused_in_a_line(bench: &Bench, line: &str, wanted: &[&str]) {
     let finished = refused(bench, line, wanted);
@@ -185,18 +185,18 @@ fn sigint_ends_a_run_with_its_report() {
             "gen --out wire:10G,pcap=/dev/null,frames=out.csv --rate 1bps --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --duration 100ms",
             "run dry.toml --duration 100000s",
         ] {
-            // A run that lasts until a signal ends it: as many frames as the file takes, kept small by /dev/null.
+            // A run that lasts until a signal ends it. It writes many frames, so they go to /dev/null.
             let endless = line
                 .replace("--rate 1bps", "--rate 10Gbps")
                 .replace("100ms", "100000s")
                 .replace("out.csv", "/dev/null");
-            // Also under nohup, where it would do without SIGHUP.
+            // Reset SIGHUP to its default. Under nohup it would be ignored.
             let mut command = Command::new("env");
             command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_netlathe")]).args(words(&endless)).arg("--json");
             command.current_dir(bench.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn().expect("it runs");
             await_handlers(child.id());
-            // Twice at once, as timeout(1) does.
+            // Send the signal twice at once, as timeout(1) does.
             let process = child.id().to_string();
             let killed = Command::new("kill").args(["-s", signal, &process, &process]).status();
             assert!(killed.expect("kill is there").success());

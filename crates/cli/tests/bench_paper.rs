@@ -1,5 +1,5 @@
-//! `make bench-paper`: its figures of virtual time are what netlathe promises, the delay that programs see live is the one
-//! that was asked for, and the documents say what the results say.
+//! `make bench-paper`: its virtual-time figures match what netlathe promises, the delay that programs see live is the
+//! one asked for, and the documents agree with the results.
 
 use serde_json::Value;
 use std::fs;
@@ -21,7 +21,7 @@ fn bench_paper(options: &[&str]) -> Output {
         .expect("scripts/setup.sh installs python3")
 }
 
-/// Runs experiments and returns what they left, without touching the documents.
+/// Runs experiments and returns their results, without touching the documents.
 fn results(experiments: &[&str], options: &[&str]) -> (Output, Vec<Value>) {
     let folder = TempDir::new().expect("a folder");
     let only = experiments.join(",");
@@ -36,7 +36,7 @@ fn results(experiments: &[&str], options: &[&str]) -> (Output, Vec<Value>) {
     (output, found)
 }
 
-/// The figure of a column in the line of the table whose name begins so.
+/// The figure in a column of the table row whose metric begins with `metric`.
 fn figure<'a>(result: &'a Value, metric: &str, column: &str) -> &'a Value {
     let rows = result["rows"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["metric"].as_str().is_some_and(|name| name.starts_with(metric)));
@@ -79,7 +79,7 @@ fn virtual_time_keeps_gaps_and_delays_exactly() {
             "50.000000000"
         );
     }
-    // On a line within half a byte time of 800 ps, and not exact: frames start at whole ones.
+    // On a line: within half a byte time of 800 ps, and never exact, because frames start on whole byte times.
     let on_line = |edge| {
         let text = figure(&found[1], &format!("delay of a frame onto an idle line: {edge}"), "wire");
         (text.as_str().expect("a text").parse::<f64>().expect("a number") - 50.0) * 1e9
@@ -88,8 +88,8 @@ fn virtual_time_keeps_gaps_and_delays_exactly() {
     assert!((-400.0..0.0).contains(&least) && (1.0..=400.0).contains(&largest), "{least} ps, {largest} ps");
 }
 
-/// No frame leaves before its delay is over, so that the lower bounds are certain; machines hiccup, so that the upper ones
-/// are wide.
+/// No frame leaves before its delay is over, so the lower bounds are hard. Machines hiccup, so the upper bounds are
+/// wide.
 #[test]
 fn programs_see_the_delay_once_for_a_request_and_twice_with_a_handshake() {
     let lab =

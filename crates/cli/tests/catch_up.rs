@@ -1,11 +1,12 @@
-//! `--catch-up`: late departures, judged by the starts on the model line.
+//! `--catch-up`: handling of late departures, checked against start times on the model line.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
 use common::Bench;
 
-/// Gaps in ps of frames of which the longest take 1.23 µs of a line, asked for 1 µs apart, and what was forgiven.
+/// Gaps in ps, and the number of forgiven departures. Frames are asked for 1 µs apart, but the longest occupy the line
+/// for 1.23 µs.
 fn gaps(policy: &str) -> (Vec<u64>, Option<u64>) {
     let bench = Bench::new();
     let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B";
@@ -20,7 +21,7 @@ fn mean(gaps: &[u64]) -> f64 {
     gaps.iter().sum::<u64>() as f64 / gaps.len() as f64
 }
 
-/// Where fillers do not fit, 42 byte times are carried.
+/// A gap too short for a filler is carried over: up to 42 byte times.
 const CARRIED: u64 = 43 * 800;
 
 #[test]
@@ -34,7 +35,7 @@ fn all_is_made_good_so_that_the_rate_holds() {
 #[test]
 fn none_is_made_good_so_that_gaps_hold() {
     let (gaps, forgiven) = gaps("none");
-    // Each departs within 42 byte times of its ask, which moves the next.
+    // Each frame departs within 42 byte times of its ask, and the next ask moves with it.
     assert!(gaps.iter().all(|gap| *gap >= 1_000_000 - 2 * CARRIED), "{:?}", gaps.iter().min());
     assert!(mean(&gaps) > 1_010_000.0, "{}", mean(&gaps));
     assert!(forgiven > Some(1_000));

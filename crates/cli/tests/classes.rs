@@ -1,4 +1,4 @@
-//! Classes: whose frames go where and when, from lists of frames and captures, without the code under test.
+//! Classes: which frames go where and when. Checked against frame lists and captures, without the code under test.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -7,7 +7,7 @@ use common::{Bench, Dialect, Finished, Record, words};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// A UDP frame of `length` bytes with FCS from `10.0.0.source`, to a port, with a number in its payload.
+/// A UDP frame of `length` bytes with FCS, from `10.0.0.source` to a port, with a number in its payload.
 fn udp(ns: u64, length: u32, source: u8, port: u16, number: u32) -> Record {
     let mut record = Record::new(ns, length, 0);
     let ip = length as u16 - 18;
@@ -35,7 +35,7 @@ fn frames(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer} in {report}"))
 }
 
-/// In and out, drops and held of the classes make those of the whole, and each balances.
+/// The in, out, drop and held counters of the classes add up to those of the pipeline, and each set balances.
 fn assert_books(report: &Value) {
     let classes = report["classes"].as_array().expect("classes");
     let dropped = |of: &Value| of["drops"].as_object().expect("drops").values().filter_map(Value::as_u64).sum::<u64>();
@@ -50,7 +50,8 @@ fn assert_books(report: &Value) {
     }
 }
 
-/// The rate asked of a pipeline is the sum of its classes', if each class that got frames has a rate of the same kind.
+/// The asked rate of a pipeline is the sum of its classes' rates, if every class that got frames has a rate of the same
+/// kind.
 #[test]
 fn rates_of_classes_are_summed_for_the_pipeline() {
     let bench = Bench::new();
@@ -69,7 +70,7 @@ fn rates_of_classes_are_summed_for_the_pipeline() {
         let Some((unit, sum)) = sum else { continue };
         assert!((asked[unit].as_f64().expect("a sum") - sum).abs() < 1e-6, "{rates}: {asked}");
         assert_eq!(asked["text"], text, "{rates}");
-        // Both end together, so that the whole is obtained.
+        // Both classes end at the same time, so the pipeline reaches the sum.
         let got = report["rate"][format!("mean_{unit}")].as_f64().expect("measured");
         assert!((got / sum - 1.0).abs() < 0.01, "{rates}: {got}");
         assert!(class(&report, "web")["rate"]["asked"].is_object() && report.get("buffer").is_none());
@@ -79,7 +80,7 @@ fn rates_of_classes_are_summed_for_the_pipeline() {
 #[test]
 fn each_class_keeps_its_own_schedule_on_one_wire() {
     let bench = Bench::new();
-    // All at once, so that nothing is starved. 100 B for one class, 200 B for the other, 300 B for the rest.
+    // All frames arrive at once, so no class is starved. 100 B for one class, 200 B for the other, 300 B for the rest.
     let records: Vec<Record> = (0..3_000)
         .map(|i| match i % 3 {
             0 => udp(0, 100, 1, 80, i),
@@ -94,14 +95,14 @@ fn each_class_keeps_its_own_schedule_on_one_wire() {
     ));
     let listed = bench.listed("out.csv");
     assert_eq!(listed.len(), 3_000);
-    // 100 Mbit/s: 200 B take 16 us.
+    // At 100 Mbit/s, 200 B take 16 us.
     for (length, gap) in [(100, 10_000_000), (200, 16_000_000), (300, 7_000_000)] {
         let starts: Vec<u64> =
             listed.iter().filter(|frame| frame.length == length).map(|frame| frame.start_ps).collect();
         assert_eq!(starts.len(), 1_000);
         for (k, start) in starts.iter().enumerate() {
-            // Another frame of 320 byte times at most may be on the line, and one more before it, and a gap
-            // that no filler fits in is carried.
+            // The line may be busy with one other frame of at most 320 byte times, and one more may be ahead of this
+            // one. A gap too short for a filler is carried.
             let late = start.abs_diff(k as u64 * gap);
             assert!(late <= (320 + 220 + 84 + 42) * 800, "frame {k} of {length} B is off by {late} ps");
         }
@@ -116,7 +117,7 @@ fn each_class_keeps_its_own_schedule_on_one_wire() {
 #[test]
 fn the_backlog_of_one_class_does_not_stop_another() {
     let bench = Bench::new();
-    // One class is allowed a hundredth of what comes; the other is to pass at once.
+    // One class may send a hundredth of what arrives. The other passes at once.
     let records: Vec<Record> =
         (0..2_000).map(|i| udp(u64::from(i) * 10_000, 500, 1, if i % 10 == 0 { 80 } else { 443 }, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
@@ -132,7 +133,7 @@ fn the_backlog_of_one_class_does_not_stop_another() {
     assert!(slow.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000), "500 B at 4 Mbit/s are 1 ms");
     assert_eq!((out.len(), slow.len()), (2_000, 1_800));
     assert_books(&report);
-    // 20 ms of arrivals, of which 20 have left by then.
+    // Arrivals last 20 ms. Only 20 frames have left by then.
     assert!(frames(class(&report, "slow"), "/depth/max") > 1_700);
 }
 
@@ -156,7 +157,7 @@ fn stages_are_of_one_class_and_draw_by_themselves() {
         let delay = if port(record) == 80 { 5_000_000 } else { 0 };
         assert_eq!(record.ns, u64::from(number) * 1_000 + delay);
     }
-    // What the default class draws does not depend on what the others do.
+    // The draws of the default class do not depend on the other classes.
     let (_, other) = shape(&["--class", "b = dport 80", "--gap", "b=9us"]);
     let of_default =
         |records: &[Record]| -> Vec<Record> { records.iter().filter(|record| port(record) == 81).cloned().collect() };
@@ -175,7 +176,7 @@ fn simultaneous_departures_follow_the_order_of_classes() {
     let ports: Vec<u16> = bench.records("out.pcap").iter().map(port).collect();
     assert!(ports.chunks(3).all(|ports| ports == [82, 80, 81]), "{ports:?}");
     assert_eq!(frames(class(&report, "c"), "/contended/frames"), 0);
-    // 120 byte times of 800 ps for one frame, twice that for two.
+    // One frame waits 120 byte times of 800 ps, two frames wait twice that.
     assert_eq!(class(&report, "a")["contended"]["frames"], 100);
     assert_eq!(class(&report, "a")["contended"]["max"], 96.0);
     assert_eq!(class(&report, "default")["contended"]["max"], 192.0);
@@ -209,7 +210,7 @@ fn scenarios_have_classes_and_expect_of_them() {
 #[test]
 fn warns_of_a_backlog_that_fills_the_memory() {
     let bench = Bench::new();
-    // All are there within 20 ms, and leave within 3 s.
+    // All frames arrive within 20 ms and leave within 3 s.
     bench.generate("64B", 300_000);
     let shape = |more: &[&str]| {
         let common = ["shape", "--in", "pcap:in.pcap", "--out", "null", "--gap", "10us"];
@@ -217,7 +218,7 @@ fn warns_of_a_backlog_that_fills_the_memory() {
     };
     let told = shape(&["--class", "other = src 192.0.2.1"]);
     assert!(told.contains("frames are held in memory") && told.lines().count() == 1, "{told}");
-    // One class leaves it in the file.
+    // With one class, the backlog stays in the file.
     assert_eq!(shape(&[]), "");
 }
 
@@ -263,7 +264,7 @@ fn rejects_impossible_classes_before_anything_starts() {
 #[test]
 fn class_with_an_ended_waveform_drops_frames_and_others_continue() {
     let bench = Bench::new();
-    // 3 ms with a frame of each class every µs; the waveform of one is over after the first ms.
+    // 3 ms with one frame of each class every µs. One class has a waveform that ends after the first ms.
     let records: Vec<Record> =
         (0..6_000).map(|i| udp(u64::from(i / 2) * 1_000, 100, 1, if i % 2 == 0 { 80 } else { 53 }, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
@@ -273,14 +274,14 @@ fn class_with_an_ended_waveform_drops_frames_and_others_continue() {
         let report = bench.report([&shape[..], &["--out", out]].concat());
         assert_books(&report);
         let web = class(&report, "web");
-        // A frame each µs is what the waveform asks, until it is over; the next one is held.
+        // The waveform asks for one frame each µs until it ends. The next frame is held.
         assert_eq!(frames(web, "/out/frames"), 1_000, "{web}");
         assert_eq!((frames(web, "/drops/ended"), frames(web, "/held")), (1_999, 1), "{web}");
         assert_eq!(frames(class(&report, "default"), "/out/frames"), 3_000);
     }
 }
 
-/// A scenario of `count` classes, each with its own line; with the ports `1` to `count`.
+/// A scenario of `count` classes, each with `line` in it, that match ports `1` to `count`.
 fn many(count: usize, line: &str) -> String {
     let classes =
         (1..=count).map(|n| format!("[[pipeline.class]]\nname = \"c{n}\"\nmatch = \"udp dport {n}\"\n{line}\n"));
@@ -290,7 +291,7 @@ fn many(count: usize, line: &str) -> String {
     )
 }
 
-/// Each class took all tables of counts from the start: 1.2 to 1.7 MB.
+/// Regression: each class used to allocate all its histograms at the start, 1.2 to 1.7 MB.
 #[test]
 fn a_thousand_classes_take_little_memory() {
     let bench = Bench::new();
@@ -314,7 +315,7 @@ fn a_thousand_classes_take_little_memory() {
     }
 }
 
-/// Each takes its memory at the start, 64 MB unless said otherwise.
+/// Each limit allocates its memory at the start, 64 MB by default.
 #[test]
 fn tables_of_many_limits_are_bounded_together() {
     let bench = Bench::new();
@@ -331,7 +332,7 @@ fn tables_of_many_limits_are_bounded_together() {
 
 #[test]
 fn a_model_line_has_no_hiccups_in_any_class() {
-    // Frames of 1518 B wait 12 us for each other, which live would be a hiccup.
+    // Frames of 1518 B queue behind each other for 12 us. On a live port this would count as a hiccup.
     let report = Bench::new().report(words(
         "gen --out wire:1G --count 2000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53-54 size 1518B' --class 'dns = dport 53' \
          --gap dns=100us --gap 100us",
@@ -344,7 +345,8 @@ fn a_model_line_has_no_hiccups_in_any_class() {
 
 #[test]
 fn a_class_that_falls_to_the_pace_of_another_is_late_and_time_goes_on() {
-    // As many frames of each in one stream, at rates of 1 to 100: those of the slow class fill what is read ahead.
+    // One stream alternates between both classes, whose rates are 1 to 100. Frames of the slow class fill the
+    // read-ahead.
     let bench = Bench::new();
     let finished = bench.run(words(
         "gen --out pcap:out.pcap --count 140000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:53,80' \
@@ -355,7 +357,7 @@ fn a_class_that_falls_to_the_pace_of_another_is_late_and_time_goes_on() {
     let stamps: Vec<u64> = bench.records("out.pcap").iter().map(|record| record.ns).collect();
     assert!(stamps.len() > 66_000 && stamps.is_sorted(), "{}", stamps.len());
     assert!(report["gap"]["min_ns"].as_f64() >= Some(0.0), "{}", report["gap"]);
-    // It is as late at the end as it fell behind: it is read to 66 000 frames in 0.66 s, and by 1000 a second from there on.
+    // At the end, lateness equals the time it fell behind: 66 000 frames are read in 0.66 s, then 1000 frames a second.
     let late = report["classes"][1]["lateness"]["max"].as_f64().expect("ns") / 1e9;
     assert!((late - 2.33).abs() < 0.05, "{late} s");
     let late = report["classes"][0]["lateness"]["max"].as_f64().expect("ns");

@@ -1,5 +1,5 @@
-//! How near departures came to their asks, judged by the files that were written; and what is said of asks that
-//! cannot be resolved.
+//! How close departures came to their asks, checked against the written files. Also the messages about asks that cannot
+//! be resolved.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -34,7 +34,8 @@ fn a_rate_asks_for_another_gap_after_each_frame() {
     let bench = Bench::new();
     bench.generate("random 64B-1518B", 10_000);
     let report = bench.report(words("shape --in pcap:in.pcap --out wire:10G,frames=out.csv --rate 5Gbps"));
-    // At 5 Gbit/s a byte of a frame asks for 1600 ps; on the line it takes 800, and 20 more bytes do.
+    // At 5 Gbit/s each byte of a frame asks for 1600 ps. On the line each byte takes 800 ps, and every frame has 20
+    // more bytes.
     let listed = bench.listed("out.csv");
     let pairs: Vec<(u64, u64, u64)> = listed
         .windows(2)
@@ -82,7 +83,7 @@ fn receiver_compares_with_its_expectation() {
     bench.capture("even.pcap", Dialect::USUAL, &even);
     for (expected, status) in [("10us", Some(1)), ("100kpps", Some(0)), ("80Mbps", Some(0)), ("'96Mbps wire'", Some(0))]
     {
-        // 999 gaps: 500 of 0.5 µs, 499 of 19.5 µs; their mean is within 0.1 % of 10 µs.
+        // 999 gaps: 500 of 0.5 µs and 499 of 19.5 µs. Their mean is within 0.1 % of 10 µs.
         let measure = |file: &str, tolerance: &str| {
             bench.run(words(&format!("measure --pcap {file} --json --expect {expected} --tolerance {tolerance}")))
         };
@@ -101,7 +102,7 @@ fn receiver_compares_with_its_expectation() {
         assert_eq!(finished.status, Some(1), "{missed}");
         let start = format!("netlathe: expected {}: the mean is ", missed.trim_matches('\''));
         assert!(finished.stderr.starts_with(&start), "{}", finished.stderr);
-        // In units that can be read at a glance.
+        // The units are easy to read.
         assert!(finished.stderr.contains("% off ") && !finished.stderr.contains("000000"), "{}", finished.stderr);
     }
 }

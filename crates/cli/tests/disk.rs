@@ -1,7 +1,7 @@
-//! Slow and failing disks: that what is asked happens, that nothing else does, and that nothing is left behind. Tests
-//! say `SKIP: why` where the machine does not permit mounts.
+//! Slow and failing disks: the requested faults happen, nothing else changes, and nothing is left behind. Tests print
+//! `SKIP: why` on machines that do not permit mounts.
 //!
-//! Machines hiccup: times are judged by medians, and never from above alone.
+//! Machines hiccup, so timing tests use medians and never rely on an upper bound alone.
 
 #[path = "disk/bed.rs"]
 mod bed;
@@ -48,20 +48,20 @@ fn each_operation_takes_as_long_as_asked() {
     let report = disk.report();
     for (operation, count) in [("read", 100_u32), ("write", 100), ("fsync", 1)] {
         let of = |name: &str| figure(&report, &format!("/operations/{operation}/{name}"));
-        // A read at the end of the file finds nothing, and takes its time all the same.
+        // A read at the end of the file returns no data, but takes the full delay.
         assert!((f64::from(count)..=f64::from(count + 2)).contains(&of("count")), "{report}");
         for figure in ["min", "mean", "p50", "p99", "max"] {
             assert_eq!(of(&format!("delay_asked_ns/{figure}")).to_bits(), 10e6_f64.to_bits(), "{figure} in {report}");
         }
         assert!(of("delay_obtained_ns/min") >= 10e6, "{report}");
-        // One fsync is no median: the file system below may take its own time for it.
+        // A single fsync gives no useful median: the underlying file system may be slow.
         assert!(count == 1 || of("delay_obtained_ns/p50") < 15e6, "{report}");
     }
     assert!(report["operations"]["create"]["delay_asked_ns"].is_null(), "not asked");
     assert!(report.get("warnings").is_none(), "{report}");
 }
 
-/// A warning of a run is in its report, in both forms, and errors asked stand beside those obtained.
+/// A run's warnings are in both forms of its report. Asked errors stand beside obtained errors.
 #[test]
 fn reports_begin_with_warnings_and_compare_errors() {
     if !can_mount() {
@@ -87,7 +87,7 @@ fn reports_begin_with_warnings_and_compare_errors() {
             assert!(warning.contains("is not empty"), "{report}");
             let of = |name: &str| figure(&report, &format!("/operations/write/{name}"));
             assert!((of("error_share_asked") - 0.5).abs() < 1e-9, "{report}");
-            // 100 draws have a deviation of 0.05.
+            // With 100 draws the standard deviation is 0.05.
             assert!((0.2..0.8).contains(&of("error_share_obtained")), "{report}");
             assert!((of("errors_injected") / of("count") - of("error_share_obtained")).abs() < 1e-9, "{report}");
             assert!(report["operations"]["open"]["error_share_asked"].is_null(), "{report}");
@@ -114,7 +114,7 @@ fn a_disk_says_when_it_is_there() {
     assert_eq!(&bytes[..length], b"READY=1");
     fs::write(disk.path().join("file"), "there").expect("it works");
     disk.report();
-    // One that cannot be mounted is not ready.
+    // A disk that cannot be mounted does not report ready.
     let arguments = ["disk", "--mount", "/nowhere", "--backing", "/nowhere/else"];
     let refused = netlathe().args(arguments).env("NOTIFY_SOCKET", &path).output().expect("the binary runs");
     assert_eq!(refused.status.code(), Some(2));
@@ -145,7 +145,7 @@ fn operations_do_not_wait_for_each_other() {
     drop(file);
     let report = disk.report();
     assert!(figure(&report, "/operations/read/count") >= 64.0);
-    // One after the other the median would be 6.4 s.
+    // One after the other, the median would be 6.4 s.
     let median = figure(&report, "/operations/read/delay_obtained_ns/p50");
     assert!((199e6..1_000e6).contains(&median), "{report}");
 }
@@ -160,7 +160,7 @@ fn bytes_pass_at_the_rate() {
     shell("dd if=/dev/zero of=f bs=50k count=100", &disk.path());
     shell("dd if=f of=/dev/null bs=100k", &disk.path());
     let took = start.elapsed().as_secs_f64();
-    // Twice 5.12 MB at 4 MB/s, less what an idle bucket saves up.
+    // Twice 5.12 MB at 4 MB/s, minus what an idle bucket has saved up.
     let asked = 2.0 * 5.12e6 / 4e6;
     assert!(took > asked * 0.98, "{took} s instead of {asked} s");
     let report = disk.report();
@@ -180,7 +180,7 @@ fn delays_are_of_the_law_and_of_the_seed() {
         let report = disk.report();
         let of = |name: &str| figure(&report, &format!("/operations/write/delay_asked_ns/{name}"));
         assert!(of("min") >= 0.99e6 && of("max") <= 5.01e6, "{report}");
-        // The mean of 300 draws has a deviation of 67 µs.
+        // The mean of 300 draws has a standard deviation of 67 µs.
         assert!((of("mean") - 3e6).abs() < 6.0 * 67e3, "{report}");
         report["operations"]["write"]["delay_asked_ns"].clone()
     };
@@ -231,7 +231,7 @@ fn errors_come_as_often_as_asked() {
         let sigma = (n * share * (1.0 - share)).sqrt();
         assert!((f64::from(seen) - n * share).abs() < 4.0 * sigma, "{seen}");
     }
-    // What failed was not done.
+    // Failed writes were not done.
     let content = fs::read(disk.backing().join("f")).expect("it is there");
     let missing = (1..WRITES)
         .filter(|i| content.get(*i as usize * 4..*i as usize * 4 + 4).is_none_or(|at| at != i.to_le_bytes()))
@@ -256,7 +256,7 @@ fn synchronous_writes_are_synced_and_take_the_time_and_errors_of_fsync() {
         String::from_utf8(output.stdout).expect("text")
     };
     for cached in [&[][..], &["--cached"]] {
-        // What reaches the backing directory is seen where that is a disk, too.
+        // The backing directory is itself a disk, so its report shows which operations reach it.
         let below = Disk::mounted(&[]);
         let disk = Disk::mounted_on(&below, &[&["--delay", "fsync 20ms"], cached].concat());
         let start = Instant::now();
@@ -285,7 +285,7 @@ fn programs_find_the_semantics_they_rely_on() {
     const SCRIPT: &str = include_str!("disk/semantics.py");
     for options in [&[][..], &["--cached"]] {
         let disk = Disk::mounted(options);
-        // What is tried is what Linux does: an ordinary folder passes, too.
+        // The script checks Linux semantics, so an ordinary folder passes too.
         for folder in [disk.mirror(), disk.path()] {
             let mut command = Command::new("python3");
             let output = command.args(["-c", SCRIPT]).arg(&folder).output().expect("python runs");
@@ -297,7 +297,7 @@ fn programs_find_the_semantics_they_rely_on() {
     }
 }
 
-/// Random operations, here and in an ordinary directory. `NETLATHE_DISK_OPERATIONS` says how many.
+/// Random operations on the disk and on an ordinary directory. `NETLATHE_DISK_OPERATIONS` sets how many.
 #[test]
 fn random_operations_leave_no_difference() {
     if !can_mount() {
@@ -451,7 +451,7 @@ fn page_cache_serves_repeated_reads_without_delay() {
         let report = disk.report();
         let count = figure(&report, "/operations/read/count");
         let bytes = figure(&report, "/operations/read/bytes");
-        // With the cache the kernel reads ahead, in larger pieces; the second time it has all.
+        // With the cache, the kernel reads ahead in larger pieces. The second read is served from the cache.
         if again > 0.0 {
             assert!((200.0..=202.0).contains(&count), "{report}");
         } else {
@@ -460,7 +460,7 @@ fn page_cache_serves_repeated_reads_without_delay() {
     }
 }
 
-/// Names of files are bytes, of which JSON takes text only.
+/// File names are bytes, but JSON holds only text.
 #[test]
 fn reports_folders_with_names_that_are_not_utf8() {
     if !can_mount() {
@@ -550,7 +550,7 @@ fn bad_input_is_refused_in_one_line_before_anything_starts() {
     }
 }
 
-/// Root becomes another user for this; the program that helps such users to mount must be there.
+/// Root becomes another user for this test. The program that lets ordinary users mount must be installed.
 #[test]
 fn an_ordinary_user_mounts_with_help() {
     if !can_mount() || !has("fusermount3") || !has("setpriv") {

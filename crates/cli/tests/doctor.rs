@@ -1,4 +1,4 @@
-//! `doctor`, asked as people and programs ask it.
+//! `doctor`, in text for people and in JSON for programs.
 
 #![cfg(feature = "live")]
 
@@ -19,7 +19,7 @@ fn doctor(arguments: &[&str]) -> bed::Finished {
 
 #[test]
 fn says_the_same_to_people_and_to_programs() {
-    // Each run measures interruptions anew, and beside other tests their number may be on either side of the bound.
+    // Each run measures interruptions anew. Beside other tests, the count may fall on either side of the bound.
     let mut pairs = (0..10).map(|_| (doctor(&["--json"]), doctor(&[])));
     let of_one_mind = |(json, text): &(bed::Finished, bed::Finished)| {
         let object: Value = serde_json::from_str(&json.stdout).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a reader meets agrees with itself: links lead somewhere, each option of `--help` is in the reference, examples
-//! run as they are printed and print what documents show, and the manual keeps them as they are.
+//! The documentation is consistent: links resolve, every option in `--help` is in the reference, examples run as
+//! printed and print what the documents show, and the manual contains them unchanged.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the clone")
 }
 
-/// All documents by their paths, without their blocks of code.
+/// All documents by path, without their code blocks.
 fn documents() -> BTreeMap<PathBuf, String> {
     let mut folders = vec![root().join("docs")];
     let mut files: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
@@ -41,7 +41,7 @@ fn documents() -> BTreeMap<PathBuf, String> {
     files.into_iter().map(|path| (path.clone(), prose(&fs::read_to_string(path).expect("text")))).collect()
 }
 
-/// Names by which the headings of a document are linked to.
+/// The anchors of a document's headings.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let name = |heading: &str| -> String {
@@ -75,7 +75,7 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
 
-/// The help of each command, and the pages of reference that tell of it.
+/// Every command, and the reference pages that describe it.
 const COMMANDS: [(&str, &[&str]); 16] = [
     ("shape", &[]),
     ("gen", &["streams"]),
@@ -95,7 +95,7 @@ const COMMANDS: [(&str, &[&str]); 16] = [
     ("lab list", &[]),
 ];
 
-/// Those that this binary has.
+/// The commands that this binary has.
 fn commands() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     COMMANDS.into_iter().filter(|(command, _)| cfg!(feature = "live") || !command.starts_with("lab"))
 }
@@ -111,7 +111,7 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
         let known: String = pages.iter().copied().chain(["commands"]).map(page).collect();
         let options = help.stdout.lines().take_while(|line| !line.starts_with("Example"));
         for option in options.filter_map(|line| {
-            // What follows in the second column may name others.
+            // The second column may name other options.
             let written = line.trim_start().split("  ").next()?;
             written.split(", ").last()?.split([' ', '.']).next()
         }) {
@@ -131,7 +131,7 @@ fn reasons_for_drops_are_in_the_reference() {
     }
 }
 
-/// Text without the spaces at the ends of lines, which documents do not keep.
+/// The lines of a text without trailing spaces, which documents do not keep.
 fn trimmed(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_end).collect()
 }
@@ -156,7 +156,7 @@ fn help_and_documents_match_the_output_in_virtual_time() {
                     continue;
                 }
                 if step.typed.contains("--pcap out.pcap") {
-                    // What the example of shape writes, by the law that is expected.
+                    // Recreate the output of the `shape` example, with the law that this step expects.
                     let law = if step.typed.contains("'chi2") { "chi2 df 6 in 80us..120us" } else { "fixed 10us" };
                     bench.report(words(&format!("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap '{law}'")));
                 }
@@ -167,7 +167,7 @@ fn help_and_documents_match_the_output_in_virtual_time() {
                 status = output.status.code().unwrap_or(-1);
                 let as_shown = match step.refusal() {
                     Some(refusal) => status != 0 && typed::unwrapped(&format!("{told}{got}")) == refusal,
-                    // Where nothing is shown, the text around it says what to look at.
+                    // If the document shows no output, the text around it says what to look at.
                     None => {
                         (status == 0 || next.is_some_and(|next| next.typed == "echo $?"))
                             && (step.printed.is_empty() || trimmed(&format!("{told}{got}")) == trimmed(&step.printed))

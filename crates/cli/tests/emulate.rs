@@ -1,4 +1,4 @@
-//! What `emulate` and the stages `delay` and `reorder` do to a capture, judged from the captures.
+//! What `emulate` and the stages `delay` and `reorder` do to a capture, checked against the captures.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -31,7 +31,7 @@ fn delay_is_exact_and_loss_is_the_share_asked() {
     let (report, out) = emulate(&bench, "delay 50ms loss 20%", &[]);
     assert!(out.iter().all(|record| record.ns == u64::from(number(record)) * 10_000 + 50_000_000));
     let lost = FRAMES as usize - out.len();
-    // Four deviations of a binomial with n = 50 000, p = 0.2: 358.
+    // Four standard deviations of a binomial with n = 50 000, p = 0.2: 358.
     assert!(lost.abs_diff(10_000) < 358, "{lost}");
     assert_eq!(report["drops"]["loss"], lost);
     assert_eq!(report["name"], "forward");
@@ -48,7 +48,7 @@ fn the_same_seed_loses_the_same_frames_and_a_seed_in_the_words_beats_it() {
     assert_eq!(lost("loss 5% seed 9", "3"), lost("loss 5% seed 9", "4"));
 }
 
-/// One packet of 1500 B in each millisecond, as in Mahimahi, whoever sends it.
+/// One packet of 1500 B each millisecond, as in Mahimahi, for either command.
 #[test]
 fn emulate_and_shape_read_a_trace_alike() {
     let bench = Bench::new();
@@ -80,7 +80,7 @@ fn a_rate_holds_at_every_instant() {
     let bench = Bench::new();
     capture(&bench, 1_004);
     let (report, out) = emulate(&bench, "rate 1gbit limit 100000", &[]);
-    // Frames of 1000 B without FCS come every 10 µs and take 8 µs: each is as long on its way.
+    // Frames of 1000 B without FCS arrive every 10 µs and take 8 µs to send, so each is delayed by 8 µs.
     assert!(out.iter().all(|record| record.ns == u64::from(number(record)) * 10_000 + 8_000));
     let (_, out) = emulate(&bench, "rate 100mbit limit 100000", &[]);
     assert!((1..).zip(&out).all(|(i, record)| record.ns == i * 80_000), "one after the other");
@@ -125,7 +125,7 @@ fn marks_and_changes_are_done_again_in_their_order() {
     let bench = Bench::new();
     let stream = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B ecn 2 stamp off";
     bench.report(["gen", "--out", "pcap:in.pcap", "--count", "20000", "--rate", "10kpps", "--stream", stream]);
-    // Of frames this short many a change is of the header.
+    // Frames are short, so many of the changes hit the header.
     for (spec, fates) in [
         ("loss 30% ecn duplicate 30% corrupt 50%", "mark"),
         ("corrupt 50% rate 4mbit queue codel target 1ms ecn", "mark-queue"),
@@ -192,7 +192,7 @@ fn tables_of_tc_are_found_where_this_system_has_them() {
     let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:out.pcap", "--json", "--forward"];
     let finished = bench.run(arguments.iter().copied().chain(["delay 10ms 2ms distribution experimental"]));
     if finished.status != Some(0) {
-        // Without iproute2 there is none, and the error lists the folders that were searched.
+        // Without iproute2 there are no distribution tables. The error lists the folders that were searched.
         assert!(
             finished.stderr.contains("experimental.dist") && finished.stderr.contains("/usr/lib/tc"),
             "{}",
@@ -215,7 +215,7 @@ fn shape_delays_and_reorders_each_flow() {
     for record in bench.records("out.pcap") {
         if number(&record) < next { reordered += 1 } else { next = number(&record) + 1 }
     }
-    // Four deviations of a binomial with n = 50 000, p = 0.25: 387.
+    // Four standard deviations of a binomial with n = 50 000, p = 0.25: 387.
     assert!(u32::abs_diff(reordered, 12_500) < 387, "{reordered}");
     let told = report["reorder"]["reordered"].as_u64().expect("a count");
     assert_eq!(told, u64::from(reordered));
@@ -250,11 +250,11 @@ fn rejects_bad_words_with_their_column_and_writes_nothing() {
         let finished = bench.run(arguments);
         assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
     }
-    // Two stages would write one log, each with numbers of its own.
+    // Two stages would write to one log, each with its own numbering.
     let twice = ["--forward", "loss 50%", "--forward", "loss 50%", "--decisions", "log.csv"];
     let finished = bench.run([&["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap"][..], &twice].concat());
     assert!(finished.status == Some(2) && finished.stderr.contains("a log covers one SPEC"), "{}", finished.stderr);
-    // There is no session that it could cut off.
+    // `--between` cannot cut off a session, so `--yes` is refused.
     let finished = bench.run(["emulate", "--between", "c0", "s0", "--yes", "--forward", "loss 1%"]);
     assert!(
         finished.status == Some(2) && finished.stderr.contains("cannot be used with '--yes'"),
@@ -280,7 +280,7 @@ fn check_shows_how_netem_would_differ() {
 #[test]
 fn frames_that_no_undetected_change_fits_are_counted_with_the_reason() {
     let bench = Bench::new();
-    // UDP of zeros, which can be changed, ICMP, ARP, and UDP with one byte of payload.
+    // UDP of zeros, which can be changed; ICMP; ARP; UDP with one byte of payload.
     let frame = |protocol: u8, ether_type: [u8; 2], length: u16| {
         let [high, low] = length.to_be_bytes();
         let mut bytes = [&[2; 12][..], &ether_type, &[0x45, 0, high, low, 0, 1, 0, 0, 64, protocol, 0, 0]].concat();

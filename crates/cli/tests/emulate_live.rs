@@ -1,5 +1,5 @@
-//! `emulate` between two live ports: each direction is hit by what it was given, and told apart. Each test has a lab of
-//! its own, and says `SKIP: why` where the machine permits none.
+//! `emulate` between two live ports: each direction gets its own impairments and its own figures. Each test has a lab
+//! of its own and prints `SKIP: why` if the machine permits none.
 
 #![cfg(feature = "live")]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const CLIENT: Node = Node::Client(1);
 
-/// `emulate` in the box, once it carries small frames there and back.
+/// Starts `emulate` in the box, and waits until it carries small frames both ways.
 fn emulate(bed: &Bed, words: &str) -> Program {
     emulate_between(bed, "c0 s0", words)
 }
@@ -28,18 +28,18 @@ fn emulate_between(bed: &Bed, ports: &str, words: &str) -> Program {
     program
 }
 
-/// What ping prints, whether it succeeds or not.
+/// The output of ping, successful or not.
 fn ping(bed: &Bed, words: &str) -> String {
     let output = bed.output(CLIENT, &format!("ping {words} 10.77.0.100"));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The times that ping printed.
+/// The round-trip times that ping printed.
 fn round_trips_ms(said: &str) -> Vec<f64> {
     said.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()).collect()
 }
 
-/// Bytes that a server got by TCP.
+/// Bytes that a server received by TCP.
 fn received_by_tcp(bed: &Bed, words: &str) -> u64 {
     let server = Program::start(bed.command(Node::Server, "iperf3", &["-s", "-1"]));
     while !bed.stdout(Node::Server, "ss -Hltn sport = 5201").contains("5201") {
@@ -70,7 +70,7 @@ fn effect_only_the_direction_named_is_hit() {
         let pipelines = [forward, backward];
         assert_eq!(number(pipelines[hit], "/drops/mtu"), 5, "{report}");
         assert!(pipelines[other]["drops"].as_object().is_some_and(serde_json::Map::is_empty), "{report}");
-        // Nothing was to leave at an instant, so nothing is late.
+        // No frame had a scheduled departure, so none is late.
         assert!(pipelines.iter().all(|pipeline| pipeline.get("lateness").is_none()), "{report}");
     }
 }
@@ -82,7 +82,7 @@ fn effect_delays_of_both_directions_add_up() {
     let said = ping(&bed, "-c 20 -i 0.1 -W 5");
     let times = round_trips_ms(&said);
     assert!(times.len() >= 10, "{said}");
-    // No answer can be earlier, however busy the machine; ping rounds to three digits.
+    // No reply can be earlier, however busy the machine is. ping rounds to three digits.
     assert!(times.iter().all(|ms| *ms >= 49.9), "{said}");
     assert!(said.contains("DUP!"), "answers are there twice: {said}");
     let report = emulation.stop().whole_report();
@@ -102,7 +102,7 @@ fn effect_both_applies_after_the_spec_of_one_direction() {
     assert!(times.iter().all(|ms| *ms >= 69.9), "{said}");
     let report = emulation.stop().whole_report();
     let (forward, backward) = directions(&report);
-    // Delays of several stages add up.
+    // The delays of several stages add up.
     let asked = |direction: &Value| direction["delay"]["asked"]["mean_ns"].as_f64();
     assert_eq!((asked(forward), asked(backward)), (Some(50e6), Some(20e6)));
 }
@@ -113,7 +113,7 @@ fn effect_reports_held_frames_that_leave_late() {
     let emulation = emulate(&bed, "--both 'delay 300ms'");
     let pings = Program::start(bed.command(CLIENT, "ping", &["-c", "60", "-i", "0.05", "-W", "5", "10.77.0.100"]));
     std::thread::sleep(Duration::from_secs(1));
-    // A machine that does something else for a second: what is in the stages is due within 0.3 s.
+    // Simulate a machine that stalls for a second. The frames in the stages are due within 0.3 s.
     emulation.signal("STOP");
     std::thread::sleep(Duration::from_secs(1));
     emulation.signal("CONT");
@@ -124,11 +124,11 @@ fn effect_reports_held_frames_that_leave_late() {
         assert_eq!(direction["delay"]["asked"]["max_ns"], 300_000_000.0, "{direction}");
         let late = direction.pointer("/lateness/max").and_then(Value::as_f64).expect("a lateness");
         assert!((500e6..40e9).contains(&late), "{direction}");
-        // What was got has it.
+        // The obtained delay includes the lateness.
         let got = direction.pointer("/delay/max_ns").and_then(Value::as_f64).expect("a delay");
         assert!(got > 300e6 + late - 1.0, "{direction}");
     }
-    // Arrivals count from the kernel's stamp: frames that came meanwhile waited, too.
+    // Delays count from the kernel's receive stamp, so frames that arrived during the stall waited too.
     let mean = |direction: &Value| direction["delay"]["mean_ns"].as_f64().expect("a delay") / 1e6;
     let times = round_trips_ms(&pings.stdout);
     let (pinged, got) = (times.iter().sum::<f64>() / times.len() as f64, mean(forward) + mean(backward));
@@ -150,8 +150,8 @@ fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
         };
         assert!(number(direction, "/slices/packets/matched") >= 200, "{direction}");
         assert!((of("netem", "/intended_mean_ns") - asked).abs() < 1e-6, "{direction}");
-        // By medians: a busy machine delays single frames as it likes, but none leaves early.
-        // The stage counts from the arrival: from where the ring begins, if the port tells, else from where rx does.
+        // Compare medians: a busy machine may delay single frames by any amount, but none leaves early. The stage
+        // counts from the arrival: from the start of `ring` if the port reports it, else from the start of `rx`.
         let ring = slices.iter().find(|slice| slice["name"] == "ring").and_then(|ring| ring["p50_ns"].as_f64());
         let before = ring.unwrap_or(0.0) + of("rx", "/p50_ns");
         let (held, total) =
@@ -166,7 +166,7 @@ fn effect_a_planted_delay_shows_in_its_slice_of_either_direction() {
 #[test]
 fn senders_learn_an_mtu_only_from_icmp() {
     let Some(bed) = Bed::shared("emulate-mtu", |_| {}) else { return };
-    // What the client knows of the way to the server, once it has sent too long a packet.
+    // The client's path MTU to the server, learned after it sent a packet that is too long.
     let learnt = |address: &str| bed.stdout(CLIENT, &format!("ip route get {address}")).contains("mtu 1300");
     for address in ["10.77.0.100", "fd77::100"] {
         let emulation = emulate(&bed, "--forward 'mtu 1300'");
@@ -194,7 +194,8 @@ fn tcp_passes_a_small_mtu_with_icmp() {
     assert!(number(&report, "/pipelines/0/effects/answered") >= 1, "{report}");
 }
 
-/// As veth is outside of a lab: the kernel leaves checksums to a device that is none, and then whole segments too.
+/// veth as it is outside a lab: the kernel leaves checksums to the device, which does not compute them. With TSO on, it
+/// leaves whole segments too.
 #[test]
 fn completes_or_reports_offloaded_checksums() {
     let Some(bed) = Bed::shared("emulate-offloads", |_| {}) else { return };
@@ -219,7 +220,7 @@ fn completes_or_reports_offloaded_checksums() {
     assert!(number(&finished.whole_report(), "/pipelines/0/drops/too-long") > 0);
 }
 
-/// Whether the kernel lets its packets be followed here.
+/// Whether the kernel permits tracing its packets here.
 #[cfg(feature = "slice")]
 fn follows_the_kernel(bed: &Bed) -> bool {
     let tried = bed.run(Node::Box, "slice kernel --duration 1ms -q");
@@ -288,8 +289,8 @@ print('done')";
     assert!(figure("from netlathe", "p50_ns") < 100_000.0 && figure("from netlathe", "p50_ns") > 0.0, "{ways}");
 }
 
-/// What DPDK's driver puts into its ring leaves in pages, before which probes find what lay in the buffer last: often enough the
-/// same headers, so that this may pass by chance where frames do not go by calls.
+/// DPDK's driver sends ring frames as page fragments. At the first probes, the linear buffer still holds old data,
+/// often the same headers. So this test may pass by chance if frames are not sent by system calls.
 #[cfg(feature = "slice")]
 #[test]
 fn effect_ways_over_af_packet_are_whole() {

@@ -1,5 +1,5 @@
-//! `emulate --on`: one interface of a host, both directions named, and nothing left of it however it ends. The host is
-//! the client of a lab, whose box is a bridge. Each test says `SKIP: why` where the machine permits none.
+//! `emulate --on`: one interface of a host, both directions named, and everything restored however the run ends. The
+//! host is the client of a lab whose box is a bridge. Each test prints `SKIP: why` if the machine permits none.
 
 #![cfg(feature = "live")]
 
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 const HOST: Node = Node::Client(1);
 
-/// A lab in which the host reaches the server by itself. None, and the reason printed, where there are no labs or the
-/// kernel has no links at tc.
+/// A lab in which the host reaches the server without netlathe. Prints the reason and returns `None` if labs are
+/// unavailable or the kernel has no tc links.
 fn bed(test: &str) -> Option<Bed> {
     let bed = Bed::shared(test, |_| {})?;
     for line in ["link add br0 type bridge", "link set c0 master br0", "link set s0 master br0", "link set br0 up"] {
@@ -36,14 +36,14 @@ fn bed(test: &str) -> Option<Bed> {
     Some(bed)
 }
 
-/// All that is set of the host's interfaces.
+/// All settings of the host's interfaces.
 fn settings(bed: &Bed) -> Vec<String> {
     let shown =
         ["ip -d link", "ip addr", "ip route", "ip -6 route", "ip neigh", "ip rule", "tc qdisc", "ethtool -k eth0"];
     shown.iter().map(|line| bed.stdout(HOST, line)).collect()
 }
 
-/// Once frames of the host pass it.
+/// Starts `emulate --on`, and waits until frames of the host pass through it.
 fn emulate(bed: &Bed, words: &str) -> Program {
     let program = bed.start(HOST, &format!("emulate --on eth0 --json --duration 60s {words}"));
     let start = Instant::now();
@@ -51,7 +51,7 @@ fn emulate(bed: &Bed, words: &str) -> Program {
         assert!(start.elapsed() < Duration::from_secs(40), "emulate does not begin");
         thread::sleep(Duration::from_millis(20));
     }
-    // The programs on the interface come last: frames show that they are there.
+    // The programs on the interface are attached last. Passing frames show that they are attached.
     while !passed(bed) {
         assert!(start.elapsed() < Duration::from_secs(40), "no frame passes");
         bed.output(HOST, "ping -c 1 -W 1 10.77.0.100");
@@ -59,7 +59,7 @@ fn emulate(bed: &Bed, words: &str) -> Program {
     program
 }
 
-/// Whether anything of the host was led away.
+/// Whether any frame of the host was redirected.
 fn passed(bed: &Bed) -> bool {
     let shown = bed.stdout(HOST, "ip -s -j link");
     let links: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -71,7 +71,7 @@ fn passed(bed: &Bed) -> bool {
     host.is_some_and(|link| link["stats64"]["tx"]["packets"].as_u64().is_some_and(|n| n > 0))
 }
 
-/// Round trips in milliseconds.
+/// Round-trip times in milliseconds.
 fn ping(bed: &Bed, from: Node, to: &str) -> Vec<f64> {
     let said = bed.output(from, &format!("ping -c 20 -i 0.05 -W 2 {to}"));
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -83,11 +83,11 @@ fn effect_both_directions_are_hit_as_named_and_all_is_as_before() {
     let Some(bed) = bed("on-effect") else { return };
     let before = settings(&bed);
     let emulation = emulate(&bed, "--forward 'delay 20ms' --backward 'delay 30ms loss 50%'");
-    // Who asks makes no difference: each way is passed once.
+    // Either end may ping: each direction is passed once.
     for (from, to) in [(HOST, "10.77.0.100"), (Node::Server, "10.77.0.1"), (HOST, "fd77::100")] {
         let times = ping(&bed, from, to);
         assert!((1..20).contains(&times.len()), "a half is lost: {times:?}");
-        // No answer can be earlier, however busy the machine; ping rounds to three digits.
+        // No reply can be earlier, however busy the machine is. ping rounds to three digits.
         assert!(times.iter().all(|ms| *ms >= 49.9), "{times:?}");
     }
     let report = emulation.stop().whole_report();
@@ -210,7 +210,7 @@ fn an_interface_that_goes_away_ends_the_run_with_its_report() {
     assert!(!links.contains("nlh") && !links.contains("nlw"), "{links}");
 }
 
-/// A control group of one process that can be frozen, of either version; gone with this value.
+/// A cgroup (v1 or v2) that freezes one process. Dropping it removes the cgroup.
 struct Freezer(PathBuf);
 
 impl Freezer {
@@ -248,7 +248,7 @@ impl Drop for Freezer {
     }
 }
 
-/// Waits until a ping of the host is answered, or is not.
+/// Waits until the host's pings are answered (`answered`) or no longer answered.
 fn await_ping(bed: &Bed, answered: bool) {
     let start = Instant::now();
     while bed.output(HOST, "ping -c 1 -W 1 10.77.0.100").status.success() != answered {
@@ -261,7 +261,7 @@ fn a_stopped_run_leaves_the_host_its_network() {
     let Some(bed) = bed("on-stopped") else { return };
     let before = settings(&bed);
     let emulation = emulate(&bed, "--forward 'loss 100%'");
-    // Ctrl-Z, and what stops programs in the background.
+    // Ctrl-Z, and the signals that stop background programs.
     for signal in ["TSTP", "TTIN", "TTOU"] {
         emulation.signal(signal);
     }
@@ -296,7 +296,7 @@ fn a_run_that_is_not_stopped_lets_nothing_pass() {
     let emulation = emulate(&bed, "--forward 'delay 1ms'");
     ping(&bed, HOST, "10.77.0.100");
     let report = emulation.stop().whole_report();
-    // A machine that gives it no CPU for a second is the exception that this is for.
+    // Frames pass unimpaired by design if the process gets no CPU for a second. Skip the test then.
     if report["limits"]["warnings"].to_string().contains("unimpaired") {
         println!("SKIP: it had no CPU for a second");
         return;

@@ -1,6 +1,7 @@
-//! Every command line of `--help`, README.md and docs has a rule by which a test runs it. This file asserts that, and runs
-//! those that need more than virtual time: ports, labs, disks, slices. They say `SKIP: why` where the machine cannot.
-//! A run without an end of its own is asked to end once it is ready: that the line can be written so, and begins, is tested.
+//! Every command line in `--help`, README.md and docs has a rule that says how a test runs it. This file asserts that,
+//! and runs the lines that need more than virtual time: ports, labs, disks, slices. Tests print `SKIP: why` where the
+//! machine cannot run them. A run without a duration is asked to end once it is ready: this tests that the line parses
+//! and starts.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -22,18 +23,18 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use typed::{Block, Rule, Step};
 
-/// The examples of `pci:` ports, which no test machine has. A new one belongs here, so that it is seen that it does not run.
+/// Examples of `pci:` ports, which no test machine has. Add new ones here, so the list shows which examples do not run.
 const OF_NICS: [&str; 2] = [
     "netlathe limit --in pci:0000:03:00.0 --out pci:0000:03:00.1 --key dst-ip",
     "netlathe gen --out pci:0000:03:00.0 --line-rate 10G --pacer filler",
 ];
 
-/// Beyond this a command line hangs. Machines hiccup; none for so long.
+/// Time limit for a command line; after that it hangs. No machine hiccups for this long.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// After this a run that does not say when it is ready is asked to end.
+/// A run that does not report ready is asked to end after this time.
 const UNSAID: Duration = Duration::from_secs(2);
 
-/// Exchanges packets at the ports that examples of slices name.
+/// Exchanges packets at the ports that the slice examples name.
 const TALKER: &str = "\
 import socket, threading, time
 def echo(s):
@@ -55,10 +56,10 @@ while True:
     time.sleep(0.005)
 ";
 
-/// Where the command lines of a document run: a folder, mounts and a /run of their own, and a lab with the ports that
-/// documents name.
+/// Where a document's command lines run: a folder, its own mounts and /run, and a lab with the ports that documents
+/// name.
 struct Place {
-    // In this order: programs end before their folder and their lab go.
+    // Drop order: programs end before their folder and their lab are removed.
     disk: Option<Program>,
     talker: Option<Child>,
     keeper: Child,
@@ -67,7 +68,7 @@ struct Place {
 }
 
 impl Place {
-    /// None, and the reason printed, where there can be no labs.
+    /// Prints the reason and returns `None` if labs are unavailable.
     fn new(name: &str) -> Option<Place> {
         let bed = Bed::shared(name, |_| {})?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +87,8 @@ impl Place {
         Some(Place { disk: None, talker: None, keeper, folder, bed })
     }
 
-    /// Makes the ports: `eth0` leads to a host with the address 10.0.0.254, `eth1` and `eth2` to a router between them.
+    /// Creates the ports: `eth0` leads to a host with the address 10.0.0.254, `eth1` and `eth2` lead to a router
+    /// between them.
     fn add_ports(&self) {
         let there = self.bed.lab.topology().namespace(Node::Server);
         for (near, far) in [("eth0", "h0"), ("eth1", "r1"), ("eth2", "r2"), ("A", "ra"), ("B", "rb"), ("va0", "va1")] {
@@ -109,7 +111,7 @@ impl Place {
         self.bed.stdout(Node::Box, "ip link set lo up");
     }
 
-    /// Starts the programs that slices look at.
+    /// Starts the programs that slices trace.
     fn add_talker(&mut self) {
         let mut command = self.bed.command(Node::Box, "python3", &["talker.py"]);
         let mut talker = command.current_dir(self.folder.path()).stdout(Stdio::piped()).spawn().expect("python3");
@@ -117,12 +119,12 @@ impl Place {
         self.talker = Some(talker);
     }
 
-    /// A line of bash by its rule, not started yet.
+    /// A bash command for a line and its rule, not started yet.
     fn command(&self, rule: Rule, typed: &str) -> Command {
         let folder = self.folder.path();
-        // Signals must come to netlathe itself where the line is one command.
+        // If the line is one command, signals must reach netlathe itself.
         let one = typed.starts_with("netlathe ") && !typed.contains([';', '|', '&']);
-        // Pages of output would fill a pipe that is read only after the end.
+        // Long output would fill a pipe that is read only at the end.
         let script = format!("exec > printed.txt\n{}{typed}", if one { "exec " } else { "" });
         let line = typed::in_folder(&script, folder);
         let bash = typed::bash(folder);
@@ -140,7 +142,7 @@ impl Place {
         command
     }
 
-    /// Runs a line until it has ended, or is ready and asked to end.
+    /// Runs a line until it ends, or until it is ready and asked to end.
     fn run(&self, rule: Rule, typed: &str) -> Finished {
         let path = self.folder.path().join("notify");
         let _earlier = fs::remove_file(&path);
@@ -175,7 +177,7 @@ impl Place {
         program.wait()
     }
 
-    /// Starts a disk, once it is mounted; the one before it ends.
+    /// Starts a disk and waits until it is mounted. Ends the previous disk first.
     fn start_disk(&mut self, typed: &str) -> Option<Finished> {
         self.end_disk("INT");
         let path = self.folder.path().join("notify");
@@ -217,31 +219,32 @@ impl Drop for Place {
     }
 }
 
-/// The program that the guide of slices shows.
+/// The program that the slices guide shows.
 fn program_of_the_guide() -> String {
     let guide = fs::read_to_string(typed::root().join("docs/guide/slices.md")).expect("text");
     let program = guide.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
     program.expect("the guide shows a program").to_owned()
 }
 
-/// Waits for a line that a program prints.
+/// Waits until a program prints a line.
 fn said(child: &mut Child, line: &str) {
     let mut first = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut first).expect("text");
     assert_eq!(first.trim(), line);
 }
 
-/// Signals the programs of a line that end by a signal and then say how it went.
+/// Signals those programs of a line that report when a signal ends them.
 fn signal(program: &Program, signal: &str) {
     let names = if signal == "KILL" { "." } else { "^(netlathe|tcpdump)$" };
     let group = program.pid().to_string();
-    // Its status is 1 where all have ended by themselves.
+    // pkill returns 1 if all of them have already ended.
     let asked =
         Command::new("pkill").args([&format!("-{signal}"), "-g", &group, names]).status().expect("pkill is there");
     assert!(matches!(asked.code(), Some(0 | 1)), "{asked:?}");
 }
 
-/// The line with its durations cut to `seconds`, a ping with one echo, a program of the reader's as it is called here.
+/// The line adapted to the test: durations cut to `seconds`, one echo for ping, the reader's own program replaced by
+/// ours.
 fn shortened(typed: &str, seconds: u64, talker: Option<u32>) -> String {
     let mut shortened = String::new();
     let mut before = "";
@@ -264,11 +267,11 @@ fn shortened(typed: &str, seconds: u64, talker: Option<u32>) -> String {
         shortened += &format!("{wanted}{}", &part[word.len()..]);
         before = word;
     }
-    // Workers and their CPUs are those of a large machine.
+    // The example's workers and CPUs are for a large machine.
     shortened.replace("--workers 4 --cores 1,2,3,4,5", "--workers 1 --cores 0,1")
 }
 
-/// The line of a slice with a duration, if it has no program that ends it.
+/// The slice command with a duration, unless it starts a program that ends it.
 fn with_an_end(typed: &str) -> String {
     match typed.split_once(" -- ") {
         Some((_, program)) if program.contains("--between") => format!("{typed} --duration 1s"),
@@ -279,7 +282,7 @@ fn with_an_end(typed: &str) -> String {
     }
 }
 
-/// Whether what a line says is that this machine does not permit it; then that is printed.
+/// Whether the error says that this machine does not permit the command. Prints the reason if so.
 fn not_permitted(typed: &str, ended: &Finished) -> bool {
     let reasons =
         ["does not let this user", "/sys/kernel/btf", "the kernel refuses the probe", "/dev/fuse", "fewer CPUs"];
@@ -290,7 +293,7 @@ fn not_permitted(typed: &str, ended: &Finished) -> bool {
     !permitted
 }
 
-/// That what a pattern or a line of the clone names is there.
+/// Checks that the names in a pattern or a line about the clone exist.
 fn check_names(step: &Step) -> Result<(), String> {
     let words: Vec<&str> = step.typed.split_whitespace().map(|word| word.trim_matches(['[', ']', '\''])).collect();
     let options = words.iter().filter_map(|word| word.strip_prefix("--")).filter(|option| !option.is_empty());
@@ -316,7 +319,7 @@ fn check_names(step: &Step) -> Result<(), String> {
     }
 }
 
-/// Runs a command line by its rule. The error says what is wrong with it.
+/// Runs a command line by its rule. The error describes what is wrong with it.
 fn runs(place: &mut Place, step: &Step) -> Result<(), String> {
     let rule = step.rule.expect("each has one");
     let folder = place.folder.path().to_owned();
@@ -361,13 +364,13 @@ fn runs(place: &mut Place, step: &Step) -> Result<(), String> {
             ended
         }
         Rule::Ports => {
-            // Users are named as the key of the example has them.
+            // The key of the example determines how users are named.
             let user = if typed.contains("dst-prefix/24") { "10.0.0.0/24" } else { "10.0.0.7" };
             fs::write(folder.join("users.txt"), format!("{user} 2Mbps\n")).expect("a file");
             place.run(rule, &typed)
         }
         Rule::Slice if typed.contains("server.probes") => {
-            // The ring of a program that is to come.
+            // Create the ring that a later program attaches to.
             let ring = typed.split_whitespace().find(|word| word.ends_with("server.probes")).expect("it is named");
             place.run(rule, &format!("netlathe slice attach {ring} --buffer 1MiB --duration 10ms"));
             place.run(rule, &typed)
@@ -385,11 +388,12 @@ fn runs(place: &mut Place, step: &Step) -> Result<(), String> {
     }
     match step.refusal() {
         Some(refusal) => {
-            // The texts of other programs are theirs.
+            // netlathe does not control the messages of other programs.
             let same = !typed.starts_with("netlathe ") || typed::unwrapped(&ended.complaints().join(" ")) == refusal;
             if status != Some(0) && same { Ok(()) } else { wrong() }
         }
-        // Frames of the generator that do not come back only count as missed; so do echoes where nothing carries them.
+        // Generator frames that do not come back only count as missed. So do unanswered pings where nothing carries
+        // them.
         None if status == Some(0) || (status == Some(1) && (rule == Rule::Ports || typed.contains("ping"))) => Ok(()),
         None => wrong(),
     }

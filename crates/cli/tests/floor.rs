@@ -1,4 +1,4 @@
-//! The floor of live departures: measured before a run that waits for the clock, and targets below it produce a warning.
+//! The floor of live departures: measured before a run that waits for the clock. Targets below it produce a warning.
 
 #![cfg(feature = "live")]
 
@@ -7,7 +7,7 @@ mod common;
 
 use common::{Bench, Finished, words};
 
-/// `gen` into a device that takes everything. None where there are no live ports.
+/// Runs `gen` into a device that accepts everything. Returns `None` without live ports.
 fn into_null(bench: &Bench, ask: &str) -> Option<Finished> {
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     let finished = bench.run(words(&format!("gen --out dpdk:net_null0 --json {stream} {ask}")));
@@ -49,7 +49,7 @@ fn a_run_that_asks_nothing_has_none() {
 #[test]
 fn warns_of_targets_below_the_floor_and_fractions_of_a_nanosecond() {
     let bench = Bench::new();
-    // No clock is read in 2 ns.
+    // No machine reads its clock in 2 ns.
     let Some(finished) = into_null(&bench, "--count 1000 --gap 2ns") else { return };
     let warnings = finished.report()["limits"]["warnings"].clone();
     let warning = warnings[0].as_str().expect("a warning").to_owned();
@@ -58,7 +58,7 @@ fn warns_of_targets_below_the_floor_and_fractions_of_a_nanosecond() {
         "{warning}"
     );
     assert!(finished.stderr.contains(&format!("netlathe: note: {warning}\n")), "{}", finished.stderr);
-    // No hiccup of a machine that runs tests lasts 1 s in one of a hundred waits of 10 µs.
+    // The floor takes a hundred waits of 10 µs. No test machine hiccups for 1 s in one of them.
     let Some(finished) = into_null(&bench, "--count 2 --gap 1000000000.5ns") else { return };
     let warnings = finished.report()["limits"]["warnings"].clone();
     assert_eq!(warnings.as_array().map(Vec::len), Some(1), "{warnings}");

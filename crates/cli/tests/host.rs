@@ -1,4 +1,4 @@
-//! `measure --host` on the counters of a kernel that really receives.
+//! `measure --host`, on the counters of a kernel that receives real frames.
 
 #![cfg(feature = "live")]
 
@@ -14,14 +14,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, Command, Stdio};
 
-/// A program in a lab that said it is ready; ended with this value.
+/// A program in a lab that has reported ready. Dropping it ends the program.
 struct Ready {
     child: Child,
     said: BufReader<Box<dyn Read + Send>>,
 }
 
 impl Ready {
-    /// Starts a command and waits until it says a line with `word`, on stderr or stdout.
+    /// Starts a command and waits for a line with `word`, on stderr or stdout.
     fn start(mut command: Command, word: &str, on_stderr: bool) -> Ready {
         let line = format!("{command:?}");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -39,7 +39,7 @@ impl Ready {
         ready
     }
 
-    /// The report of a monitor that a signal stops.
+    /// Stops the monitor with a signal and returns its report.
     fn report(mut self) -> Value {
         let pid = self.child.id().to_string();
         let told = Command::new("kill").args(["-s", "INT", &pid]).status().expect("kill is there");
@@ -53,7 +53,7 @@ impl Ready {
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // One that has ended is no longer signalled.
+        // A program that has ended is not signalled again.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
@@ -70,7 +70,7 @@ fn deaf_socket(bed: &Bed) -> Ready {
     Ready::start(bed.command(Node::Server, "python3", &["-c", program]), "bound", false)
 }
 
-/// Frames to port 9 of an address, from the box to the server.
+/// Sends frames from the box to port 9 of an address at the server.
 fn send(bed: &Bed, to: &str) {
     let stream = format!("udp 10.77.0.1:1000 > {to}:9 size 64B dmac 02:77:00:00:00:64");
     bed.run(Node::Box, &format!("gen --out s0 --json --rate 50kpps --count {COUNT} --stream '{stream}'")).report();
@@ -82,7 +82,7 @@ fn has_advice(report: &Value, name: &str) -> bool {
 
 const COUNT: u64 = 20_000;
 
-/// Frames of one lab beyond those sent: IPv6 speaks in its first second.
+/// Frames counted in a lab: those sent, plus a few of IPv6 in its first second.
 #[track_caller]
 fn assert_came(report: &Value, count: u64) {
     let frames = number(report, "/host/interfaces/0/frames");
@@ -141,18 +141,18 @@ fn softnet_tells_which_cpu_did_the_work() {
     send(&bed, "10.77.0.100");
     let report = monitor.report();
     let cpu = report["host"]["cpus"].as_array().expect("CPUs").iter().find(|cpu| cpu["cpu"] == 1).expect("CPU 1");
-    // What its backlog had no room for never came to the interface.
+    // Frames that the backlog had no room for never reached the interface.
     let (came, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
     assert!(number(cpu, "/processed") + dropped >= COUNT && came + dropped >= COUNT, "{report}");
     // If the sender ran on that CPU, no wakeup was needed.
     assert!(cpu["received_rps"].is_u64() && cpu["busy"].is_f64(), "{report}");
 }
 
-/// As in the case of docs/guide/receiver.md: one flow keeps one queue busy, many flows keep all.
+/// Follows the case in docs/guide/receiver.md: one flow keeps one queue busy, many flows keep all queues busy.
 #[test]
 fn distinguishes_one_flow_from_many() {
     let Some(bed) = Bed::shared("host-queues", |topology| topology.queues = 2) else { return };
-    // A router picks the queue by flow, as a NIC's hash would; with GRO veth has queues of its own, and counts them.
+    // A router picks the queue by flow, as a NIC's hash would. With GRO on, veth has and counts its own queues.
     let router = bed.stdout(Node::Box, "cat /sys/class/net/c0/address").trim().to_owned();
     bed.stdout(
         Node::Box,
@@ -161,7 +161,7 @@ fn distinguishes_one_flow_from_many() {
          ip route add 10.77.0.100 dev s0; ip neigh replace 10.77.0.100 lladdr 02:77:00:00:00:64 dev s0'",
     );
     bed.stdout(Node::Server, "ethtool -K eth0 gro on");
-    // A frame that was sent by queue 1 stays on a queue of the kernel's choice whatever its flow: one queue to send by.
+    // A frame from tx queue 1 stays on a queue that the kernel chooses, whatever the flow. So use one tx queue.
     bed.stdout(Node::Client(1), "ethtool -L eth0 rx 1 tx 1");
     let shares = |ports: &str| -> (Vec<f64>, Value) {
         let monitor = monitor(&bed);
@@ -213,9 +213,9 @@ fn rejects_interfaces_that_cannot_be_watched() {
     run("measure --host lo --in lo").assert_refused(&["cannot be used with"]);
     run("measure --host lo --expect 1us").assert_refused(&["cannot be used with"]);
     run("measure --in lo --interval 1s").assert_refused(&["cannot be used with"]);
-    // An interface that is there has not gone.
+    // The interface exists, so the error must not say that it is gone.
     let mut few = Command::new("sh");
-    // Each signal that it heeds takes a file; `nohup` has one ignored.
+    // Each handled signal takes a file descriptor. `nohup` would leave SIGHUP ignored.
     few.args([
         "-c",
         "ulimit -n 7; exec env --default-signal=HUP \"$0\" measure --host lo -q --duration 1s",
@@ -239,7 +239,7 @@ fn a_watch_says_at_an_abstract_socket_that_it_has_begun() {
     assert_eq!(&bytes[..length], b"READY=1");
 }
 
-/// netlathe in a lab's network namespace alone, as `nsenter` puts it there: /sys still shows the machine's.
+/// netlathe in a lab's network namespace only, as with `nsenter`: /sys still shows the machine's interfaces.
 fn entered(bed: &Bed, node: Node, line: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", bed.lab.topology().namespace(node))).arg(netlathe());
@@ -255,11 +255,11 @@ fn interfaces_are_those_of_the_network_namespace_and_not_of_sysfs() {
     send(&bed, "10.77.0.100");
     let report = monitor.report();
     assert_came(&report, COUNT);
-    // A machine that has a NIC of this name has interrupts of this name; a veth has none.
+    // If the machine has a NIC of this name, it has interrupts of this name. A veth has none.
     assert_eq!(report["host"]["interfaces"][0]["settings"]["driver"], "veth", "{report}");
     assert!(report["host"]["interfaces"][0]["interrupts"].is_null(), "{report}");
     assert!(number(&report, "/host/lost/protocol") >= COUNT, "{report}");
-    // One that no other namespace has is there, and one that only others have is not.
+    // An interface only in this namespace is found. One only in other namespaces is not.
     bed.stdout(Node::Box, "ip link add only-here type veth peer name its-peer");
     let run = |node, line: &str| entered(&bed, node, line).output().expect("it starts");
     let there = run(Node::Box, "measure --host only-here --duration 100ms -q");

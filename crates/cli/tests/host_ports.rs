@@ -1,5 +1,5 @@
-//! Interfaces that carry a host's own traffic are refused before anything is done, unless `--take-over` is given. The host
-//! is the box of a lab, with veth pairs of its own. Each test says `SKIP: why` where the machine permits none.
+//! Interfaces that carry a host's own traffic are refused before anything changes, unless `--take-over` is given. The
+//! host is the box of a lab, with its own veth pairs. Each test prints `SKIP: why` if the machine permits none.
 
 #![cfg(feature = "live")]
 
@@ -43,7 +43,7 @@ fn ports_of_a_host_are_refused_by_every_command() {
         let finished = run(&bed, &format!("{command} --take-over"));
         assert_eq!(finished.status.code(), Some(0), "{command}: {finished:?}");
     }
-    // What is no use of the host, and what takes nothing.
+    // A link-local address does not count as host traffic. `measure` takes no frames from the host.
     bed.stdout(HOST, "ip address flush dev a0");
     bed.stdout(HOST, "ip address add 169.254.7.7/16 dev a0");
     for command in COMMANDS.iter().filter(|command| !command.starts_with("gen")) {
@@ -74,7 +74,7 @@ fn each_use_of_a_port_is_named() {
     run(&bed, "shape --in br7 --out b0").assert_refused(&["br7", "it is a bridge with the port a0"]);
     bed.stdout(HOST, "ip link del br7");
     passes();
-    // Both at once, in one message.
+    // Both interfaces, in one message.
     bed.stdout(HOST, "ip address add 10.99.0.1/24 dev a0");
     bed.stdout(HOST, "ip address add 10.98.0.1/24 dev b0");
     refused(&["a0", "10.99.0.1/24", "b0", "10.98.0.1/24"]);
@@ -118,7 +118,7 @@ fn the_ports_of_a_lab_are_its_own() {
         let finished = bed.run(node, &format!("shape --in {port} {carry}"));
         assert_eq!(finished.status.code(), Some(0), "{node}: {finished:?}");
     }
-    // What was added to it is not.
+    // Addresses added to it later are not exempt.
     bed.stdout(Node::Client(1), "ip address add 10.99.0.1/24 dev eth0");
     bed.run(Node::Client(1), &format!("shape --in eth0 {carry}")).assert_refused(&["10.99.0.1/24", "--take-over"]);
     bed.stdout(HOST, "ip address add 10.99.0.1/24 dev c0");
