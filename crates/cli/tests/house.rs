@@ -1,13 +1,13 @@
-//! The rules of the house that no lint knows: which crate may use which, where `unsafe` may be, and that nothing is
-//! left half-done. The design document says why; this keeps it so.
+//! House rules that no lint knows: which crate may use which, where `unsafe` may be, and that nothing is left
+//! half-done. The design document gives the reasons; these tests enforce the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who may use whom. An edge that is not here is a change of the design: argue for it in an ADR, then add it.
-/// Never `engine → dpdk` nor `dpdk → engine`: the engine is pure, and `dataplane` is where the two meet.
+/// Which crate may use which. A new edge is a design change: argue for it in an ADR, then add it here. Never add
+/// `engine → dpdk` or `dpdk → engine`: the engine is pure, and the two meet in `dataplane`.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("packet", &["units"]),
@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The crates that may hold unsafe code. All others inherit the workspace's lints, which forbid it.
+/// The crates that may contain unsafe code. All others inherit the workspace's lints, which forbid it.
 const FENCE: [&str; 3] = ["dpdk-sys", "dpdk", "probe"];
 
 fn root() -> PathBuf {
@@ -75,7 +75,7 @@ fn crates_depend_one_way() {
             let Some(used) = dependency["name"].as_str().and_then(|name| name.strip_prefix("netlathe-")) else {
                 continue;
             };
-            // A lab is a place to test in; any crate's tests may use it.
+            // Labs exist for testing, so the tests of any crate may use `lab`.
             let lab_for_tests = used == "lab" && dependency["kind"] == "dev";
             if !allowed.contains(&used) && !lab_for_tests {
                 wrong.push(format!("{name} → {used} is against the direction of dependencies"));
@@ -99,7 +99,7 @@ fn the_table_of_dependencies_is_itself_one_way() {
     assert!(table["lab"].is_empty(), "the lab stands alone");
 }
 
-/// What plain `cargo test` builds must need no DPDK and no clang; every crate that needs neither is built by it.
+/// Plain `cargo test` must build without DPDK and clang, and must build every crate that needs neither.
 #[test]
 fn plain_cargo_test_covers_the_crates_without_dpdk_and_clang() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest is text");
@@ -254,7 +254,7 @@ fn has_word(code: &str, word: &str) -> bool {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }
 
-/// The source with comments and literals blanked; lines stay where they are.
+/// The source with comments and literals blanked out. Line numbers stay the same.
 fn code_only(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;
@@ -283,7 +283,7 @@ fn code_only(source: &str) -> String {
     code
 }
 
-/// Length of a block comment, which may hold others.
+/// Length of a block comment. Block comments may nest.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {
@@ -304,7 +304,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// Length of `r"…"`, `r#"…"#`, `br…`, `cr…`, if that is what the text begins with.
+/// Length of `r"…"`, `r#"…"#`, `br…` or `cr…`, if the text begins with one.
 fn raw_string(text: &str) -> Option<usize> {
     let after = ["r", "br", "cr"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
     let hashes = after.bytes().take_while(|b| *b == b'#').count();
@@ -314,7 +314,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(text.len() - body.len() + closed)
 }
 
-/// Length of a quoted literal, escapes respected.
+/// Length of a quoted literal, including its escapes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -1,4 +1,4 @@
-//! Launch time is taken where a port offers it; what does not is refused by name.
+//! Launch time is used if the port offers it. Otherwise the error names the port.
 
 #![cfg(feature = "live")]
 

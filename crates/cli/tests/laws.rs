@@ -1,5 +1,5 @@
-//! Laws of gaps and waveforms from the command line, judged by the files that the model line writes and by
-//! arithmetic of its own.
+//! Gap laws and waveforms from the command line, checked against the files that the model line writes and against
+//! independent arithmetic.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -17,7 +17,7 @@ fn gaps(bench: &Bench) -> Vec<f64> {
     bench.listed("out.csv").windows(2).map(|pair| (pair[1].start_ps - pair[0].start_ps) as f64).collect()
 }
 
-/// The largest distance between gaps and a distribution function.
+/// The largest distance between the empirical distribution of the gaps and a distribution function.
 fn distance(gaps: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
     let mut sorted = gaps.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -26,13 +26,13 @@ fn distance(gaps: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
     sorted.iter().enumerate().map(off).fold(0.0, f64::max)
 }
 
-/// P(χ² ≤ x) of six degrees of freedom, in closed form.
+/// P(χ² ≤ x) for six degrees of freedom, in closed form.
 fn chi2_of_6(x: f64) -> f64 {
     let half = x / 2.0;
     1.0 - (-half).exp() * (1.0 + half + half * half / 2.0)
 }
 
-/// The law of `chi2 df 6 in 80us..120us`: its quantiles at 1e-4 and 1 − 1e-4 are SciPy's.
+/// The law of `chi2 df 6 in 80us..120us`. Its quantiles at 1e-4 and 1 − 1e-4 are from SciPy.
 fn cut_chi2(ps: f64) -> f64 {
     let (low, high) = (0.172_352_110_035_213_4, 27.856_341_236_013_918);
     let x = low + (ps.clamp(80e6, 120e6) - 80e6) / 40e6 * (high - low);
@@ -47,7 +47,7 @@ fn number(report: &Value, pointer: &str) -> f64 {
 fn gaps_follow_their_law_and_the_report_agrees() {
     let bench = Bench::new();
     let n: f64 = 99_999.0;
-    // Exceeded once in a million times.
+    // Exceeded once in a million tests.
     let critical = 2.69 / n.sqrt();
     let laws: [(&str, &dyn Fn(f64) -> f64); 4] = [
         ("uniform 80us..120us", &|ps| (ps - 80e6) / 40e6),
@@ -66,7 +66,7 @@ fn gaps_follow_their_law_and_the_report_agrees() {
             assert!((said - found).abs() < 1e-6 + bound / 100.0, "{law} {sampling}: {said} for {found}");
             assert!(number(&report, "/fit/ks_p") > 1e-5 && number(&report, "/fit/outside") < 1e-9);
             if sampling == "stratified" {
-                // Most bins of a heavy tail are expected less than once, and a gap is in them or it is not.
+                // Most bins of a heavy tail expect less than one gap, so each holds one or none.
                 let bound = if law.starts_with("pareto") { 5e-4 } else { 5e-5 };
                 assert!(number(&report, "/fit/kl") <= bound, "{law}: {report}");
                 assert_eq!(report["fit"]["strata"], 99_999);
@@ -75,7 +75,7 @@ fn gaps_follow_their_law_and_the_report_agrees() {
     }
 }
 
-/// Within a byte time of its edge each of these has more of its gaps than the test resolves.
+/// Each of these laws puts more gaps within one byte time of its edge than the test resolves.
 #[test]
 fn a_law_that_is_steep_at_an_edge_fits_in_captures_and_at_any_byte_time() {
     let bench = Bench::new();
@@ -88,7 +88,7 @@ fn a_law_that_is_steep_at_an_edge_fits_in_captures_and_at_any_byte_time() {
         ("normal mean 200us sd 2us", "wire:10M,pcap=out.pcap", "normal mean 200us sd 2.2us"),
     ] {
         for seed in 1..=3 {
-            // Of the ways to time a line, this one leaves no gap that fillers cannot fill.
+            // This pacer leaves no gap too short for a filler.
             let pacer = if out.starts_with("wire") { "--pacer launch-time" } else { "" };
             let report = bench.report(words(&format!(
                 "gen --out {out} --count 50001 --seed {seed} --stream '{STREAM} 64B stamp off' --gap '{law}' {pacer}"
@@ -111,7 +111,7 @@ fn a_law_that_is_steep_at_an_edge_fits_in_captures_and_at_any_byte_time() {
 #[test]
 fn values_that_a_table_has_several_times_fit_as_the_others_do() {
     let bench = Bench::new();
-    // Times in whole microseconds, as people note them; placed, none is a whole byte time.
+    // Times in whole microseconds, as people write them down. After scaling, none is a whole byte time.
     let samples = "unit us\n95 96 97 97 98 98 98 99 99 99 99 100 100 100 100 100 101 102 103 105 105 107 110 120\n";
     std::fs::write(bench.path("noted.txt"), samples).expect("a table");
     for law in ["table noted.txt mean 100.0013us sd 7.7us", "table noted.txt in 80.0002us..120.0005us"] {
@@ -143,7 +143,7 @@ fn strata_span_a_whole_capture() {
     let report = bench.report(words(&format!("shape --in pcap:in.pcap --out wire:10G,frames=out.csv {how}")));
     assert_eq!(report["fit"]["strata"], 20_000);
     assert!(distance(&gaps(&bench), cut_chi2) <= 2e-4);
-    // As often as it is sent again.
+    // One stratum per gap, over all repetitions of the capture.
     bench.generate("64B", 101);
     let report = bench.report(words(&format!("gen --pcap in.pcap --loop 30 --out wire:10G,frames=out.csv {how}")));
     assert_eq!(report["fit"]["strata"], 30 * 101 - 1);
@@ -156,7 +156,7 @@ fn idle_gaps_run_from_the_end_of_a_frame() {
     for (gap, exact) in [("fixed 10us idle", true), ("uniform 8us..12us idle", false)] {
         let report = generate(&bench, 2_000, "random 64B-1518B", &format!("--gap '{gap}'"));
         for pair in bench.listed("out.csv").windows(2) {
-            // A byte lasts 800 ps; 8 of preamble come before the frame.
+            // A byte lasts 800 ps. Each frame has 8 bytes of preamble.
             let end = pair[0].start_ps + (pair[0].length + 8) * 800;
             let idle = pair[1].start_ps - end;
             assert!(if exact { idle == 10_000_000 } else { (7_999_200..=12_000_800).contains(&idle) }, "{gap}: {idle}");
@@ -193,12 +193,12 @@ fn measure_tells_laws_apart() {
 #[test]
 fn tables_give_their_law() {
     let bench = Bench::new();
-    // Two equally likely stretches: 10 to 20 µs and 20 to 100 µs.
+    // Two equally likely intervals: 10 to 20 µs and 20 to 100 µs.
     bench.write("gaps.txt", "# gaps\nunit us\n10\n20\n100\n");
     let cdf = |ps: f64| if ps < 20e6 { (ps - 10e6) / 20e6 } else { 0.5 + (ps - 20e6) / 160e6 };
     generate(&bench, 50_000, "64B", "--gap 'table gaps.txt sampling stratified'");
     assert!(distance(&gaps(&bench), cdf) <= 1e-4);
-    // The gaps of a capture are samples too.
+    // The gaps of a capture can serve as samples too.
     bench.generate("64B", 10);
     let copied = bench.run(words("shape --in pcap:in.pcap --out pcap:slow.pcap --gap 'uniform 1us..9us'"));
     assert_eq!(copied.status, Some(0), "{}", copied.stderr);
@@ -263,7 +263,7 @@ fn the_integral_of_a_waveform_is_followed_within_a_frame() {
         let mut sent = 0.0;
         for frame in bench.listed("out.csv") {
             let asked = integral(pieces, repeats, frame.start_ps as f64 / 1e12);
-            // Just before a departure and just after it, and so at every instant.
+            // Check just before and just after each departure, which covers every instant.
             let off = (sent - asked).max(asked - sent);
             assert!(off <= 1_518.0 * 8.0, "{wave}: {off} bits off at {} ps", frame.start_ps);
             sent += frame.length as f64 * 8.0;
@@ -320,7 +320,7 @@ fn each_step_and_burst_has_its_rate_asked_and_got() {
         text.contains("step 1    asked 2Gbps for 1 ms, got 2 Gbit/s and 250 kpps, 2 Gbit/s to 2 Gbit/s in 4 times"),
         "{text}"
     );
-    // A source that is late leaves its mark on each burst.
+    // A source that is too slow shows in every burst.
     bench.report(words(&format!("gen --out pcap:in.pcap --count 5000 --gap 80us --stream '{STREAM} 1000B'")));
     let late = bench.report(words(
         "shape --in pcap:in.pcap --out null --class 'all = udp' --rate 'all=burst 2Gbps for 1ms every 10ms'",
@@ -332,13 +332,13 @@ fn each_step_and_burst_has_its_rate_asked_and_got() {
 #[test]
 fn reports_a_waveform_that_ends_or_starves() {
     let bench = Bench::new();
-    // Each burst of 1 ms at 1 Gbit/s is 125 frames of 1 000 B.
+    // Each burst of 1 ms at 1 Gbit/s holds 125 frames of 1 000 B.
     let report = generate(&bench, 1_000, "1000B", "--rate 'burst 1Gbps for 1ms every 10ms count 2'");
     assert_eq!((&report["out"]["frames"], &report["held"]), (&250.into(), &1.into()));
     bench.report(words(&format!("gen --out pcap:in.pcap --count 1000 --stream '{STREAM} 1000B' --gap 16us")));
     let run = bench.run(words("shape --in pcap:in.pcap --out wire:10G --rate 'ramp 1Gbps..1Gbps over 1s' --json"));
     let share = number(&run.report()["pipelines"][0], "/forfeited_share");
-    // Half of what 1 Gbit/s carries was there.
+    // The input carries half of 1 Gbit/s.
     assert!((share - 0.5).abs() < 0.01, "{share}");
     assert!(run.stderr.contains("of the waveform was lost"), "{}", run.stderr);
 }

@@ -1,4 +1,4 @@
-//! `netlathe limit` as people type it, in virtual time; what it lets pass is added up from the capture alone.
+//! `netlathe limit` on the command line, in virtual time. The passed traffic is summed from the capture alone.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::{Bench, Dialect, Record, words};
 use std::collections::BTreeMap;
 
-/// UDP to 10.0.`to`, `length` bytes with FCS, at `ns`.
+/// A UDP frame to 10.0.`to` of `length` bytes with FCS, at `ns`.
 fn record(ns: u64, to: u16, length: u32) -> Record {
     let mut bytes = vec![2; 12];
     bytes.extend([0x08, 0, 0x45, 0]);
@@ -17,7 +17,7 @@ fn record(ns: u64, to: u16, length: u32) -> Record {
     Record { ns, original: bytes.len() as u32, bytes }
 }
 
-/// The mix of reference 001 made small: users at 0.5, 1.5 and 2 Mbit/s, sizes that vary.
+/// A small version of the mix in reference 001: users at 0.5, 1.5 and 2 Mbit/s, with varying sizes.
 fn mix(bench: &Bench, seconds: u64) {
     let mut records = Vec::new();
     let mut sizes = 1_u64;
@@ -35,7 +35,7 @@ fn mix(bench: &Bench, seconds: u64) {
     bench.capture("in.pcap", Dialect::USUAL, &records);
 }
 
-/// Bits of each user by sample of two seconds, the first left out.
+/// Bits of each user per sample of two seconds, without the first sample.
 fn samples(records: &[Record], last: u64) -> BTreeMap<u8, Vec<u64>> {
     let mut samples = BTreeMap::new();
     for record in records {
@@ -89,7 +89,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
             |i| std::iter::once(record(i * gap, 1, 1_000)).chain((i % 4 == 0).then(|| record(i * gap, 2, 1_000)));
         bench.capture("in.pcap", Dialect::USUAL, &(0..5_000).flat_map(of_both).collect::<Vec<Record>>());
         let allowed = bps as f64 * (4_999 * gap) as f64 / 8e9 + 3_036.0;
-        // Frames of a flow are nanoseconds apart at most of these rates, and in the hands of workers together.
+        // At most of these rates, the frames of a flow are nanoseconds apart and several workers hold them at once.
         for (algorithm, workers) in
             [("gcra", 1), ("gcra", 8), ("gcra", 64), ("mutex", 64), ("static", 8), ("atomic-queue", 8)]
         {
@@ -112,7 +112,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
 #[test]
 fn by_user_lists_every_user() {
     let bench = Bench::new();
-    // 40 users; each sends as many frames of 1000 B at once as its number, and three fit a bucket.
+    // 40 users. User n sends n frames of 1000 B at once, and the bucket holds three.
     let frames = (1..=40_u16).flat_map(|user| std::iter::repeat_n(record(0, user, 1_000), user.into()));
     bench.capture("in.pcap", Dialect::USUAL, &frames.collect::<Vec<Record>>());
     bench.write("rates", "10.0.0.7 2Mbps burst 3036B\n10.0.9.9 5Mbps\n");
@@ -124,7 +124,7 @@ fn by_user_lists_every_user() {
         let rate = if user == 7 { 2 } else { 1 } * 1_000_000;
         expected += &format!("10.0.0.{user},{rate},{passed},{}\n", user * 1_000 - passed);
     }
-    // Who has a rate of its own is there without a frame.
+    // A user with its own rate is listed even without a frame.
     expected += "10.0.9.9,5000000,0,0\n";
     assert_eq!(String::from_utf8_lossy(&bench.read("users.csv")), expected);
     assert_eq!(report["limit"]["talkers"].as_array().map(Vec::len), Some(10));
@@ -137,7 +137,7 @@ fn by_user_lists_every_user() {
 #[test]
 fn two_full_frames_that_come_together_fit_the_default_bucket() {
     let bench = Bench::new();
-    // Each pair finds a full bucket, at instants that are no whole tick of any clock.
+    // Each pair finds a full bucket, at instants that are not whole ticks of any clock.
     let pairs = (0..100_u64).flat_map(|i| std::iter::repeat_n(record(i * 100_000_007 + 1, 1, 1_518), 2));
     bench.capture("in.pcap", Dialect::USUAL, &pairs.collect::<Vec<Record>>());
     let police = ["", " --algorithm mutex", " --colours 'rfc2697 ebs 64B'"].map(|more| format!("--mode police{more}"));
@@ -177,7 +177,7 @@ fn frames_longer_than_the_bucket_are_dropped_for_that_reason() {
         let (report, warnings) = limited(&bench, &format!("--burst 3040B --mode {mode}"));
         assert!(report["drops"] == serde_json::json!({}) && warnings.is_empty(), "{mode}: {report}");
     }
-    // Marked frames pass, however long they are.
+    // Marked frames pass at any length.
     let (report, warnings) = limited(&bench, "--mode mark");
     assert!(report["out"]["frames"] == 20 && warnings.is_empty(), "{warnings:?}");
 }
@@ -209,7 +209,7 @@ fn many_frames_without_a_key_are_a_warning() {
 #[test]
 fn a_policed_tcp_user_below_its_rate_is_a_warning() {
     let bench = Bench::new();
-    // Bursts of 20 frames, of which the bucket takes 2.
+    // Bursts of 20 frames, of which the bucket holds 2.
     let mut records: Vec<Record> = (0..400).map(|i| record(i / 20 * 300_000_000 + i % 20, 7, 1_518)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
     let (report, warnings) = limited(&bench, "--mode police");
@@ -223,7 +223,7 @@ fn a_policed_tcp_user_below_its_rate_is_a_warning() {
     );
     let least = report["limit"]["policed_tcp"]["min"].as_f64().expect("a share");
     assert!((least - 2.0 * 1_518.0 * 8.0 / 300_000.0).abs() < 0.005, "{least}");
-    // A larger bucket, or a queue.
+    // A larger bucket or a queue avoids the warning.
     for options in ["--mode police --burst 100kB", "--mode shape --queue 10s"] {
         assert_eq!(limited(&bench, options).1, Vec::<String>::new(), "{options}");
     }
@@ -235,7 +235,7 @@ fn the_error_of_a_window_stands_beside_one_frame_of_it() {
     let records: Vec<Record> = (0..500).map(|i| record(i * 4_000_000, 7, 1_500)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
     let (report, _) = limited(&bench, "--mode police");
-    // 10 ms of 1 Mbit/s are 1250 B, 100 ms ten times as many.
+    // 10 ms at 1 Mbit/s are 1250 B; 100 ms are ten times as much.
     for (window, one_frame) in [("10ms", 1.2), ("100ms", 0.12)] {
         let figures = &report["limit"]["error"][window];
         let figure = |name: &str| figures[name].as_f64().expect("a figure");

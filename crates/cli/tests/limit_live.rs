@@ -1,5 +1,5 @@
-//! `netlathe limit` between live programs: what five destinations got at once, by the receiver's capture. They say
-//! `SKIP: why` where no lab can be made.
+//! `netlathe limit` between live programs: what five destinations received at once, from the receiver's capture. Tests
+//! print `SKIP: why` if labs are unavailable.
 
 #![cfg(feature = "live")]
 
@@ -14,14 +14,14 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Destinations by the last byte of their address, and their rates in bit/s. The last one stays under its own.
+/// Destinations by the last byte of their address, with rates in bit/s. The last one stays below its rate.
 const RATES: [(u8, f64); 6] = [(201, 1e6), (202, 2e6), (203, 4e6), (204, 8e6), (205, 16e6), (206, 50e6)];
 
-/// Room for what a busy machine makes late: 60 ms of the fastest user. A smaller bucket rightly refuses what comes of a
-/// pause at once, and what the pause would have let through is lost.
+/// Headroom for late frames on a busy machine: 60 ms at the rate of the fastest limited user. A smaller bucket rightly
+/// drops the burst after a pause, and the tokens of the pause are lost.
 const LATE_BURST: &str = "--burst 125kB";
 
-/// A bed whose server has six more addresses, and a limiter that carries frames.
+/// A lab whose server has six more addresses, and a running limiter that carries frames.
 fn limited(test: &str, options: &str) -> Option<(Bed, Program)> {
     limited_at(test, "--in c0 --out s0", options)
 }
@@ -48,8 +48,8 @@ fn write_rates(bed: &Bed, factor: f64) {
     fs::write(bed.path("rates"), RATES.iter().map(line).collect::<String>()).expect("it can be written");
 }
 
-/// Runs iperf3 to all six at once for `seconds` and gives the bits a second that each got, with FCS, from `after`
-/// seconds on for `window` of them.
+/// Runs iperf3 to all six destinations at once for `seconds`. Returns the bit/s with FCS that each received in `window`
+/// seconds, starting after `after` seconds.
 fn flows(bed: &Bed, udp: bool, seconds: u32, after: u64, window: u64) -> BTreeMap<u8, f64> {
     let servers: Vec<Program> = RATES
         .iter()
@@ -97,8 +97,8 @@ fn flows(bed: &Bed, udp: bool, seconds: u32, after: u64, window: u64) -> BTreeMa
     got
 }
 
-/// Every limited destination within 2 % of its rate, and the median of the errors within 1 %: a machine that is busy with
-/// other things delays what is sent for a moment.
+/// Checks that every limited destination is within 2 % of its rate, and the median error within 1 %. A busy machine
+/// delays the sender for moments.
 fn check(got: &BTreeMap<u8, f64>, what: &str) {
     let mut errors: Vec<f64> = RATES[..5].iter().map(|(host, bps)| (got[host] / bps - 1.0).abs()).collect();
     println!("{what}: {got:?}, errors {errors:?}");
@@ -151,7 +151,8 @@ fn several_threads_share_the_buckets() {
         let Some((bed, limit)) = limited(&format!("threads-{scheme}"), &options) else { return };
         let got = flows(&bed, true, 9, 2, 6);
         println!("{scheme}: {got:?}");
-        // Three threads of ours on a machine that may have two processors: what it stops is late, but never too much.
+        // We run three threads on a machine that may have two processors. A preempted thread is late, but never exceeds
+        // the rate.
         let mut shares: Vec<f64> = RATES[..5].iter().map(|(host, bps)| got[host] / bps).collect();
         shares.sort_by(f64::total_cmp);
         assert!(shares[4] < 1.02 && shares[2] > 0.98, "{scheme}: {got:?}");
@@ -177,7 +178,7 @@ fn tcp_to_five_destinations_is_shaped() {
 #[test]
 fn a_user_over_its_rate_fills_its_own_queue_and_not_the_pool() {
     let Some((bed, limit)) = limited("own-queue", "--rate 25Mbps --mode shape") else { return };
-    // 48 828 frames a second may go and 4 882 wait, more than the least pool holds.
+    // 48 828 frames/s may pass and 4 882 wait, more than the smallest pool holds.
     let sender = bed.sender(1, 64, "150kpps", 150_000);
     let pings = bed.output(Node::Client(1), "ping -c 5 -i 0.1 -W 5 10.77.0.206");
     assert_eq!(number(&sender.wait().report(), "/out/frames"), 150_000);
@@ -190,7 +191,7 @@ fn a_user_over_its_rate_fills_its_own_queue_and_not_the_pool() {
 #[test]
 fn a_signal_changes_rates_under_traffic() {
     let Some((bed, limit)) = limited("reload", &format!("--rate 100Mbps --rates rates {LATE_BURST}")) else { return };
-    // Half the rates from 8 s on.
+    // From 8 s on, the rates are halved.
     let (got, signalled) = thread::scope(|scope| {
         let signalled = scope.spawn(|| {
             thread::sleep(Duration::from_secs(6));
@@ -215,9 +216,9 @@ fn a_signal_changes_rates_under_traffic() {
     assert_eq!(sixth.expect("it sent much")["exceeded_bytes"], 0, "no conforming frame is dropped");
 }
 
-/// A bucket that is full in 4.9 ms, and a limiter that looks only half of the time, 20 ms after the other 20 ms. By
-/// the kernel's stamps it lets through what it would have, had it looked all the time: what the same frames get in virtual
-/// time, whatever else the machine does to the source.
+/// The bucket fills in 4.9 ms, and the limiter is stopped for 20 ms out of every 40 ms. With the kernel's stamps it
+/// passes the same bytes as a limiter that always runs. The reference is the same frames in virtual time, so delays of
+/// the source do not matter.
 #[test]
 fn a_limiter_that_looks_late_lets_the_rate_through() {
     let ports = "--in if:c0,driver=af_packet --out s0";
@@ -228,7 +229,7 @@ fn a_limiter_that_looks_late_lets_the_rate_through() {
         assert!(start.elapsed() < Duration::from_secs(30), "measure does not listen");
         thread::sleep(Duration::from_millis(5));
     }
-    // Stamps are taken at the driver from some ms later on.
+    // The driver starts taking stamps a few ms later.
     thread::sleep(Duration::from_millis(100));
     thread::scope(|scope| {
         let sender = scope.spawn(|| bed.send(1, 1_000, "7.5Mbps", 2_812));
@@ -256,7 +257,7 @@ fn a_limiter_that_looks_late_lets_the_rate_through() {
     assert!((live / exact - 1.0).abs() < 0.01, "{live} B passed, {exact} B in virtual time");
 }
 
-/// Warnings that buckets are too small for a port that does not tell when frames came.
+/// The number of warnings that buckets are too small for a port without receive stamps.
 fn warns_of_buckets(report: &serde_json::Value) -> usize {
     let warnings = report["warnings"].as_array();
     let of_buckets = |text: &&serde_json::Value| text.as_str().is_some_and(|text| text.contains("driver=af_packet"));

@@ -1,5 +1,5 @@
-//! Filler pacing in real time, on a line without a NIC: whatever the machine does meanwhile, what was not disturbed by
-//! an underrun is the model's, to the byte.
+//! Filler pacing in real time, on a line without a NIC: frames that no underrun disturbed match the model to the byte,
+//! however busy the machine is.
 
 #![cfg(feature = "live")]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A line takes two cores: one test at a time.
+/// A line needs two cores, so one test runs at a time.
 static CORES: Mutex<()> = Mutex::new(());
 
 fn alone() -> (Bench, MutexGuard<'static, ()>) {
@@ -24,7 +24,7 @@ fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {report}"))
 }
 
-/// Runs a stream onto the line in real time and onto the model.
+/// Runs a stream on the line in real time, then on the model.
 fn both(bench: &Bench, options: &str, asks: &[&str]) -> (Value, Vec<Listed>, Vec<Listed>) {
     let run = |port: &str, list: &str| {
         let out = format!("{port},frames={list}");
@@ -33,7 +33,7 @@ fn both(bench: &Bench, options: &str, asks: &[&str]) -> (Value, Vec<Listed>, Vec
         bench.report(words)
     };
     let model = run(&format!("wire:{options}"), "model.csv");
-    // All of the run fits the queue: it has underruns only while it begins, if ever.
+    // The whole run fits the queue, so underruns can occur only at the start.
     for _ in 0..30 {
         let report = run(&format!("line:{options},slots=65536"), "line.csv");
         assert_eq!(number(&report, "/out/frames"), number(&report, "/line/data/frames"), "{report}");
@@ -61,7 +61,7 @@ fn a_line_in_real_time_is_the_model_to_the_byte() {
     }
 }
 
-/// Aligned starts are multiples of `align` byte times from the run's start, whenever that was.
+/// Aligned starts are multiples of `align` byte times from the start of the run, at any start time.
 #[test]
 fn aligned_departures_are_the_models() {
     let (bench, _turn) = alone();
@@ -73,7 +73,8 @@ fn aligned_departures_are_the_models() {
     }
 }
 
-/// A capture with fillers in it, or a stream from their address: what is to be sent is data, whatever it looks like.
+/// Frames to send are data even if they look like fillers: a capture with fillers in it, or a stream from their
+/// address.
 #[test]
 fn data_that_looks_like_fillers_is_data() {
     let (bench, _turn) = alone();
@@ -85,7 +86,7 @@ fn data_that_looks_like_fillers_is_data() {
     assert_eq!(number(&report, "/gap/count"), 2_999, "{report}");
 }
 
-/// With underruns, the figures are of what was on the line, as its list has it, not of the plan.
+/// With underruns, the figures describe what was on the line, as its list shows, not the plan.
 #[test]
 fn figures_include_underruns() {
     let (bench, _turn) = alone();
@@ -119,7 +120,7 @@ fn figures_include_underruns() {
     }
 }
 
-/// On ports without a measured line, the figures are the plan, and the report says so.
+/// On ports without a measured line, the figures describe the plan, and the report says so.
 #[test]
 fn departures_that_are_planned_are_called_so() {
     let (bench, _turn) = alone();
@@ -130,7 +131,7 @@ fn departures_that_are_planned_are_called_so() {
         (finished, json)
     };
     let port = ["--out", "dpdk:net_null0", "--line-rate", "100M", "--pacer", "filler"];
-    // It swallows all at once, which 50 ms of line in a queue for 125 ms cannot show, and 1 s can.
+    // The device accepts everything at once. 50 ms of line in a queue for 125 ms cannot show that; 1 s can.
     for (count, seen) in [("50", false), ("1000", true)] {
         let (finished, json) = run(&[&port[..], &["--count", count]].concat());
         for said in [&finished.stdout, &finished.stderr, &json["limits"]["planned"]["gen"].to_string()] {
@@ -181,8 +182,8 @@ fn gaps_that_ethernet_does_not_have_are_carried_there_too() {
 #[test]
 fn a_fast_line_begins_with_a_full_queue() {
     let (bench, _turn) = alone();
-    // Three frames a µs, far more than are made in that time while memory and code are in no cache. The queue holds
-    // all of the run, so that a line idles only if it begins before its frames are made.
+    // Three frames per µs, far more than can be made in time with cold caches. The queue holds the whole run, so the
+    // line idles only if it starts before its frames are ready.
     let mut underruns: Vec<u64> = (0..5)
         .map(|_| {
             let words = ["--out", "line:40G,slots=65536", "--gap", "1us", "--count", "5000"];
@@ -197,7 +198,7 @@ fn a_fast_line_begins_with_a_full_queue() {
 fn the_line_takes_its_time() {
     let (bench, _turn) = alone();
     let begin = std::time::Instant::now();
-    // 300 ms of line: a ring that is drained faster would be done at once.
+    // 300 ms of line. A ring drained faster than the line rate would finish early.
     let report = bench.report(["gen", "--out", "line:10G", "--stream", STREAM, "--gap", "100us", "--count", "3000"]);
     assert!(begin.elapsed() >= std::time::Duration::from_millis(295), "{report}");
     assert_eq!(number(&report, "/line/data/frames"), 3_000);
@@ -206,7 +207,7 @@ fn the_line_takes_its_time() {
 #[test]
 fn the_time_of_a_run_is_the_lines() {
     let (bench, _turn) = alone();
-    // Up to 20 ms of frames are in the queue when the time is up.
+    // Up to 20 ms of frames are in the queue when the run time ends.
     for (line, gap, streams, count) in [
         ("line:10G", "10us", &[STREAM][..], 20_000),
         ("line:1G", "30ms", &[STREAM], 7),
@@ -216,13 +217,13 @@ fn the_time_of_a_run_is_the_lines() {
         let begin = std::time::Instant::now();
         let streams = streams.iter().flat_map(|stream| ["--stream", stream]);
         let report = bench.report(options.into_iter().chain(streams).chain(["--class", "other = dport 9"]));
-        // The first may have been ready before the line began; where this program is held up, the line idles meanwhile.
+        // The first frame may be ready before the line starts. If this program is delayed, the line idles meanwhile.
         assert!((count * 9 / 10..=count + 1).contains(&number(&report, "/out/frames")), "{line} {gap}: {report}");
         assert!(begin.elapsed() >= std::time::Duration::from_millis(195), "{line} {gap}");
     }
 }
 
-/// Wherever between two byte times the clock was when the line began.
+/// Holds wherever the clock was between two byte times when the line started.
 #[test]
 fn a_frame_that_is_due_when_the_time_is_up_is_not_sent() {
     let (bench, _turn) = alone();
@@ -238,7 +239,7 @@ fn a_frame_that_is_due_when_the_time_is_up_is_not_sent() {
 #[test]
 fn stamped_frames_that_did_not_leave_are_not_sent() {
     let (bench, _turn) = alone();
-    // Data and a filler by turns, and half of the queue in a burst of which a part waits for room.
+    // Data and fillers alternate. Half of the queue is filled in one burst, part of which waits for room.
     let words = ["gen", "--out", "line:10M,slots=64", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B"];
     let output = Command::new("timeout")
         .args(["--preserve-status", "-s", "INT", "1", env!("CARGO_BIN_EXE_netlathe")])
@@ -260,7 +261,7 @@ fn line_rate_option_enables_fillers_on_any_port() {
     let words = words.into_iter().chain(["--stream", STREAM, "--duration", "300ms"]);
     let report = bench.report(words);
     assert_eq!(report["pacer"], "filler");
-    // What a line of 10 Gbit/s carries in that time, and what its queue is ahead.
+    // The bytes that a 10 Gbit/s line carries in that time, plus the bytes in its queue.
     let bytes = number(&report, "/fillers/bytes") + number(&report, "/out/bytes");
     assert!((100_000_000..400_000_000).contains(&bytes), "{report}");
 }

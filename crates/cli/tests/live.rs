@@ -1,7 +1,7 @@
-//! Live ports, with real programs at both ends: what passes, what the report says of it, how runs end, and what is
-//! left when they end badly. Each test has a lab of its own, and says `SKIP: why` where the machine permits none.
+//! Live ports with real programs at both ends: which frames pass, what the report says, how runs end, and what an
+//! abnormal end leaves behind. Each test has a lab of its own and prints `SKIP: why` if the machine permits none.
 //!
-//! Machines hiccup: figures of time are judged by medians and shares, of three runs where one may be unlucky.
+//! Machines hiccup, so timing tests use medians and shares, over three runs where one may be unlucky.
 
 #![cfg(feature = "live")]
 
@@ -42,7 +42,7 @@ fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
     values[values.len() / 2]
 }
 
-/// Sends streams through `shape` and gives its report and what the server saw.
+/// Sends streams through `shape`. Returns its result and the frames that the server received.
 fn through(bed: &Bed, options: &str, clients: u16, rate: &str, size: u32, count: u64) -> (Finished, Vec<Record>) {
     let name = "seen.pcap";
     let _earlier = fs::remove_file(bed.path(name));
@@ -53,7 +53,7 @@ fn through(bed: &Bed, options: &str, clients: u16, rate: &str, size: u32, count:
         let report = sender.wait().report();
         assert_eq!(number(&report, "/out/frames"), count, "{report}");
     }
-    // Until nothing more arrives.
+    // Wait until no more frames arrive.
     let out = |bed: &Bed| bed.stdout(Node::Server, "cat /sys/class/net/eth0/statistics/rx_packets");
     let mut before = out(bed);
     loop {
@@ -70,14 +70,14 @@ fn through(bed: &Bed, options: &str, clients: u16, rate: &str, size: u32, count:
     (finished, bed.streams(name))
 }
 
-/// What the ports say they lost.
+/// The frames that the ports report as lost.
 fn missed(finished: &Finished) -> u64 {
     let report = finished.whole_report();
     let ports = report["limits"]["ports"].as_object().expect("ports");
     ports.values().map(|port| port["rx_missed"].as_u64().expect("a count")).sum()
 }
 
-/// Waits until a counter of an interface of the box has passed `most`.
+/// Waits until a counter of an interface in the box exceeds `most`.
 fn await_counter(bed: &Bed, interface: &str, counter: &str, most: u64) {
     let begin = Instant::now();
     let line = format!("cat /sys/class/net/{interface}/statistics/{counter}");

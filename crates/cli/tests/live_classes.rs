@@ -1,5 +1,5 @@
-//! Classes with schedules of their own, sources in order and buffers over real interfaces, judged by what a receiver
-//! captured and by what ping says.
+//! Classes with their own schedules, ordered sources and buffers over real interfaces, checked against the receiver's
+//! capture and the output of ping.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -32,18 +32,18 @@ fn median(mut values: Vec<u64>) -> u64 {
     values[values.len() / 2]
 }
 
-/// Round trips in ns, as ping prints them: `time=20.4 ms`.
+/// Round-trip times in ns, parsed from ping's `time=20.4 ms`.
 fn round_trips(printed: &str) -> Vec<u64> {
     let times = printed.split("time=").skip(1).filter_map(|rest| rest.split_whitespace().next());
     times.map(|ms| (ms.parse::<f64>().expect("a time") * 1e6) as u64).collect()
 }
 
-/// The mean, which an absolute schedule keeps however late single frames are.
+/// The mean gap. An absolute schedule keeps it, even if single frames are late.
 fn mean_gap(records: &[Record]) -> u64 {
     (records[records.len() - 1].ns - records[0].ns) / (records.len() as u64 - 1)
 }
 
-/// Waits until the capture has as many frames of streams.
+/// Waits until the capture holds `count` frames of streams.
 fn await_streams(bed: &Bed, name: &str, count: usize) {
     for _ in 0..300 {
         if bed.streams(name).len() >= count {
@@ -59,13 +59,13 @@ fn each_class_has_its_own_stages_and_schedule() {
     let shape =
         bed.shape("--class 'echo = icmp' --stage 'echo=delay 30ms' --class 'even = udp dport 9' --gap even=2ms");
     let capture = bed.capture("seen.pcap");
-    // The stream's backlog waits while echoes pass it by.
+    // The stream has a backlog. Echoes overtake it.
     let sender = bed.sender(1, 200, "5kpps", 1_000);
     let echoes = bed.output(CLIENT, "ping -c 12 -i 0.2 -W 5 10.77.0.100");
     let trips = round_trips(&String::from_utf8_lossy(&echoes.stdout));
     let sent = sender.wait().report();
     assert_eq!(number(&sent, "/out/frames"), 1_000);
-    // In the default class nothing is asked, and nothing delayed.
+    // The default class has no schedule, so nothing is delayed.
     let neighbours = bed.stdout(CLIENT, "ping -6 -c 3 -i 0.2 -W 2 fd77::100");
     await_streams(&bed, "seen.pcap", 1_000);
     let report = shape.stop().report();
@@ -89,7 +89,7 @@ fn each_class_has_its_own_stages_and_schedule() {
 fn class_with_an_ended_waveform_takes_no_buffers() {
     let Some(bed) = Bed::alone("ended", |_| {}) else { return };
     let shape = bed.shape("--class 'ends = udp dport 9' --rate 'ends=burst 8Gbps for 2ms every 10ms count 1'");
-    // More than a pool holds.
+    // More frames than a pool holds.
     let sent = bed.sender(1, 200, "60kpps", 120_000).wait().report();
     assert_eq!(number(&sent, "/out/frames"), 120_000);
     let trips = round_trips(&bed.stdout(CLIENT, "ping -c 3 -i 0.2 -W 5 10.77.0.100"));
@@ -103,7 +103,7 @@ fn class_with_an_ended_waveform_takes_no_buffers() {
 #[test]
 fn crests_of_three_sources_leave_in_order() {
     let Some(bed) = Bed::alone("sync", |topology| topology.clients = 3) else { return };
-    // Programs take a while to start, each a different one; and the machine may hiccup within a crest.
+    // Programs take different times to start, and the machine may hiccup within a crest.
     let order = "crests=order 10.77.0.3,10.77.0.1,10.77.0.2 gap 20ms wait 20s silence 200ms";
     let shape = bed.shape(&format!("--class 'crests = udp dport 9' --sync '{order}'"));
     let capture = bed.capture("seen.pcap");
@@ -124,7 +124,7 @@ fn crests_of_three_sources_leave_in_order() {
     assert_eq!(order, [3, 1, 2], "each source has one crest, in the order asked");
     for pair in crests.windows(2) {
         let gap = pair[1][0].ns - pair[0][pair[0].len() - 1].ns;
-        // A stamp of the receiver may be late; a departure is never early.
+        // The receiver's stamp may be late, but a departure is never early.
         assert!(gap > 19 * MS, "{gap} ns between two crests");
     }
     let sources = class(&report, "crests")["sources"].as_array().expect("sources");
@@ -138,7 +138,7 @@ fn crests_of_three_sources_leave_in_order() {
 #[test]
 fn a_buffer_lets_a_slow_sender_keep_a_fast_schedule() {
     let Some(bed) = Bed::alone("buffer", |_| {}) else { return };
-    // 100 frames come within 400 ms and are to leave within 200 ms.
+    // 100 frames arrive within 400 ms and should leave within 200 ms.
     let run = |buffer: &str| {
         let _earlier = fs::remove_file(bed.path("seen.pcap"));
         let shape = bed.shape(&format!("--class 'wave = udp dport 9' --gap wave=2ms {buffer}"));
@@ -155,7 +155,8 @@ fn a_buffer_lets_a_slow_sender_keep_a_fast_schedule() {
     assert!((150e6..1e9).contains(&width), "the wave is {width} ns wide");
     let (wave, receiver) = run("--buffer wave=1s");
     assert_eq!((number(&wave, "/starved"), &wave["buffer"]["enough"]), (0, &Value::Bool(true)), "{wave}");
-    // From the stamps in the frames: the first waits for all of the buffer, the last for what it came earlier.
+    // From the stamps in the frames: the first frame waits for the whole buffer time, the last for as long as it
+    // arrived early.
     assert!(ns(&receiver, "/streams/0/delay/max_ns") >= 1e9, "{receiver}");
     assert!((ns(&wave, "/conformance/asked_max_ns") - 2e6).abs() < 1.0, "{wave}");
 }

@@ -1,4 +1,4 @@
-//! Streams and replays over real interfaces: what a receiver counts, against what was done on the way.
+//! Streams and replays over real interfaces: a receiver's counts against the known impairments on the path.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -22,7 +22,7 @@ fn generator_counts_arrivals() {
     for (stream, sent) in [(0, 10_000), (1, 20_000)] {
         let figure = |name: &str| number(&report, &format!("/streams/{stream}/{name}"));
         assert_eq!(["sent", "received", "lost", "duplicates", "reordered"].map(figure), [sent, sent, 0, 0, 0]);
-        // By one clock: after it was sent, and within the patience of a receiver.
+        // Both stamps are from one clock, so the delay is positive and within the receiver's wait.
         let least = report.pointer(&format!("/streams/{stream}/delay/min_ns")).and_then(serde_json::Value::as_f64);
         assert!(least.is_some_and(|least| (0.0..1e8).contains(&least)), "{least:?}");
     }
@@ -71,7 +71,7 @@ fn explains_why_the_sending_interface_receives_nothing() {
     assert!(!other.stderr.contains("that sent"), "{other:?}");
 }
 
-/// `gen` from `a0` to `b1` without waiting for long: its status, and what came of its stream.
+/// `gen` from `a0` to `b1` with a short wait. Returns its status and the pipeline's report.
 fn sent_through(bed: &Bed, options: &str) -> (Option<i32>, serde_json::Value) {
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --wait 100ms --json";
     let generated = bed.run(Node::Box, &format!("gen --out a0 --in b1 {stream} {options}"));
@@ -86,7 +86,7 @@ fn frames_of_an_earlier_run_are_not_taken_for_those_of_this_one() {
     thread::sleep(Duration::from_secs(2));
     let (status, first) = sent_through(&bed, "--rate 10kpps --count 100");
     assert_eq!((status, number(&first, "/streams/0/lost")), (Some(1), 100), "none is back after 0.1 s: {first}");
-    // While this one listens, those of the first come, with the numbers of its own.
+    // While this run listens, frames of the first run arrive with the same sequence numbers.
     let (status, second) = sent_through(&bed, "--rate 10pps --count 36");
     let of = |name: &str| number(&second, name);
     assert_eq!((status, of("/streams/0/received"), of("/streams/0/lost")), (Some(1), 0, 36), "{second}");
@@ -105,7 +105,7 @@ fn signal_ends_the_wait_for_frames() {
     command.env("NOTIFY_SOCKET", &path);
     let own = Program::start(command);
     assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
-    // All are sent within 10 ms; a signal before that would end the sending, and not the wait.
+    // All frames are sent within 10 ms. An earlier signal would end the sending instead of the wait.
     thread::sleep(Duration::from_secs(2));
     let ended = own.stop();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -117,7 +117,7 @@ fn signal_ends_the_wait_for_frames() {
 fn late_frames_depart_when_they_are_sent() {
     let Some(bed) = Bed::paired("late") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
-    // Each frame takes a call, and no call as little as that: nearly all are late, many at a time.
+    // Each frame takes a system call, which takes longer than the gap. Nearly all frames are late, many at once.
     for output in ["if:a0,driver=af_packet", "tap:late0"] {
         let line = format!("gen --out {output} --gap 100ns --count 20000 --json {stream}");
         let report = bed.run(Node::Box, &line).report();
@@ -134,7 +134,7 @@ fn another_generator_without_an_end_keeps_no_receiver() {
     let other = bed.start(Node::Box, "gen --out a1 --rate 2kpps --stream 'udp 10.0.0.3:1 > 10.0.0.2:9'");
     thread::sleep(Duration::from_secs(2));
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 1kpps --count 50 --wait 100ms";
-    // That it ends at all is what is tested: the run gives up on it otherwise.
+    // The test is that the run ends at all.
     let own = bed.run(Node::Box, &format!("gen --out b0 --in a0 {stream}"));
     assert!(own.stderr.contains("more frames arrived than were sent"), "{own:?}");
     drop(other.stop());
@@ -158,12 +158,12 @@ fn a_replay_keeps_its_pace_on_a_port() {
     for (was, got) in was.iter().zip(&got) {
         assert_eq!((was.bytes.len(), got.bytes[30], &got.bytes[36..38]), (got.bytes.len(), 20, &[0, 7][..]));
     }
-    // The schedule is absolute: hiccups of a busy machine do not add up.
+    // The schedule is absolute, so hiccups of a busy machine do not add up.
     let pace = (got[19_999].ns - got[0].ns) as f64 / (19_999.0 * 50_000.0);
     assert!((pace - 1.0).abs() < 0.1, "{pace}");
 }
 
-/// What came of a command that sends by `a0`, as `a1` received it.
+/// Runs a command that sends through `a0`. Returns its report, the report at `a1`, and the frames received there.
 fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_json::Value, Vec<Vec<u8>>) {
     let listens =
         bed.start(Node::Box, &format!("measure --in a1 --write got.pcap --count {frames} --duration 30s --json"));
@@ -198,7 +198,7 @@ fn several_cores_send_the_same_frames_as_one() {
     assert!(times[2..].iter().all(|times| *times == 5), "every value as often as one core would send it");
 }
 
-/// What a stage did to a frame is not done to those that have its buffer later.
+/// A stage that changed a frame must not change later frames that reuse its buffer.
 #[test]
 fn a_corrupted_frame_is_corrupted_once() {
     let Some(bed) = Bed::paired("corrupts") else { return };
@@ -207,7 +207,7 @@ fn a_corrupted_frame_is_corrupted_once() {
     std::fs::write(bed.path("c.toml"), scenario).expect("a scenario");
     let (sent, _, got) = received(&bed, 5_000, "run c.toml --json");
     let corrupted = number(&sent, "/effects/corrupted") as usize;
-    // All but the stamp is the same in every frame.
+    // Everything but the stamp is the same in every frame.
     let mut headers: Vec<&[u8]> = got.iter().map(|frame| &frame[..42]).collect();
     headers.sort_unstable();
     let whole = headers.chunk_by(|a, b| a == b).map(<[_]>::len).max().expect("frames");
@@ -229,7 +229,7 @@ fn records_that_were_cut_go_out_as_long_as_they_were() {
     let Some(bed) = Bed::paired("cut") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B-209B payload increment'";
     bed.run(Node::Box, &format!("gen --out pcap:whole.pcap --count 10 --json {stream}")).report();
-    // As a capture with a snap length of 64 bytes has them, the second one stamped before the first.
+    // Like a capture with a snap length of 64 bytes, with the second record stamped before the first.
     let mut cut = std::fs::read(bed.path("whole.pcap")).expect("a capture")[..24].to_vec();
     let whole = bed.records("whole.pcap").0;
     for (i, record) in whole.iter().enumerate() {
@@ -330,7 +330,7 @@ fn flood_sends_the_described_frames() {
         assert_eq!(number(&sent, "/out/frames"), frames as u64);
         assert_eq!(number(&measured, "/streams/0/received"), frames as u64);
         for (frame, was) in got.iter().zip(bed.records("in.pcap").0) {
-            // All but the time and what makes up for it in the stamp at the end.
+            // Everything but the time and its checksum adjustment in the stamp at the end.
             let end = was.bytes.len() - 16;
             assert_eq!((&frame[..end], &frame[end + 2..end + 8]), (&was.bytes[..end], &was.bytes[end + 2..end + 8]));
         }

@@ -1,4 +1,4 @@
-//! `measure --only`: figures of some frames, against a capture whose frames are known.
+//! `measure --only`: figures of selected frames, on a capture with known frames.
 
 #[cfg(feature = "live")]
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -10,7 +10,7 @@ mod common;
 use common::{Bench, Dialect, Record, words};
 use serde_json::json;
 
-/// Frames of no protocol of ours: 100 B every 10 µs, and among them every third one of ARP's EtherType, 60 B longer.
+/// Frames of an unknown protocol: 100 B every 10 µs. Every third frame has the ARP EtherType and is 60 B longer.
 fn mixed(bench: &Bench) -> Vec<Record> {
     let records: Vec<Record> = (0..3_000_u32)
         .map(|number| {
@@ -44,7 +44,7 @@ fn figures_are_of_frames_that_meet_the_rule_and_the_others_are_counted() {
     assert_eq!(report["conformance"]["count"], 999);
     let kept: Vec<Record> = records.into_iter().step_by(3).collect();
     assert_eq!(bench.records("part.pcap"), kept, "and no other frame is written");
-    // Of all frames that would be missed; so is the rate.
+    // Over all frames the expectation fails.
     let all = bench.run(words("measure --pcap in.pcap --expect 30us --json"));
     assert_eq!(all.status, Some(1), "{}", all.stderr);
     assert!(all.report()["pipelines"][0].get("left_out").is_none(), "nothing was to be left out");
@@ -88,7 +88,7 @@ fn warns_of_a_rule_without_matches() {
     }
 }
 
-/// The kernel takes the tag out of a frame, and rules ask for it.
+/// The kernel strips the VLAN tag from the frame data, but rules still match on it.
 #[cfg(feature = "live")]
 #[test]
 fn tags_of_frames_from_an_interface_are_seen() {
@@ -104,7 +104,7 @@ fn tags_of_frames_from_an_interface_are_seen() {
     let report = measure.stop().report();
     assert_eq!((number(&report, "/in/frames"), number(&report, "/streams/0/received")), (1_000, 1_000), "{report}");
     assert!(report["streams"].as_array().is_some_and(|streams| streams.len() == 1), "{report}");
-    // The kernel may have said something of its own there.
+    // The kernel may have sent some frames of its own.
     assert!(number(&report, "/left_out/frames") >= 2_000, "{report}");
     let (records, _) = bed.records("v.pcap");
     assert!(records.len() == 1_000 && records.iter().all(|record| record.bytes[12..16] == [0x81, 0, 0, 5]));

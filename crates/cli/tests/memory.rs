@@ -1,4 +1,4 @@
-//! Memory has bounds: what others send does not grow it beyond them, and where there is none left the program says so.
+//! Memory is bounded: input from others cannot grow it beyond limits, and the program reports when memory runs out.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -28,7 +28,7 @@ fn measured(bench: &Bench, words: &[&str]) -> (Value, Finished) {
     (finished.report(), finished)
 }
 
-/// 1 MB of frames, each of a stream of its own, took 1 GB.
+/// Regression: 1 MB of frames, each of a stream of its own, took 1 GB.
 #[test]
 fn stream_numbers_of_others_cost_little() {
     let bench = Bench::new();

@@ -1,5 +1,5 @@
-//! A generator's port as a neighbour of a normal Linux host: found by ARP and neighbour discovery, pinged, and
-//! finding the host by itself; and its receiver as one behind routers. They say `SKIP: why` where no lab can be made.
+//! A generator's port as the neighbour of a normal Linux host: the host finds it by ARP and neighbour discovery and
+//! pings it, and it finds the host. Also its receiver behind routers. Tests print `SKIP: why` if labs are unavailable.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -11,13 +11,13 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Datagrams that the server's stack received without a listener, by its own counters.
+/// Datagrams that the server's stack received without a listener, by the stack's own counters.
 fn taken_in(bed: &Bed, file: &str, line: impl Fn(&str) -> Option<u64>) -> u64 {
     bed.stdout(Node::Server, &format!("cat {file}")).lines().filter_map(line).next().expect(file)
 }
 
 fn udp_without_a_port(bed: &Bed) -> u64 {
-    // The second line that begins so has the values; NoPorts is the second of them.
+    // The second `Udp:` line has the values. NoPorts is its second value.
     taken_in(bed, "/proc/net/snmp", |line| line.strip_prefix("Udp: ")?.split(' ').nth(1)?.parse().ok())
 }
 
@@ -38,7 +38,7 @@ fn a_linux_host_receives_from_the_generator_and_pings_it() {
             let pinged = bed.output(Node::Server, &format!("ping -c 5 -i 0.2 -W 2 -s 1000 {address}"));
             let said = String::from_utf8_lossy(&pinged.stdout).into_owned();
             assert!(pinged.status.success() && said.contains("5 received"), "{driver}: {said}");
-            // What the host believes, it was told.
+            // The host learned this address from the generator.
             let neighbours = bed.stdout(Node::Server, &format!("ip neighbour show {address}"));
             assert!(neighbours.contains(mac), "{driver}: {neighbours}");
         }
@@ -49,7 +49,7 @@ fn a_linux_host_receives_from_the_generator_and_pings_it() {
         assert!(answers("answered/arp") >= 1 && answers("answered/ndp") >= 1, "{report}");
         let answered: u64 = ["arp", "ndp", "echo"].map(|kind| answers(&format!("answered/{kind}"))).iter().sum();
         assert_eq!(answers("in/frames"), answered + answers("ignored") + answers("held"), "{report}");
-        // The host's stack took in what was sent: it came to its own hardware address, with right checksums.
+        // The host's stack accepted the frames, so the MAC address and the checksums were right.
         let sent = number(&report, "/out/frames") as f64 / 2.0;
         let kernel = [udp_without_a_port(&bed), udp6_without_a_port(&bed)].map(|taken| taken as f64 / sent);
         assert!(kernel.iter().all(|share| (0.9..1.001).contains(share)), "{driver}: {kernel:?} of {sent}");
@@ -87,7 +87,7 @@ fn forwards(bed: &Bed, node: Node, commands: &[&str]) {
     }
 }
 
-/// What a busy machine makes of rates is not judged: a lower bound at all, and frames that come.
+/// A busy machine makes rates unreliable. These options check only that there is a lower bound and that frames arrive.
 const SEARCH: &str =
     "--max 2kpps --min 1kpps --trial 300ms --width 50% --confirm 0 --late 1s --tolerance 50% --wait 300ms --json";
 
@@ -96,7 +96,7 @@ fn finds(bed: &Bed, options: &str) {
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     let report: serde_json::Value = serde_json::from_str(&found.stdout).expect("one object");
     assert!(report["searches"][0]["goals"][0]["lower_fps"].is_number(), "{options}: {found:?}");
-    // The first trial is not the one in which the router finds its neighbours.
+    // The router resolves its neighbours before the first trial.
     assert_eq!(report["searches"][0]["trials"][0]["lost"], 0, "{options}: {found:?}");
 }
 
@@ -113,13 +113,13 @@ fn a_router_is_searched_with_its_address_alone() {
             "ip addr add 198.19.0.254/24 dev r1",
             "ip addr add fd88::254/64 dev r0 nodad",
             "ip addr add fd89::254/64 dev r1 nodad",
-            // A router asks for neighbours from its link-local address.
+            // A router sends neighbour solicitations from its link-local address.
             "ip addr replace fe80::254/64 dev r1 nodad",
         ],
     );
     finds(&bed, "--gateway 198.18.0.254");
     finds(&bed, "--gateway fd88::254 --size 100B --stream 'udp [fd88::1]:1024 > [fd89::1]:9'");
-    // Each address is asked for and answered; a ping, too.
+    // Each address is requested by ARP and answered. A ping is answered too.
     let many = "gen --out x0 --in x1 --gateway 198.18.0.254 --rate 1kpps --count 1500 --wait 1s --json \
                 --stream 'udp 198.18.0.1:1024 > 198.19.0.1-198.19.0.20:9'";
     let sending = bed.start(Node::Box, many);
@@ -130,7 +130,7 @@ fn a_router_is_searched_with_its_address_alone() {
     let answered = |kind: &str| number(&report, &format!("/flow/answers/answered/{kind}"));
     assert!(answered("arp") >= 19 && answered("echo") == 2, "{report}");
 
-    // What was seen when nothing came: each cause has words of its own.
+    // When nothing arrives, the message depends on the cause.
     let lost = |options: &str, words: &[&str]| {
         let line = format!("gen --out x0 --in x1 --count 20 --rate 200pps --wait 1500ms -q {options}");
         let lost = bed.run(Node::Box, &line);

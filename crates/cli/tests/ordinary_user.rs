@@ -1,5 +1,5 @@
-//! What an ordinary user can do, and the messages where the machine forbids it. Run as root, these tests become another
-//! user for it; they say `SKIP: why` where no user namespaces can be made.
+//! What an ordinary user can do, and the messages if the machine forbids it. As root, these tests switch to another
+//! user. They print `SKIP: why` if user namespaces are unavailable.
 
 #![cfg(feature = "live")]
 
@@ -22,7 +22,8 @@ struct User {
 impl User {
     fn new() -> User {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        // Not by this process: a child that another test starts meanwhile would hold the file open for writing.
+        // Copy with `cp`: if this process copied it, a child that another test starts meanwhile would hold the file
+        // open for writing.
         let copied = Command::new("cp").arg(netlathe()).arg(folder.path().join("netlathe")).status();
         assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
@@ -33,13 +34,13 @@ impl User {
         self.folder.path().join("netlathe")
     }
 
-    /// A shell script as an ordinary user, to its end; `$0` is netlathe.
+    /// Runs a shell script as an ordinary user, to its end. `$0` is netlathe.
     fn shell(&self, script: &str) -> Finished {
         let mut command = Command::new("setpriv");
         if lab::privileged() {
             command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]);
         }
-        // Not even where this is root inside a container.
+        // No new privileges, even as root inside a container.
         command.args(["--no-new-privs", "--", "sh", "-c", script]).arg(self.program());
         Program::start({
             command.current_dir("/").stdin(Stdio::null());
@@ -49,7 +50,7 @@ impl User {
     }
 }
 
-/// Whether the machine lets this user make namespaces; the reason is printed where it does not.
+/// Whether the machine refuses namespaces to this user. Prints the reason if so.
 fn refused(finished: &Finished) -> bool {
     let refused = finished.stderr.contains("needs user namespaces");
     if refused {
@@ -79,7 +80,7 @@ fn shapes_in_a_lab_of_their_own() {
     assert!(!finished.stderr.contains("netlathe: "), "{finished:?}");
 }
 
-/// Rings are the kernel's memory: a user needs no right to lock any.
+/// Rings are kernel memory, so a user needs no right to lock memory.
 #[test]
 fn shapes_whatever_memory_may_be_locked() {
     let user = User::new();
@@ -94,7 +95,7 @@ fn shapes_whatever_memory_may_be_locked() {
     }
 }
 
-/// A user namespace in which no further one may be made stands for a machine that forbids them.
+/// Simulates a machine that forbids user namespaces: a user namespace in which no further one may be created.
 #[test]
 fn names_the_setting_that_forbids_namespaces() {
     let user = User::new();

@@ -1,5 +1,5 @@
-//! What a command has started ends with it, also when it is killed. Each test says `SKIP: why` where the machine permits
-//! none.
+//! Programs that a command has started end with it, even if it is killed. Each test prints `SKIP: why` if the machine
+//! permits none.
 
 #![cfg(feature = "live")]
 
@@ -23,7 +23,7 @@ fn stat(process: u32) -> Option<(char, u32)> {
     Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
 }
 
-/// The first process of a program's name that this one has started.
+/// The first child of `parent` with this name.
 fn child(parent: u32, name: &str) -> Option<u32> {
     let listed = fs::read_dir("/proc").expect("it is mounted").flatten();
     let mut all = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -33,7 +33,7 @@ fn child(parent: u32, name: &str) -> Option<u32> {
     })
 }
 
-/// Kills the command once it has started a program of this name. Whether that ends.
+/// Kills the command once it has started a program of this name. An error means that the program did not end.
 fn ends_with(command: Program, name: &str) -> Result<(), String> {
     let start = Instant::now();
     let program = loop {
@@ -66,7 +66,7 @@ fn the_generator_of_a_search_ends_with_it() {
 fn the_command_of_a_lab_ends_with_it() {
     let name = bed::lab_name("orphan-lab");
     let mut command = Command::new(bed::netlathe());
-    // It would not end by itself if it were only asked to.
+    // The program ignores SIGTERM, so a plain request would not end it.
     command.args(["lab", "run", "--name", &name, "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"]);
     let ended = ends_with(Program::start(command), "sh");
     let _left = lab::down(&name);
@@ -88,7 +88,7 @@ fn the_command_of_slice_kernel_ends_with_it() {
 #[test]
 fn the_word_between_two_netlathes_is_refused_by_others() {
     let run = |words: &[&str]| Command::new(bed::netlathe()).args(words).output().expect("it runs");
-    // The number is not that of whoever started it.
+    // Process 1 is not the parent.
     let stray = run(&["program-child-of", "1", "echo", "here"]);
     assert!(!stray.status.success() && stray.stdout.is_empty(), "{stray:?}");
     let own = std::process::id().to_string();

@@ -1,11 +1,12 @@
-//! `--cores`: a pipeline that cannot be split is refused before anything starts, with what to write instead.
+//! `--cores`: a pipeline that cannot be split is refused before anything starts, and the error says what to write
+//! instead.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
 use common::{Bench, Dialect, Record};
 
-/// A scenario of as many pipelines, each with this in it.
+/// A scenario with these pipelines.
 fn scenario(bench: &Bench, pipelines: &[&str]) {
     let mut text = "schema = 1\n".to_owned();
     for (i, pipeline) in pipelines.iter().enumerate() {

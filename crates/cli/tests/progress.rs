@@ -1,4 +1,4 @@
-//! The lines of progress: there on a terminal, silent elsewhere, gone at the end.
+//! Progress lines: shown on a terminal, silent elsewhere, erased at the end.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const STREAM: &str = "--stream \"udp 10.0.0.1:1 > 10.0.0.2:2\"";
 
-/// What a command shows on a terminal: `script` gives it one. None where there is no `script`.
+/// What a command shows on a terminal, which `script` provides. Returns `None` without `script`.
 fn on_terminal(bench: &Bench, line: &str) -> Option<String> {
     let line = format!("{} {line}", env!("CARGO_BIN_EXE_netlathe"));
     let output = Command::new("script").args(["-qec", &line, "/dev/null"]).current_dir(bench.path("")).output();
@@ -24,7 +24,7 @@ fn on_terminal(bench: &Bench, line: &str) -> Option<String> {
     }
 }
 
-/// What is left on the screen: each line after its last erasure.
+/// What remains on the screen: the part of each line after its last erasure.
 fn left(shown: &str) -> Vec<&str> {
     let lines = shown.lines().map(|line| line.rsplit("\x1b[2K").next().unwrap_or_default());
     lines.map(|line| line.trim_matches('\r')).filter(|line| !line.is_empty()).collect()

@@ -1,4 +1,4 @@
-//! `--report`: what is written, with what in it, and what is refused before anything starts.
+//! `--report`: which files it writes, what they contain, and what is refused before anything starts.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -12,7 +12,7 @@ const GEN: &str = "gen --out wire:10G --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size
 fn page(bench: &Bench, folder: &str) -> (String, Value) {
     let html = String::from_utf8(bench.read(&format!("{folder}/report.html"))).expect("UTF-8");
     let json = bench.read(&format!("{folder}/report.json"));
-    // Spaces that hold figures together are read as spaces.
+    // Treat non-breaking spaces between figures as spaces.
     let html = html.replace('\u{a0}', " ");
     (html, serde_json::from_slice(&json).expect("JSON"))
 }
@@ -37,7 +37,7 @@ fn every_command_that_moves_frames_writes_a_page() {
         assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
         assert!(html.contains(&format!("netlathe {command} --json --report {folder}")), "the command line is shown");
         assert!(html.contains("Every frame is accounted for."));
-        // What is drawn is what was measured.
+        // The plots show the measured values.
         let plots = json["pipelines"][0].as_object_mut().expect("a pipeline").remove("plots").expect("plots");
         let drawn = &plots["gap"]["got"];
         let inside: u64 = drawn["counts"].as_array().expect("bins").iter().filter_map(Value::as_u64).sum();
@@ -83,7 +83,7 @@ fn page_data_include_the_drawings_of_classes() {
 fn the_waveform_is_drawn_as_typed_and_warnings_stand_on_top() {
     let bench = Bench::new();
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 750B'";
-    // 60 Mbit/s come where bursts of 100 Mbit/s are asked.
+    // The input carries 60 Mbit/s, but bursts of 100 Mbit/s are asked for.
     bench.report(words(&format!("gen --out pcap:in.pcap --count 10000 --gap 100us {stream}")));
     let wave = "burst 100Mbps for 200ms every 500ms";
     for (asks, place) in [("--rate", ""), ("--class 'all = udp' --rate", "all=")] {

@@ -1,5 +1,5 @@
-//! Least rights: what each command needs, what a run keeps, and that documents, the systemd unit and the program agree. Run
-//! as root of the machine; says `SKIP: why` elsewhere.
+//! Least privilege: what each command needs, what a run keeps, and that the documents, the systemd unit and the program
+//! agree. Runs as root of the machine; prints `SKIP: why` otherwise.
 
 #![cfg(feature = "live")]
 
@@ -31,7 +31,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).expect(path)
 }
 
-/// Whether this is root of the machine with all that the rows name.
+/// Whether this is root of the machine with every capability that the rows name.
 fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("it is there");
     let map = fs::read_to_string("/proc/self/uid_map").expect("it is there");
@@ -43,7 +43,7 @@ fn is_root() -> bool {
     is
 }
 
-/// A set of a status file.
+/// A capability set in a status file.
 fn field(status: &str, name: &str) -> u64 {
     let set = status.lines().find_map(|line| line.strip_prefix(name)).expect("a set");
     u64::from_str_radix(set.trim(), 16).expect("a set")
@@ -89,12 +89,12 @@ fn systemd_understands_the_unit() {
         return;
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    // Of units of the machine it may say more.
+    // It may report problems with other units of the machine.
     let about: Vec<&str> = said.lines().filter(|line| line.contains("netlathe")).collect();
     assert!(about.is_empty(), "{about:?}");
 }
 
-/// netlathe as a user with no more rights than these.
+/// netlathe as a user with only the given capabilities.
 struct User {
     folder: tempfile::TempDir,
 }
@@ -102,14 +102,15 @@ struct User {
 impl User {
     fn new() -> User {
         let folder = tempfile::tempdir().expect("a folder");
-        // Not by this process: a child that another test starts meanwhile would hold the file open for writing.
+        // Copy with `cp`: if this process copied it, a child that another test starts meanwhile would hold the file
+        // open for writing.
         let copied = Command::new("cp").arg(netlathe()).arg(folder.path().join("netlathe")).status();
         assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("it is ours");
         User { folder }
     }
 
-    /// Runs a line at the client of a lab with these capabilities only. `$0` is netlathe.
+    /// Runs a line at a lab's client with only these capabilities. `$0` is netlathe.
     fn run(&self, bed: &Bed, as_root: bool, has: &[Capability], line: &str) -> Finished {
         let given = has.iter().map(|capability| capability.name().replacen("CAP_", ",+", 1).to_lowercase());
         let set = format!("-all{}", given.collect::<String>());
@@ -128,7 +129,7 @@ impl User {
     }
 }
 
-/// What is run of each row, and whether by root.
+/// The command to run for each row, and whether root runs it.
 fn trials() -> Vec<(&'static Row, bool, String)> {
     let gen_to = |port: &str| format!("\"$0\" gen --out {port} {STREAM} --duration 100ms -q");
     vec![
@@ -175,13 +176,13 @@ fn each_row_runs_with_just_these_capabilities_and_with_one_less_says_which() {
     }
 }
 
-/// Capabilities and `no_new_privs` of each thread of a process, by name and number of the thread.
+/// Capabilities and `no_new_privs` of each thread of a process, by thread name and number.
 fn threads(process: u32) -> BTreeMap<String, (u64, u64, bool)> {
     let mut threads = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten() {
         let read = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
         let (name, status) = (read("comm"), read("status"));
-        // One that ended meanwhile has none.
+        // A thread that has ended meanwhile has no status.
         if !status.contains("CapEff:") {
             continue;
         }
@@ -192,7 +193,8 @@ fn threads(process: u32) -> BTreeMap<String, (u64, u64, bool)> {
     threads
 }
 
-/// What threads keep of a run as root: those that were there, the workers, and the main thread besides.
+/// Checks the capabilities that the threads of a root run keep: `workers` for each thread, plus `main` for the main
+/// thread.
 fn assert_keeps(bed: &Bed, line: &str, workers: &[Capability], main: &[Capability]) {
     let running = bed.start(Node::Client(1), &format!("{line} --duration 30s -q"));
     let own = format!(" {}", running.pid());
@@ -200,14 +202,14 @@ fn assert_keeps(bed: &Bed, line: &str, workers: &[Capability], main: &[Capabilit
     loop {
         let seen = threads(running.pid());
         let keeps = |(name, (effective, permitted, no_new)): (&String, &(u64, u64, bool))| {
-            // Helpers keep less than those that carry frames.
+            // Helper threads keep fewer rights than those that carry frames.
             let fits = match name.ends_with(&own) {
                 true => *effective == set(workers) | set(main),
                 false => effective & !set(workers) == 0,
             };
             fits && effective == permitted && *no_new
         };
-        // The last thread that is started makes departures, and gives up its rights then.
+        // The thread started last creates the departures and drops its rights then.
         let all = seen.len() >= 4 || (line.starts_with("measure") && seen.len() >= 2);
         let carries = seen.values().any(|(effective, ..)| *effective == set(workers));
         if all && carries && seen.iter().all(keeps) {
@@ -238,7 +240,7 @@ fn threads_keep_what_the_list_says() {
     let with_page = format!("{} --report {}", gen_to("dpdk:net_null0"), folder.display());
     assert_keeps(&bed, &with_page, &[], &[Capability::DacOverride]);
     assert!(folder.join("report.html").is_file(), "the page is written without CAP_FOWNER and the like");
-    // Nothing that needed rights to be taken away is left.
+    // Nothing is left that needs rights to remove.
     let links = bed.stdout(Node::Client(1), "ip -d link");
     assert!(!["xdp", "nl0", "nlh", "nlw"].iter().any(|left| links.contains(left)), "{links}");
 }
@@ -271,7 +273,7 @@ fn a_disk_keeps_what_serves_files_and_a_command_of_slices_keeps_all() {
     assert!(finished.stdout.contains("NoNewPrivs:\t0"), "{finished:?}");
 }
 
-/// A folder that becomes a link to another one during the run: root would follow it.
+/// A folder is replaced by a link to another folder during the run. Root would follow the link.
 #[test]
 fn no_file_elsewhere_can_be_written_after_set_up() {
     let Some(bed) = Bed::shared("landlock", |_| {}) else { return };

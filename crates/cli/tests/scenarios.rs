@@ -1,4 +1,4 @@
-//! Every scenario that is shipped is good, runs from any folder, and shows what it says it shows.
+//! Every shipped scenario is valid, runs from any folder, and shows what it claims to show.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -13,7 +13,7 @@ fn scenarios() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
 }
 
-/// Ports of live machines are for the lab; all others run anywhere.
+/// Scenarios with live ports need the lab. All others run anywhere.
 fn is_live(printed: &str) -> bool {
     ["if:", "tap:", "pci:", "dpdk:"].iter().any(|kind| printed.contains(&format!("= \"{kind}")))
 }

@@ -1,4 +1,4 @@
-//! The search in virtual time: against a policer whose rate is known, and devices that behave badly.
+//! The search in virtual time, against a policer of a known rate and against devices that behave badly.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -7,7 +7,7 @@ use common::{Bench, Finished, await_handlers, words};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// 123 456 frames of 64 B a second, and one at once.
+/// Passes 123 456 frames/s of 64 B, and one frame at once.
 const POLICER: &str = "limit key dst-ip rate 63209472bps mode police burst 64B users 16";
 
 fn search(bench: &Bench, options: &str) -> Value {
@@ -28,12 +28,12 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
             search(&bench, &format!("--dut '{POLICER}' --trial 1s --width 0.1% --max 1Mpps --method {method}"));
         let goal = &report["searches"][0]["goals"][0];
         let lower = figure(goal, "/lower_fps");
-        // One frame at once, in a second.
+        // One extra frame in a second.
         assert!(lower <= 123_457.0, "{method}: {lower}");
         assert!(lower >= 123_456.0 * 0.998, "{method}: {lower}");
         assert_eq!(goal["verdict"], "DUT-limited");
         assert!(figure(goal, "/upper_fps") > lower);
-        // Measured at the bound: in virtual time all of the load is offered, and the goal allows no loss.
+        // Measured at the bound: in virtual time the full load is offered, and the goal allows no loss.
         let (offered, forwarded) = (figure(goal, "/obtained/offered_fps"), figure(goal, "/obtained/forwarded_fps"));
         assert!((offered / lower - 1.0).abs() < 1e-3 && (forwarded - offered).abs() < 1e-9, "{goal}");
         assert!(figure(goal, "/obtained/loss").abs() < 1e-12 && figure(goal, "/obtained/trials") >= 1.0, "{goal}");
@@ -42,7 +42,7 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
         for trial in report["searches"][0]["trials"].as_array().expect("trials") {
             let (load, lost, sent) = (figure(trial, "/load_fps"), figure(trial, "/lost"), figure(trial, "/sent"));
             let seconds = figure(trial, "/duration_ns") / 1e9;
-            // No policer lets more pass than its rate and the frame in its bucket.
+            // A policer passes at most its rate plus the frame in its bucket.
             let most = 123_456.0 * seconds + 2.0;
             assert!(sent - lost <= most, "{load}: {lost} of {sent} lost");
             assert_eq!(lost > 0.0, load > lower, "{load}: {lost} lost, the bound is {lower}");
@@ -55,7 +55,7 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
 #[test]
 fn several_goals_and_sizes_in_one_run() {
     let bench = Bench::new();
-    // 100 frames of 64 B at once, which are 500 frames/s more for 200 ms.
+    // A burst of 100 frames of 64 B adds 500 frames/s to a trial of 200 ms.
     let policer = POLICER.replace("burst 64B", "burst 6400B");
     let options = "--loss 0% --loss 10% --size 64B --size 128B --trial 200ms --max 1Mpps --min 1kpps";
     let report = search(&bench, &format!("--dut '{policer}' {options}"));
@@ -82,7 +82,7 @@ fn searches_the_rfc_2544_sizes_and_writes_a_table() {
     let sizes: Vec<_> = searches.iter().filter_map(|one| one["size"].as_str()).collect();
     assert_eq!(sizes, ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B", "64B,1518B:2"]);
     for size in &sizes {
-        // No rate is without loss, and all are within 5 %.
+        // No rate is loss-free, and all results are within 5 %.
         let trials = searches.iter().find(|one| one["size"] == **size).and_then(|one| one["trials"].as_array());
         let trials = trials.expect("trials").len();
         assert_eq!(lines.next(), Some(&*format!("\"{size}\",0,,50000,below-least,{trials},,,,")));
@@ -142,13 +142,13 @@ fn search_reports_lossless_devices_and_delays() {
     let goal = &report["searches"][0]["goals"][0];
     assert_eq!((goal["verdict"].as_str(), figure(goal, "/lower_fps")), (Some("not-limited"), 1e6));
     assert_eq!((figure(goal, "/delay/min_ns"), figure(goal, "/delay/max_ns")), (5_000.0, 5_000.0));
-    // One frame in a hundred is lost at any load: a goal of 2 % does not mind, one of none has no bound.
+    // One frame in a hundred is lost at any load. The goal of 2 % is met; the goal of 0 % has no bound.
     let report = search(&bench, "--dut 'loss 1%' --loss 0% --loss 2% --trial 1s --max 100kpps --min 10kpps");
     let verdict = |goal: usize| report["searches"][0]["goals"][goal]["verdict"].clone();
     assert_eq!((verdict(0), verdict(1)), ("below-least".into(), "not-limited".into()));
 }
 
-/// The most load is what the line carries of the mean size: more could not be offered.
+/// The maximum load is what the line carries at the mean size. More cannot be offered.
 #[test]
 fn sizes_that_change_are_searched_up_to_the_line_rate() {
     let report = search(&Bench::new(), "--dut 'delay 5us' --trial 300ms --confirm 0 --size 64B-1518B --size imix");
@@ -179,7 +179,7 @@ fn search_warns_of_copies_and_of_dead_devices() {
             None => assert_eq!(finished.stderr, "", "{stage}"),
         }
         let report: Value = serde_json::from_str(&finished.stdout).expect("one object on stdout");
-        // The same line stands on top of each form of the report.
+        // The same warning stands at the top of each form of the report.
         let warnings = report["warnings"].as_array().cloned().unwrap_or_default();
         assert_eq!(
             warnings.iter().any(|one| one.as_str().is_some_and(|one| told.is_some_and(|told| one.contains(told)))),
@@ -207,7 +207,7 @@ fn a_search_goes_on_from_its_trials() {
     let whole = search(&bench, &options);
     let lines = String::from_utf8(bench.read("t.jsonl")).expect("UTF-8");
     assert!(lines.lines().count() > 8);
-    // As a search that was ended leaves it: half of the lines, the last one cut.
+    // Simulate an aborted search: half of the lines, the last one truncated.
     let half: Vec<&str> = lines.lines().take(6).collect();
     bench.write("t.jsonl", format!("{}\n{}", half.join("\n"), &lines.lines().nth(6).expect("a line")[..20]));
     assert_eq!(search(&bench, &options), whole);
@@ -219,16 +219,16 @@ fn a_search_goes_on_from_its_trials() {
 #[test]
 fn a_burst_that_a_policer_takes_is_found() {
     let bench = Bench::new();
-    // 500 frames at once, and a fifth of what the burst comes at.
+    // The bucket holds 500 frames and refills at a fifth of the burst's rate.
     let policer = "limit key dst-ip rate 102400000bps burst 32000B users 16";
     let report = search(&bench, &format!("--dut '{policer}' --trial 100ms --max 1Mpps --back-to-back 3 --width 0.1%"));
     let bursts = &report["searches"][0]["back_to_back"];
-    // n frames need n - 0.2 n of the bucket, the first of them at once: n = 500 / 0.8, give or take the last one.
+    // n frames need n - 0.2 n tokens, the first one at once: n = 500 / 0.8, within one frame.
     for field in ["frames", "frames_min", "frames_max"] {
         let frames = figure(bursts, &format!("/{field}"));
         assert!((623.0..=626.0).contains(&frames), "{field}: {frames}");
     }
-    // RFC 9004: what is left of the burst after what passes meanwhile is the bucket: 500 frames at 1 Mpps.
+    // RFC 9004: the buffer is the burst minus the frames forwarded meanwhile. That is the bucket: 500 frames at 1 Mpps.
     let buffer = figure(bursts, "/buffer_ns");
     let trial_burst = 500.0 / 0.1; // frames/s more that a trial of 100 ms finds
     assert!((buffer / (625.0 * (1.0 - (200_000.0 + trial_burst) / 1e6) * 1_000.0) - 1.0).abs() < 0.01, "{buffer}");
@@ -239,7 +239,7 @@ fn a_burst_that_a_policer_takes_is_found() {
     assert_eq!((bursts["verdict"].as_str(), figure(bursts, "/frames")), (Some("not-limited"), 50_000.0));
 }
 
-/// A policer without a burst takes every other frame of up to twice its rate, every third of up to three times.
+/// A policer without burst drops half the frames at up to twice its rate, and two of three at up to three times.
 #[test]
 fn the_loss_at_each_load_goes_down_from_the_most() {
     let bench = Bench::new();
@@ -260,12 +260,12 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     assert_eq!(got.len(), 5, "20 % is the last: nothing is less by 20 %");
     let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
     assert!(page.contains("Loss at each load") && page.contains("<td>200\u{a0}000.000</td>"));
-    // A curve with other steps is none to go on from: said is which trial, and by which option.
+    // A curve with other steps cannot be continued. The error names the trial and the option.
     let other = bench.run(words(&format!("search {}", line.replace("--frame-loss 20%", "--frame-loss 25%"))));
     let said = "of 64B frame loss at 800kpps for 20ms, but this search needs one of 64B frame loss at 750kpps for 20ms: \
                 give --frame-loss";
     assert!(other.status == Some(2) && other.stderr.contains(said), "{}", other.stderr);
-    // Trials that were kept are taken as they are.
+    // Kept trials are reused.
     let kept = bench.read("t.jsonl");
     assert_eq!(search(&bench, &line)["searches"], report["searches"]);
     assert_eq!(bench.read("t.jsonl"), kept);
@@ -279,7 +279,7 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
 #[test]
 fn a_line_that_cannot_carry_the_load_limits_the_tester() {
     let bench = Bench::new();
-    // 64 B on 1 Gbit/s are 1 488 095 frames a second, whatever is asked for.
+    // 1 Gbit/s carries 1 488 095 frames/s of 64 B, whatever load is asked for.
     for line in ["1Gbps", "100Mbps"] {
         let most = if line == "1Gbps" { 1_488_095.2 } else { 148_809.5 };
         let options = format!("--line-rate {line} --max 3Mpps --trial 20ms --tolerance 0.1% --width 0.2%");
@@ -304,7 +304,7 @@ fn devices_draw_anew_in_each_trial() {
 #[test]
 fn distinguishes_a_soft_knee_from_an_unstable_device() {
     let bench = Bench::new();
-    // Sixteen users in turn, each with a rate of its own: from the slowest on, ever more is lost.
+    // Sixteen users in turn, each with its own rate. Above the slowest rate, loss grows with the load.
     let rates: String = (0..16).map(|n| format!("198.19.0.{n} {}bps\n", 512 * (6_000 + 100 * n))).collect();
     bench.write("rates", rates);
     let streams = "--stream 'udp 198.18.0.1:1024 > 198.19.0.0-198.19.0.15:9'";
@@ -313,12 +313,12 @@ fn distinguishes_a_soft_knee_from_an_unstable_device() {
     let report = search(&bench, &format!("{dut} {streams} {options}"));
     let goal = |number: usize| report.pointer(&format!("/searches/0/goals/{number}")).cloned().expect("a goal");
     assert_eq!((goal(0)["verdict"].as_str(), goal(1)["verdict"].as_str()), (Some("DUT-limited"), Some("DUT-limited")));
-    // The slowest takes 6000 frames a second of its sixteenth, and ten at once. When four have 100 more each than they
-    // take, 1 % is lost.
+    // The slowest user passes 6000 frames/s of its sixteenth, and ten at once. Loss reaches 1 % when the load exceeds
+    // the rates of the slowest four.
     let lower = [0, 1].map(|number| figure(&goal(number), "/lower_fps"));
     assert!((lower[0] / 96_160.0 - 1.0).abs() < 0.007, "{lower:?}");
     assert!((lower[1] / 102_560.0 - 1.0).abs() < 0.01, "{lower:?}");
-    // A channel that is good for some trials, and loses most in others.
+    // A channel that passes some trials and loses most frames in others.
     let gate = "--dut 'netem loss gemodel 0.0005% 0.0005% 60% 0%' --trial 1s --max 200kpps --confirm 6";
     let report = search(&bench, &format!("{gate} --loss 1% --seed 3"));
     assert_eq!(report["searches"][0]["goals"][0]["verdict"], "unstable", "{report}");
@@ -331,7 +331,7 @@ fn a_page_shows_trials_bounds_and_delays() {
     let policer = POLICER.replace("burst 64B", "burst 128B");
     let report = search(&bench, &format!("--dut '{policer}' {options}"));
     let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8");
-    // Spaces between groups of digits do not break a line.
+    // Non-breaking spaces group digits. Remove them.
     let in_one = page.replace('\u{a0}', "");
     let written: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("JSON");
     assert_eq!(written, report, "all trials are beside the page");
@@ -389,7 +389,7 @@ fn rejects_impossible_searches_first() {
         ("search --dut 'delay 5us' --size 64", "no unit"),
         ("search --dut 'delay 5us' --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2'", "stamp"),
         ("search --dut 'delay 5us' --max 1pps", "--min"),
-        // Fails before the search of 64 B, of which a line carries many more.
+        // Fails before the search of 64 B starts, although a line carries many more of those.
         ("search --dut 'delay 5us' --size rfc2544 --line-rate 1Gbps --min 90kpps", "81.274382kpps of 1518B"),
         ("search --dut 'delay 5us' --loss 2", "no unit"),
         ("search --dut 'delay 5us' --sum 3s", "mlrsearch"),
@@ -423,7 +423,7 @@ fn trials_are_printed_where_they_are_asked_for() {
     let last = told.stderr.lines().last().expect("a trial");
     assert!(last.contains("; loss 0%: passes at ") && last.contains("; loss 50%: passes at "), "{last}");
 
-    // More than the line carries of a size is noted, and of the other sizes not.
+    // A load above the line rate of a size causes a note for that size only.
     let above = bench.run(words(&format!("{line} --size 64B --size 1518B --line-rate 1Gbps -q")));
     let notes: Vec<&str> = above.stderr.lines().filter(|line| line.contains("--max 1Mpps exceeds")).collect();
     assert_eq!(notes.len(), 1, "{}", above.stderr);

@@ -1,6 +1,6 @@
-//! The search between ports, against devices of ours between them: a policer of a known rate, none at all, and
-//! one that changes its mind. They say `SKIP: why` where no lab can be made. What a busy machine makes of rates is
-//! not judged here, but what is said of them: bounds, books and verdicts fit the trials.
+//! The search between live ports, against our own devices: a policer of known rate, a plain wire, and a device that
+//! changes its behaviour. Tests print `SKIP: why` if labs are unavailable. Rates on a busy machine are not checked. The
+//! tests check that bounds, counters and verdicts agree with the trials.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -23,7 +23,7 @@ fn figure(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {pointer} in {value}"))
 }
 
-/// Of a search with one goal: each trial that counts was offered, and no bound contradicts a trial.
+/// Checks a search with one goal: each trial that counts was offered in full, and no bound contradicts a trial.
 fn consistent(search: &Value, allowed: f64) {
     let goal = &search["goals"][0];
     for trial in search["trials"].as_array().expect("trials") {
@@ -43,7 +43,7 @@ fn consistent(search: &Value, allowed: f64) {
 #[test]
 fn a_policer_is_found_between_ports() {
     let Some(bed) = Bed::paired("policer") else { return };
-    // 20 000 frames of 64 B a second, and 2000 at once: a machine that hiccups for less than 100 ms does not matter.
+    // 20 000 frames/s of 64 B, and 2000 at once. Hiccups below 100 ms do not matter.
     let limit = "limit --in a1 --out b0 --one-way --key dst-ip --rate 10240000bps --mode police --burst 128000B --json";
     let limit = bed.start(Node::Box, limit);
     thread::sleep(Duration::from_secs(2));
@@ -54,13 +54,13 @@ fn a_policer_is_found_between_ports() {
     let search = &report["searches"][0];
     consistent(search, 0.001);
     let lower = figure(search, "/goals/0/lower_fps");
-    // In 2 s the bucket is worth 1000 frames/s, and the goal a thousandth. Nothing can be found above.
+    // Over 2 s the bucket adds 1000 frames/s, and the goal allows 0.1 % loss. No higher rate can be found.
     assert!(lower <= 21_000.0 / 0.999 * 1.001, "{lower}: {report}");
     if search["goals"][0]["verdict"] == "DUT-limited" {
         assert!(lower >= 20_000.0 * 0.98, "{lower}: {report}");
     }
     assert!(figure(search, "/goals/0/delay/p50") > 0.0);
-    // All of it is kept: the same search again runs nothing, and says the same.
+    // All trials are kept: the same search again runs no trial and reports the same.
     limit.stop();
     assert_eq!(self::report(&bed.run(Node::Box, &line)), report);
     assert!(bed.path("page/report.html").exists());
@@ -69,7 +69,7 @@ fn a_policer_is_found_between_ports() {
 #[test]
 fn loads_that_the_tester_cannot_offer_are_not_reported() {
     let Some(bed) = Bed::paired("fast") else { return };
-    // A wire that takes all: nothing but the tester can be the limit.
+    // A wire that passes everything: only the tester can be the limit.
     let report = report(&bed.run(
         Node::Box,
         "search --out a0 --in a1 --trial 100ms --max 20Mpps --min 1kpps --width 50% --confirm 0 --wait 50ms --json",
@@ -96,11 +96,11 @@ fn a_search_says_when_frames_of_its_first_trial_pass() {
     let found = search.wait();
     assert!(report(&found)["searches"][0]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
     assert_eq!(found.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{found:?}");
-    // Once, and not by the trials themselves.
+    // Ready is reported once, and not by each trial.
     socket.set_nonblocking(true).expect("it can be asked");
     assert_eq!(notified(&socket), None);
 
-    // A search that never sends anything does not say it.
+    // A search that never sends does not report ready.
     let mut command = bed.netlathe(Node::Box, "search --out nosuch0 --in a1 --trial 1s -v");
     command.env("NOTIFY_SOCKET", &path);
     let failed = Program::start(command).wait();
@@ -129,7 +129,7 @@ fn search_reports_before_its_failure() {
         "{search}"
     );
     bed.stdout(Node::Box, "ip link set a1 up");
-    // Frames that do not pass the port are found in the first trial of their size, not in the last.
+    // Frames that exceed the port's MTU are detected in the first trial of their size, not in the last.
     let sizes = "--size 64B --size 9000B --confirm 0";
     let line = format!("search --out a0 --in a1 {sizes} {}", options.replace("--confirm 20", ""));
     let long = bed.run(Node::Box, &line);
@@ -143,7 +143,7 @@ fn search_reports_before_its_failure() {
 #[test]
 fn signal_ends_the_search_and_its_trial() {
     let Some(bed) = Bed::paired("told") else { return };
-    // Longer than a test waits; the signal is for the search alone, as that of a supervisor.
+    // The trial is longer than a test waits. Only the search gets the signal, as from a supervisor.
     let options = "--trial 1000s --max 1kpps --wait 50ms -v --json";
     for driver in ["af_xdp", "af_packet"] {
         let path = bed.path(driver);
@@ -166,7 +166,7 @@ fn signal_ends_the_search_and_its_trial() {
 fn a_search_without_memory_for_its_threads_ends_with_an_error() {
     let Some(bed) = Bed::paired("search-threads") else { return };
     let mut refused = 0;
-    // Where threads begin to be refused depends on the libraries: somewhere in this range.
+    // The limit at which threads cannot be created depends on the libraries. It lies in this range.
     for kib in (20_000..36_000).step_by(1_000) {
         let search = "search --out a0 --in a1 --trial 50ms --max 20kpps --size 64B --wait 50ms -q";
         let line = format!("ulimit -v {kib}; exec timeout 30 {} {search}", bed::netlathe());

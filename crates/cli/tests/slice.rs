@@ -1,5 +1,4 @@
-//! Kernel slices, by what they show of programs whose traffic is known. All of it on loopback, in namespaces that end
-//! with the command.
+//! Kernel slices of programs with known traffic. All traffic is on loopback, in namespaces that end with the command.
 #![cfg(feature = "slice")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -21,7 +20,8 @@ use std::fs;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A message there and back, `rounds` times, between two processes. Arguments: tcp or udp, address, bytes, rounds.
+/// Sends a message there and back, `rounds` times, between two processes. Arguments: tcp or udp, address, bytes,
+/// rounds.
 const PING_PONG: &str = r#"
 import os, socket, sys
 kind, address, size, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -55,19 +55,20 @@ else:
 print("done")
 "#;
 
-/// One at a time: each would slow down what the others measure.
+/// One test at a time: each would slow down what the others measure.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A bench with the program in it; `None` where the kernel or the rights do not permit to follow packets.
+/// A bench with the program in it. Returns `None` if the kernel or the rights do not permit tracing packets.
 fn bench() -> Option<(Bench, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let bench = Bench::new();
     fs::write(bench.path("ping-pong.py"), PING_PONG).expect("the folder is ours");
     let tried = bench.run(["slice", "kernel", "--duration", "1ms", "--json"]);
-    // No other reason will do: what is wrong with us would look the same.
+    // Accept only these reasons. Otherwise a defect of ours would look like a skip.
     let unable = ["does not let this user", "/sys/kernel/btf", "the kernel refuses the probe"];
     if tried.status == Some(2) && unable.iter().any(|why| tried.stderr.contains(why)) {
-        // That is the verifier, and a defect of ours; without the rights it says 'Operation not permitted'.
+        // 'Permission denied' is from the verifier and means a defect of ours. Missing rights give 'Operation not
+        // permitted'.
         assert!(!tried.stderr.contains("Permission denied"), "{}", tried.stderr);
         println!("SKIP: {}", tried.stderr.trim());
         return None;
@@ -92,7 +93,7 @@ fn slice<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
     report["slices"].as_array().expect("slices").iter().find(|slice| slice["name"] == name)
 }
 
-/// Whether the kernel left runs of probes out: then nothing is sure about numbers of packets.
+/// Whether the kernel skipped probe runs. Packet counts are unreliable then.
 fn overloaded(report: &Value) -> bool {
     let missed = report.pointer("/limits/missed/runs").is_some();
     if missed {
@@ -105,7 +106,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// What must be true of any report.
+/// Checks what must be true of any report.
 fn check(report: &Value) {
     let count = |name: &str| report["packets"][name].as_u64().expect("a count");
     assert_eq!(count("seen"), count("matched") + count("lost"));
@@ -119,7 +120,7 @@ fn check(report: &Value) {
     assert!(number(&report["total"]["raw_mean_ns"]) > total, "what measuring costs is subtracted");
 }
 
-/// Runs a program that starts netlathe, which starts `inner.py`, and gives what it wrote.
+/// Runs a program that starts netlathe, which starts `inner.py`. Returns its output.
 fn outer_and_inner(bench: &Bench, outer: &str, inner: &str) -> Output {
     fs::write(bench.path("outer.py"), outer).expect("the folder is ours");
     fs::write(bench.path("inner.py"), inner).expect("the folder is ours");

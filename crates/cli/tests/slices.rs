@@ -1,5 +1,5 @@
-//! Slices of pipelines: in virtual time exact, live by shares and medians. Live tests have a lab of their own and say
-//! `SKIP: why` where the machine permits none.
+//! Pipeline slices: exact in virtual time, by shares and medians live. Live tests have a lab of their own and print
+//! `SKIP: why` if the machine permits none.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -34,7 +34,7 @@ fn slice<'a>(report: &'a Value, name: &str) -> &'a Value {
     slices.iter().find(|slice| slice["name"] == name).unwrap_or_else(|| panic!("{name} in {slices:?}"))
 }
 
-/// What must be true of any: frames add up, and slices to the total.
+/// Checks what must be true of any report: frame counts add up, and slices add up to the total.
 fn check(report: &Value) {
     let count = |name: &str| report["slices"]["packets"][name].as_u64().expect("a count");
     assert_eq!(count("seen"), count("matched") + count("lost"));
@@ -74,7 +74,7 @@ fn following_changes_nothing_and_one_in_some_is_one_in_some() {
     assert_eq!(followed["slices"]["every"], 8);
     assert_eq!(followed["slices"]["packets"]["seen"], FRAMES / 8);
     let lost = followed["slices"]["packets"]["lost"].as_u64().expect("a count");
-    // Ten of a hundred on the mean: four deviations of a binomial with n = 125 are 13.
+    // Ten of a hundred are lost on average. Four standard deviations of a binomial with n = 125 are 13.
     assert!(lost.abs_diff(12) <= 13, "{lost}");
     followed["slices"].take();
     plain["slices"].take();
@@ -85,13 +85,13 @@ fn following_changes_nothing_and_one_in_some_is_one_in_some() {
 #[test]
 fn each_stage_the_queue_and_the_pacer_have_their_own() {
     let bench = Bench::new();
-    // Ten frames at once, then nothing: each waits for those before it.
+    // Ten frames arrive at once, then none. Each waits for those before it.
     let records: Vec<Record> = (0..10).map(|i| Record::new(0, 100, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
     let report = bench.report(words("shape --in pcap:in.pcap --out pcap:out.pcap --delay 3us --gap 10us --slices 1/1"));
     check(&report);
     assert_eq!(slice(&report, "delay")["mean_ns"], 3_000.0);
-    // Frame k is ready behind k others and departs 10 µs after the one before, of which all but the first wait.
+    // Frame k is ready behind k others and departs 10 µs after the previous one. All but the first wait.
     assert_eq!(slice(&report, "queueing")["mean_ns"], f64::from((0..9).sum::<u32>()) * 10_000.0 / 10.0);
     assert_eq!(slice(&report, "pacer")["mean_ns"], 9.0 * 10_000.0 / 10.0);
     assert_eq!(slice(&report, "pacer")["error"]["max_ns"], 0.0);
@@ -168,7 +168,7 @@ mod live {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Frames that go by the burst are followed by it, those that are made and those from memory.
+    /// Tracing covers frames that are sent in bursts, both generated ones and those from memory.
     #[test]
     fn flooded_frames_are_traced() {
         let bench = Bench::new();
@@ -190,7 +190,7 @@ mod live {
             let raw = |name: &str| number(&slice(&report, name)["raw_mean_ns"]);
             assert!(raw("rx") > 0.0 && raw("tx") > 0.0 && raw("queueing") == 0.0, "{report}");
         }
-        // On as many cores as without: one of them follows its own.
+        // The pipeline uses as many cores as without tracing. Only one core traces its own frames.
         let line = format!("gen --out dpdk:net_null0 --cores 0,1 --count 100000 {stream} --slices 1/10 --json");
         let finished = bench.run(words(&line));
         if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2) {
@@ -200,8 +200,8 @@ mod live {
         }
     }
 
-    /// The report of a box that carries 2 s of frames each way, and is stopped for 60 ms of each 80: of four that come
-    /// three wait, half of all for 20 ms and more.
+    /// The report of a box that carries 2 s of frames each way while it is stopped for 60 ms out of every 80 ms. Three
+    /// of four frames wait, half of all frames for 20 ms or more.
     fn stopped_now_and_then(bed: &Bed, carrying: Program) -> Value {
         let start = Instant::now();
         while !bed.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.100").status.success() {
@@ -227,8 +227,8 @@ mod live {
         carrying.stop().whole_report()
     }
 
-    /// It is in the slice `ring`; what is under way in the box when that is stopped is one frame in some. More of them
-    /// where other programs keep one of its threads from a CPU, which takes of the share.
+    /// The wait shows in the slice `ring`. When the box is stopped, only one frame in several is under way inside it.
+    /// Other programs that keep one of its threads from a CPU add to that and lower the share.
     fn waits_in_the_ring(report: &Value) {
         check(report);
         let ring = slice(report, "ring");
@@ -251,14 +251,14 @@ mod live {
             let line = format!("emulate --between {ends} --forward 'loss 0.001%' --backward 'delay 100ms' {cores}");
             let report = stopped_now_and_then(&bed, start(&line));
             waits_in_the_ring(&report["pipelines"][0]);
-            // Who holds frames from when they came makes up for the wait.
+            // A stage that holds frames counts from their arrival, so it absorbs the wait.
             let backward = &report["pipelines"][1];
             check(backward);
             let (ring, netem) = (slice(backward, "ring"), slice(backward, "netem"));
             assert!(number(&ring["p50_ns"]) > 1e7 && ring["intended_mean_ns"] == 0.0, "{backward}");
             assert!((number(&netem["intended_mean_ns"]) - 1e8).abs() < 1e-6, "{backward}");
         }
-        // Without stages only the slices need it.
+        // Without stages, only the slices need the arrival stamp.
         let report = stopped_now_and_then(
             &bed,
             start("shape --in if:c0,driver=af_packet --out s0 --class 'nine = udp dport 9'"),
@@ -269,7 +269,7 @@ mod live {
     #[test]
     fn reports_a_port_without_ring_times() {
         let Some(bed) = Bed::shared("slices-untold", |_| {}) else { return };
-        // Interfaces and TAP devices do, and this device gives frames without an end.
+        // Interfaces and TAP devices report ring times. This device does not, and it generates frames without end.
         let line = "shape --in dpdk:net_null0 --out null --slices --report page --json --duration 300ms";
         let report = bed.run(Node::Box, line).whole_report();
         let slices = &report["pipelines"][0]["slices"];
@@ -309,7 +309,7 @@ fn bad_shares_are_refused_in_one_line() {
     let finished = bench.run(["measure", "--pcap", "in.pcap", "--slices", "1/4"]);
     assert!(finished.status == Some(2) && finished.stderr.contains("leave it out"), "{}", finished.stderr);
     if cfg!(feature = "slice") {
-        // Two shares of frames: one would be left unread.
+        // Two sampling shares: one would be ignored.
         let twice =
             ["gen", "--out", "null", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2", "--count", "9", "--slices", "1/4"];
         for command in [&["measure", "--pcap", "in.pcap"][..], &["doctor"], &["gen", "--out"], &twice] {
