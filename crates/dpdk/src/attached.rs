@@ -1,4 +1,4 @@
-//! A device of DPDK that is attached as a port.
+//! A DPDK device attached as a port.
 
 use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
@@ -10,7 +10,7 @@ use crate::{Eal, Error, Pool, Result};
 use dpdk_sys as sys;
 use std::ffi::{CString, c_int};
 
-/// The port of a device. It stops, is closed and detached when this is dropped.
+/// The port of a device. Dropping it stops, closes and detaches the device.
 #[derive(Debug)]
 pub(crate) struct Attached {
     eal: &'static Eal,
@@ -18,17 +18,17 @@ pub(crate) struct Attached {
     device: String,
     bus: &'static CString,
     sockets: Sockets,
-    // Given up when the driver has taken its program off, which is when this is dropped.
+    // Dropped after the driver has removed its program, which `Drop` does.
     pub(crate) claim: Option<Claim>,
-    // Gone before the driver closes.
+    // Dropped before the driver closes.
     stamper: Option<Stamper>,
 }
 
 impl Attached {
-    /// Finds the device, or attaches it, and takes it for us. `text` is its name and arguments as they were given.
+    /// Finds or attaches a device and marks it as in use. `text` is the name and arguments as the user gave them.
     ///
     /// # Errors
-    /// [`Error::PortInUse`], [`Error::Attach`].
+    /// [`Error::PortInUse`], [`Error::Attach`], [`Error::Nul`].
     pub(crate) fn open(eal: &'static Eal, name: &str, arguments: &str, text: &str) -> Result<Attached> {
         let c_name = CString::new(name).map_err(|_| Error::Nul { what: "a device's name" })?;
         let c_arguments = CString::new(arguments).map_err(|_| Error::Nul { what: "a device's arguments" })?;
@@ -45,7 +45,7 @@ impl Attached {
         if !open.insert(name.to_owned()) {
             return Err(Error::PortInUse { device: name.to_owned() });
         }
-        // SAFETY: EAL runs; NUL-terminated.
+        // SAFETY: EAL runs, and the name is NUL-terminated.
         let mut number = unsafe { sys::shim_port_find(c_name.as_ptr()) };
         if number < 0 {
             // SAFETY: EAL runs, the lock is held, and the strings are copied.
@@ -54,7 +54,7 @@ impl Attached {
                 open.remove(name);
                 return Err(failed(rc));
             }
-            // SAFETY: as above.
+            // SAFETY: EAL runs, and the name is NUL-terminated.
             number = unsafe { sys::shim_port_find(c_name.as_ptr()) };
             if number < 0 {
                 open.remove(name);
@@ -63,11 +63,11 @@ impl Attached {
         }
         sockets.claim(&before);
         drop(open);
-        // From here on, dropping it closes and detaches the device.
+        // From here on, dropping the value closes and detaches the device.
         Ok(Attached { eal, number: number as u16, device: name.to_owned(), bus, sockets, claim: None, stamper: None })
     }
 
-    /// Whether a program of ours stamps what arrives.
+    /// Whether our XDP program stamps arriving frames.
     pub(crate) fn stamps(&self) -> bool {
         self.stamper.is_some()
     }
@@ -76,7 +76,7 @@ impl Attached {
         self.bus.as_bytes() == b"pci"
     }
 
-    /// DPDK's driver.
+    /// The name of the DPDK driver.
     pub(crate) fn driver(&self) -> Result<String> {
         Ok(text(&self.info()?.driver))
     }
@@ -86,13 +86,13 @@ impl Attached {
         let mark = log_mark();
         // SAFETY: plain data, for which zeros are a value.
         let mut raw: sys::shim_port_info = unsafe { std::mem::zeroed() };
-        // SAFETY: the port is ours; the struct is written.
+        // SAFETY: the port is ours, and `raw` is writable.
         let rc = unsafe { sys::shim_port_info(self.number, &raw mut raw) };
         self.check("ask about", rc, mark)?;
         Ok(raw)
     }
 
-    /// Sets the port up to receive into buffers of `pool`, which has to stay until it is closed. `interface` is the one
+    /// Configures the port to receive into buffers of `pool`, which must outlive the port. `interface` is the interface
     /// behind it.
     pub(crate) fn configure(
         &mut self,
@@ -104,8 +104,8 @@ impl Attached {
             let _control = self.eal.control();
             let before = losses::descriptors();
             let mark = log_mark();
-            // SAFETY: the port is ours, stopped, and configured by this thread alone; the pool is valid
-            // and stays so until the port is closed.
+            // SAFETY: the port is ours, stopped, and configured by this thread only, and the pool stays valid until the
+            // port is closed.
             let rc = unsafe { sys::shim_port_configure(self.number, config, pool.raw()) };
             self.sockets.claim(&before);
             self.check("configure", rc, mark)?;
@@ -116,7 +116,7 @@ impl Attached {
         self.claim.as_mut().map_or(Ok(()), Claim::note)
     }
 
-    /// Receives frames for other stations, too. A driver without the switch has no filter either.
+    /// Enables promiscuous mode. A driver without this setting has no address filter either.
     pub(crate) fn be_promiscuous(&self) {
         let _control = self.eal.control();
         // SAFETY: the port is ours.
@@ -131,7 +131,7 @@ impl Attached {
         self.check("start", rc, mark)
     }
 
-    /// Frames that were lost before the driver saw them, as far as it does not report them itself.
+    /// Frames dropped before the driver saw them and that the driver does not report.
     pub(crate) fn lost(&self) -> u64 {
         self.sockets.lost()
     }
@@ -140,7 +140,7 @@ impl Attached {
         let _control = self.eal.control();
         let mark = log_mark();
         let mut raw = sys::shim_port_stats::default();
-        // SAFETY: the port is ours; the struct is written.
+        // SAFETY: the port is ours, and `raw` is writable.
         let rc = unsafe { sys::shim_port_stats(self.number, &raw mut raw) };
         self.check("read the counters of", rc, mark)?;
         Ok(raw)
@@ -176,13 +176,13 @@ impl Drop for Attached {
     fn drop(&mut self) {
         let mut open = self.eal.control();
         self.stamper = None;
-        // SAFETY: the last handle and queue are gone, so nothing uses the port. Stopping one that has
-        // not been started is harmless.
+        // SAFETY: the last handle and queue are gone, so nothing uses the port, and stopping a port that was never
+        // started is harmless.
         unsafe { sys::shim_port_stop(self.number) };
-        // SAFETY: it is stopped.
+        // SAFETY: the port is stopped.
         unsafe { sys::shim_port_close(self.number) };
         if let Ok(name) = CString::new(self.device.as_str()) {
-            // SAFETY: it is closed; NUL-terminated.
+            // SAFETY: the port is closed, and the strings are NUL-terminated.
             unsafe { sys::shim_detach(self.bus.as_ptr(), name.as_ptr()) };
         }
         open.remove(&self.device);
@@ -199,7 +199,7 @@ fn bus_vdev() -> &'static CString {
     NAME.get_or_init(|| CString::from(c"vdev"))
 }
 
-/// `0000:03:00.1` or `03:00.1`.
+/// Whether `name` is a PCI address: `0000:03:00.1` or `03:00.1`.
 fn is_pci_address(name: &str) -> bool {
     let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());
     let Some((bus, function)) = name.rsplit_once('.') else { return false };
@@ -212,7 +212,7 @@ fn is_pci_address(name: &str) -> bool {
         }
 }
 
-/// An errno and what to do about it.
+/// The text of an errno, with a remedy where known.
 pub(crate) fn reason(rc: c_int, log: &str) -> String {
     let mut text = errno_text(rc);
     let remedy = if log.contains("not permitted") || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty()) {
@@ -234,7 +234,7 @@ pub(crate) fn reason(rc: c_int, log: &str) -> String {
     } else if rc == -libc::ENOMEM {
         "; give DPDK more memory, or the ring fewer frames"
     } else if rc == -1 {
-        // What drivers return that do not say why, rather than EPERM.
+        // Drivers return -1 without giving a reason; it does not mean EPERM.
         text = "its driver refuses".to_owned();
         "; check the arguments after its name"
     } else {

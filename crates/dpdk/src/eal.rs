@@ -7,32 +7,32 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Where EAL's memory comes from.
+/// The source of EAL's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Huge pages if enough of them are free, else ordinary ones.
+    /// Huge pages if enough are free, otherwise ordinary pages.
     #[default]
     Auto,
-    /// Huge pages; starting fails without.
+    /// Huge pages. The start fails without them.
     Always,
-    /// Ordinary pages: what works everywhere. Frames are sent and received as fast on software
-    /// ports; physical NICs need huge pages or an IOMMU.
+    /// Ordinary pages, which work everywhere. Software ports are equally fast with them; physical NICs need huge pages
+    /// or an IOMMU.
     Never,
 }
 
-/// How much of DPDK's log is echoed to stderr.
+/// The part of DPDK's log that is echoed to stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogLevel {
-    /// Nothing. Errors carry what DPDK said all the same.
+    /// Nothing. Errors still include DPDK's messages.
     #[default]
     Quiet,
-    /// What DPDK says unasked.
+    /// DPDK's default messages.
     Normal,
-    /// All that every component can say.
+    /// All messages of all components.
     Debug,
 }
 
-/// How DPDK is to be started.
+/// Settings for starting DPDK.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
     program: String,
@@ -50,7 +50,7 @@ impl Default for EalConfig {
 }
 
 impl EalConfig {
-    /// 256 MiB, huge pages if there are, no devices, quiet.
+    /// The defaults: 256 MiB, huge pages if available, no devices, no log.
     #[must_use]
     pub fn new(program: impl Into<String>) -> Self {
         EalConfig {
@@ -63,64 +63,63 @@ impl EalConfig {
         }
     }
 
-    /// Where memory comes from.
+    /// Sets the source of memory.
     #[must_use]
     pub fn hugepages(mut self, hugepages: HugePages) -> Self {
         self.hugepages = hugepages;
         self
     }
 
-    /// Memory for all pools and rings, in MiB. Ordinary pages are used up only when touched.
+    /// Sets the memory for all pools and rings, in MiB. Ordinary pages are allocated only when touched.
     #[must_use]
     pub fn memory_mib(mut self, memory: u32) -> Self {
         self.memory_mib = memory;
         self
     }
 
-    /// A virtual device that EAL itself makes at its start; [`Port::open`](crate::Port::open) makes
-    /// them later just as well.
+    /// Adds a virtual device that EAL creates at start. [`Port::open`](crate::Port::open) can also create one later.
     #[must_use]
     pub fn vdev(mut self, arguments: impl Into<String>) -> Self {
         self.devices.push(arguments.into());
         self
     }
 
-    /// A PCI device that may be used (`0000:03:00.1`). Without any, the PCI bus is left alone.
+    /// Allows a PCI device (`0000:03:00.1`). If none is allowed, the PCI bus is not scanned.
     #[must_use]
     pub fn pci(mut self, address: impl Into<String>) -> Self {
         self.pci.push(address.into());
         self
     }
 
-    /// What of DPDK's log is echoed.
+    /// Sets the part of DPDK's log that is echoed.
     #[must_use]
     pub fn log(mut self, level: LogLevel) -> Self {
         self.log = level;
         self
     }
 
-    /// EAL's arguments, given the process, the CPU that EAL's main thread is put on while it starts,
-    /// and whether huge pages may be had. A function of its arguments only.
+    /// EAL's arguments. `process` is the process ID, `cpu` the CPU of EAL's main thread during the start, and `huge`
+    /// whether enough huge pages are free. The result depends only on the arguments and the settings.
     #[must_use]
     pub fn argv(&self, process: u32, cpu: usize, huge: bool) -> Vec<String> {
         let mut argv = vec![self.program.clone()];
         let mut add = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
-        // One lcore: workers are threads of ours, registered later, so EAL need not start its own.
-        // Numbered 0 wherever it runs, since a CPU's number may lie beyond RTE_MAX_LCORE.
+        // One lcore: the workers are our threads and register later, so EAL starts none of its own. The lcore is always
+        // number 0, because a CPU number may exceed RTE_MAX_LCORE.
         add(&["--lcores", &format!("0@{cpu}")]);
         let huge = match self.hugepages {
             HugePages::Auto => huge,
             HugePages::Always => true,
             HugePages::Never => false,
         };
-        // Nothing is shared with another process nor left on disk, so that any number of processes
-        // run at once and none can be in the way of the next. Without huge pages memory is private
-        // as it is, and DPDK refuses --in-memory beside --no-huge.
+        // Share nothing with other processes and leave nothing on disk, so that any number of processes can run at once
+        // and none affects the next. Without huge pages memory is private anyway, and DPDK refuses --in-memory with
+        // --no-huge.
         add(&[if huge { "--in-memory" } else { "--no-huge" }]);
         add(&["-m", &self.memory_mib.to_string()]);
         add(&["--no-shconf", "--no-telemetry"]);
         add(&["--file-prefix", &format!("netlathe-{process}")]);
-        // Virtual addresses need no privilege; NICs get them translated by the IOMMU.
+        // Virtual addresses need no privilege. For NICs the IOMMU translates them.
         if self.pci.is_empty() {
             add(&["--no-pci", "--iova-mode=va"]);
         }
@@ -137,12 +136,11 @@ impl EalConfig {
     }
 }
 
-/// DPDK, started. It runs until the process ends.
+/// The running DPDK. It runs until the process ends.
 #[derive(Debug)]
 pub struct Eal {
     argv: Vec<String>,
-    // Attaching, configuring and detaching are not for several threads at once. It holds the names
-    // of the ports that are open.
+    // Serialises attach, configure and detach. Holds the names of the open ports.
     control: Mutex<HashSet<String>>,
 }
 
@@ -150,15 +148,15 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 static EAL: OnceLock<Eal> = OnceLock::new();
 
 impl Eal {
-    /// Starts DPDK. The calling thread keeps its CPU affinity, though EAL pins it meanwhile; so do
-    /// threads started later. DPDK's own helper threads are its affair.
+    /// Starts DPDK. EAL pins the calling thread during the start; its CPU affinity is then restored. Threads started
+    /// later inherit it. DPDK's own helper threads are not affected.
     ///
-    /// Unless logging is on, nothing is written to stdout or stderr meanwhile, by any thread:
-    /// DPDK prints its usage there when it refuses an argument.
+    /// Unless logging is on, no thread writes to stdout or stderr during the start, because DPDK prints its usage there
+    /// when it refuses an argument.
     ///
     /// # Errors
-    /// [`Error::EalTwice`] at the second call in a process, whatever the first one gave;
-    /// [`Error::EalInit`] with DPDK's reason; [`Error::Nul`].
+    /// [`Error::EalTwice`] at the second call in a process, even if the first one failed; [`Error::EalInit`] with
+    /// DPDK's reason; [`Error::Nul`].
     pub fn init(config: &EalConfig) -> Result<&'static Eal> {
         if STARTED.swap(true, Ordering::SeqCst) {
             return Err(Error::EalTwice);
@@ -169,7 +167,7 @@ impl Eal {
         let mut pointers = Vec::with_capacity(argv.len() + 1);
         for word in &argv {
             let word = CString::new(word.as_str()).map_err(|_| Error::Nul { what: "an argument of DPDK" })?;
-            // EAL keeps pointers into these and may change them: they are never freed.
+            // Never freed: EAL keeps pointers to the arguments and may change them.
             pointers.push(word.into_raw());
         }
         let count = pointers.len() as c_int;
@@ -181,10 +179,11 @@ impl Eal {
         // SAFETY: takes a number; called once, before EAL has threads.
         let captured = unsafe { sys::shim_log_capture(echo) };
         let mark = log_mark();
-        // SAFETY: `count` NUL-terminated, writable, never freed strings and a NULL; the first and only call.
+        // SAFETY: the first and only call, with `count` NUL-terminated, writable, never-freed strings followed by a
+        // NULL.
         let rc = unsafe { sys::shim_eal_init(count, pointers.as_mut_ptr(), c_int::from(echo == 0)) };
         if let Some(before) = &before {
-            // SAFETY: the set is one that the kernel gave; 0 is this thread.
+            // SAFETY: the kernel returned this set; 0 is this thread.
             unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), before) };
         }
         if rc < 0 {
@@ -196,36 +195,36 @@ impl Eal {
         Ok(EAL.get_or_init(|| Eal { argv, control: Mutex::new(HashSet::new()) }))
     }
 
-    /// DPDK, if it runs.
+    /// The running DPDK, if it was started.
     #[must_use]
     pub fn running() -> Option<&'static Eal> {
         EAL.get()
     }
 
-    /// The arguments it was started with.
+    /// The arguments that EAL was started with.
     #[must_use]
     pub fn argv(&self) -> &[String] {
         &self.argv
     }
 
-    /// DPDK's version, such as `DPDK 22.11.11`. It may be asked before the start.
+    /// DPDK's version, such as `DPDK 22.11.11`. Works before the start too.
     #[must_use]
     pub fn version() -> String {
-        // SAFETY: takes nothing; gives a static string.
+        // SAFETY: takes nothing and returns a static string.
         let text = unsafe { sys::shim_version() };
-        // SAFETY: NUL-terminated and static.
+        // SAFETY: the string is NUL-terminated and static.
         let text = unsafe { CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     }
 
-    /// Makes the calling thread known to DPDK until the guard is dropped: it then has a cache in
-    /// each pool, which makes taking and freeing frames several times as fast. Frames and ports may
-    /// be used without.
+    /// Registers the calling thread with DPDK until the guard is dropped. A registered thread has a cache in each pool,
+    /// which makes allocating and freeing frames several times faster. Unregistered threads can use frames and ports
+    /// too.
     ///
     /// # Errors
-    /// [`Error::Register`] when DPDK knows as many threads as it can (128).
+    /// [`Error::Register`] if DPDK's thread limit (128) is reached.
     pub fn register_thread(&self) -> Result<WorkerGuard> {
-        // SAFETY: EAL runs; the shim leaves a thread that is known already as it is.
+        // SAFETY: EAL runs, and the shim does not change a thread that is already registered.
         let rc = unsafe { sys::shim_thread_register() };
         if rc < 0 {
             return Err(Error::Register { reason: errno_text(rc) });
@@ -234,13 +233,13 @@ impl Eal {
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, HashSet<String>> {
-        // A panic elsewhere leaves the set as true as it was.
+        // A panic elsewhere leaves the set consistent.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A thread that DPDK knows, until this is dropped. A second guard on a thread does nothing, nor
-/// does one on the thread that started DPDK.
+/// Keeps a thread registered with DPDK until dropped. Has no effect on a thread that is already registered or that
+/// started DPDK.
 #[derive(Debug)]
 pub struct WorkerGuard {
     ours: bool,
@@ -250,13 +249,13 @@ pub struct WorkerGuard {
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
         if self.ours {
-            // SAFETY: this thread registered itself, and the guard cannot have left it.
+            // SAFETY: this guard registered the thread, and cannot leave it.
             unsafe { sys::shim_thread_unregister() };
         }
     }
 }
 
-/// An errno and what to do about it.
+/// The text of an errno, with a remedy where known.
 fn reason(rc: c_int, memory_mib: u32) -> String {
     let remedy = match -rc {
         libc::EMFILE => "; it needs about 30 open files: `ulimit -n 1024`".to_owned(),
@@ -266,18 +265,18 @@ fn reason(rc: c_int, memory_mib: u32) -> String {
     errno_text(rc) + &remedy
 }
 
-/// A place in DPDK's log.
+/// A position in DPDK's log.
 pub(crate) fn log_mark() -> u64 {
     // SAFETY: takes nothing but a lock.
     unsafe { sys::shim_log_written() }
 }
 
-/// What was logged since, in one line of at most about 600 characters: the last ones, since the
-/// cause comes last but for the clean-up.
+/// The log since `mark`, in one line of at most about 600 characters. Keeps the last messages, because the cause is
+/// near the end, followed only by clean-up.
 pub(crate) fn log_since(mark: u64) -> String {
     const ROOM: u32 = 4096;
     let mut text = vec![0_u8; ROOM as usize];
-    // SAFETY: there is room for ROOM bytes.
+    // SAFETY: `text` has room for ROOM bytes.
     let count = unsafe { sys::shim_log_since(mark, text.as_mut_ptr().cast(), ROOM) };
     text.truncate(count as usize);
     one_line(&String::from_utf8_lossy(&text))
@@ -299,7 +298,7 @@ fn one_line(text: &str) -> String {
 fn affinity() -> Option<libc::cpu_set_t> {
     // SAFETY: a cpu_set_t is a plain array, for which zeros are a value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most the size given; 0 is this thread.
+    // SAFETY: the kernel writes at most the given size; 0 is this thread.
     let rc = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
     (rc == 0).then_some(set)
 }
@@ -311,8 +310,8 @@ fn first_cpu(set: &libc::cpu_set_t) -> Option<usize> {
     })
 }
 
-/// Free huge pages of all sizes, in MiB. Whether hugetlbfs is mounted does not matter: with
-/// `--in-memory` EAL maps them anonymously.
+/// Free huge pages of all sizes, in MiB. hugetlbfs need not be mounted, because with `--in-memory` EAL maps huge pages
+/// anonymously.
 fn huge_pages_free_mib() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes

@@ -1,4 +1,4 @@
-//! What this host does with an interface: where frames are taken from it, the host loses that.
+//! How this host uses an interface. If netlathe takes the interface's frames, the host loses these uses.
 
 use crate::interface::Interface;
 use crate::netlink::{attributes, dump, look_up, number};
@@ -6,20 +6,22 @@ use crate::{Error, Result};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Something that this host uses an interface for.
+/// One use of an interface by this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostUse {
-    /// It has this address, of this prefix length.
+    /// The interface has this address with this prefix length.
     Address(IpAddr, u8),
-    /// The default route leaves by it.
+    /// The default route uses the interface.
     DefaultRoute,
-    /// This network is reached by it, of this prefix length.
+    /// The route to this network, with this prefix length, uses the interface.
     Route(IpAddr, u8),
-    /// It is a port of a bridge, bond or team, or a slave of another kind: the kind and the name of that.
+    /// The interface is a port of a bridge, bond or team, or a slave of another kind. The fields are the master's kind
+    /// and name.
     PortOf(String, String),
-    /// It is a bridge, bond or team, or another such kind: the kind, and the name of its first port, if it has any.
+    /// The interface is a bridge, bond, team or similar. The fields are its kind and the name of its first port, if
+    /// any.
     Carries(String, Option<String>),
-    /// Another interface, such as a VLAN, is on top of it and is used by the host.
+    /// The host uses another interface on top of this one, such as a VLAN.
     Under(String, Box<HostUse>),
 }
 
@@ -37,13 +39,13 @@ impl fmt::Display for HostUse {
     }
 }
 
-/// Kinds of interfaces that carry what arrives at their ports.
+/// Kinds of interfaces that carry the traffic of their ports.
 const MASTERS: [&str; 3] = ["bridge", "bond", "team"];
-/// Kinds whose two ends name each other as what they were made on.
+/// Kinds of paired interfaces, whose ends name each other as their lower link.
 const PAIRS: [&str; 2] = ["veth", "netkit"];
 
-/// All that the host uses an interface of the calling thread's network namespace for. Link-local addresses and the routes
-/// that the kernel makes for addresses do not count.
+/// All uses of an interface of the calling thread's network namespace. Link-local addresses, and routes that the kernel
+/// creates for addresses, do not count.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
@@ -53,7 +55,7 @@ pub fn host_uses(interface: &str) -> Result<Vec<HostUse>> {
     let addresses = dump(libc::RTM_GETADDR, libc::AF_UNSPEC as u8, "the addresses")?;
     let mut routes = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        // A kernel without IPv6 refuses to tell its routes.
+        // A kernel without IPv6 refuses to list IPv6 routes.
         match dump(libc::RTM_GETROUTE, family as u8, "the routes") {
             Ok(more) => routes.extend(more.iter().filter_map(|body| Route::read(body))),
             Err(Error::System { .. }) if family == libc::AF_INET6 => {}
@@ -68,7 +70,7 @@ pub fn host_uses(interface: &str) -> Result<Vec<HostUse>> {
     Ok(table.uses(index))
 }
 
-/// The interface by which frames to this address leave. None where there is no route.
+/// The interface by which frames to this address leave. `None` if there is no route.
 #[must_use]
 pub fn way_to(address: IpAddr) -> Option<String> {
     let (family, bytes) = match address {
@@ -93,7 +95,7 @@ struct Link {
     index: u32,
     name: String,
     kind: String,
-    /// What it was made on, in this network namespace.
+    /// The lower link in this network namespace.
     on: Option<u32>,
     master: Option<u32>,
 }
@@ -129,7 +131,7 @@ impl Address {
         let head = body.get(..ADDRESS)?;
         let index = u32::from_ne_bytes(head[4..8].try_into().ok()?);
         let all = attributes(&body[ADDRESS..]);
-        // The other end of a point-to-point link is the address then, and the local one apart.
+        // On a point-to-point link, IFA_ADDRESS is the other end and IFA_LOCAL is the local address.
         let of = |kind| all.iter().find(|(found, _)| *found == kind).and_then(|(_, value)| ip(value));
         let address = of(libc::IFA_LOCAL).or_else(|| of(libc::IFA_ADDRESS))?;
         Some(Address { index, address, prefix: head[1] })
@@ -137,14 +139,14 @@ impl Address {
 }
 
 struct Route {
-    /// By each of these it may leave.
+    /// The outgoing interfaces.
     by: Vec<u32>,
     network: Option<IpAddr>,
     prefix: u8,
 }
 
 impl Route {
-    /// `None` for routes that the kernel made, and for routes that cannot send.
+    /// `None` for routes that the kernel created and for routes that are not unicast.
     fn read(body: &[u8]) -> Option<Route> {
         let head = body.get(..ROUTE)?;
         let (prefix, protocol, kind) = (head[1], head[5], head[7]);
@@ -184,7 +186,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// What the kernel said of everything.
+/// The kernel's lists of interfaces, addresses and routes.
 struct Table {
     links: Vec<Link>,
     addresses: Vec<Address>,
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn loopback_is_the_hosts() {
-        // A new network namespace has lo down, without an address; most machines have it up.
+        // In a new network namespace lo is down and has no address; on most machines it is up.
         let uses = host_uses("lo").expect("there is one");
         assert!(uses.iter().all(|one| matches!(one, HostUse::Address(..) | HostUse::Route(..))), "{uses:?}");
         assert!(matches!(host_uses("no-such-one"), Err(Error::NoInterface { .. })));

@@ -1,4 +1,4 @@
-//! What we ask the kernel about an interface, and tell it.
+//! Queries and settings of Linux interfaces.
 
 use crate::{Error, Result};
 use packet::MacAddr;
@@ -16,7 +16,7 @@ pub(crate) struct Interface {
 impl Interface {
     pub(crate) fn named(name: &str) -> Result<Interface> {
         let c = CString::new(name).map_err(|_| Error::Nul { what: "an interface's name" })?;
-        // SAFETY: NUL-terminated.
+        // SAFETY: the name is NUL-terminated.
         let index = unsafe { libc::if_nametoindex(c.as_ptr()) };
         if index == 0 {
             return Err(Error::NoInterface { name: name.to_owned() });
@@ -26,12 +26,12 @@ impl Interface {
 
     pub(crate) fn numbered(index: u32) -> Option<Interface> {
         let mut name = [0 as libc::c_char; libc::IF_NAMESIZE];
-        // SAFETY: there is room for IF_NAMESIZE bytes.
+        // SAFETY: `name` has room for IF_NAMESIZE bytes.
         let text = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
         if text.is_null() {
             return None;
         }
-        // SAFETY: the kernel terminates it within IF_NAMESIZE.
+        // SAFETY: the kernel terminates the name within IF_NAMESIZE.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         Some(Interface { name: name.to_string_lossy().into_owned(), index })
     }
@@ -45,7 +45,7 @@ impl Interface {
         request
     }
 
-    /// The MTU in bytes: the longest packet, without Ethernet's header.
+    /// The MTU in bytes: the longest packet, without the Ethernet header.
     pub(crate) fn mtu(&self) -> Result<u32> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
@@ -54,15 +54,15 @@ impl Interface {
         if rc < 0 {
             return Err(Error::system(format!("asking {} for its MTU", self.name)));
         }
-        // SAFETY: that is the member which SIOCGIFMTU writes.
+        // SAFETY: SIOCGIFMTU writes this member.
         let mtu = unsafe { request.ifr_ifru.ifru_mtu };
         Ok(mtu.max(0) as u32)
     }
 
-    /// Sets how many frames wait in its queue.
+    /// Sets the length of the transmit queue in frames.
     pub(crate) fn set_queue_length(&self, frames: u32) -> Result<()> {
         let mut request = self.request();
-        // The kernel reads the number where the MTU would be.
+        // The kernel reads the queue length from the MTU's place in the union.
         request.ifr_ifru.ifru_mtu = frames as i32;
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         // SAFETY: the kernel reads an ifreq.
@@ -70,7 +70,7 @@ impl Interface {
         if rc < 0 { Err(Error::system(format!("lengthening the queue of {}", self.name))) } else { Ok(()) }
     }
 
-    /// Refuses an interface whose frames have no Ethernet header, as those of tunnels. Those of `lo` have one.
+    /// Refuses an interface whose frames have no Ethernet header, such as a tunnel. Frames of `lo` have one.
     pub(crate) fn check_header(&self) -> Result<()> {
         match self.hardware()? {
             libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(()),
@@ -78,12 +78,12 @@ impl Interface {
         }
     }
 
-    /// What it is, by the type of its address.
+    /// The hardware type (ARPHRD_…).
     fn hardware(&self) -> Result<libc::sa_family_t> {
         Ok(self.hardware_address()?.sa_family)
     }
 
-    /// Its address on Ethernet.
+    /// The MAC address.
     pub(crate) fn mac(&self) -> Result<MacAddr> {
         let [a, b, c, d, e, f, ..] = self.hardware_address()?.sa_data.map(libc::c_char::cast_unsigned);
         Ok(MacAddr([a, b, c, d, e, f]))
@@ -97,18 +97,18 @@ impl Interface {
         if rc < 0 {
             return Err(Error::system(format!("asking {} for its address", self.name)));
         }
-        // SAFETY: that is the member which SIOCGIFHWADDR writes.
+        // SAFETY: SIOCGIFHWADDR writes this member.
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr })
     }
 
-    /// Whether it is set up, and whether it has a carrier besides.
+    /// Whether the interface is set up, and whether it is up and has a carrier.
     pub(crate) fn state(&self) -> Result<(bool, bool)> {
         let flags = self.flags()?;
         let has = |flag| flags & flag != 0;
         Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
     }
 
-    /// Whether somebody has set it promiscuous by its flag, as `ip link set … promisc on` does.
+    /// Whether the interface is promiscuous by its flag, which `ip link set … promisc on` sets.
     pub(crate) fn is_set_promiscuous(&self) -> Result<bool> {
         Ok(self.flags()? & libc::IFF_PROMISC != 0)
     }
@@ -121,37 +121,37 @@ impl Interface {
         if rc < 0 {
             return Err(Error::system(format!("asking {} for its state", self.name)));
         }
-        // SAFETY: that is the member which SIOCGIFFLAGS writes.
+        // SAFETY: SIOCGIFFLAGS writes this member.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         Ok(flags.into())
     }
 
-    /// It has one transmit queue, so that frames which leave in any way keep their order.
+    /// Whether the interface has only one transmit queue, so that frames keep their order whichever way they are sent.
     pub(crate) fn sends_by_one_queue(&self) -> Result<bool> {
         let channels = self.channels()?.unwrap_or_default();
         Ok(channels.tx + channels.combined <= 1)
     }
 
-    /// Queues that receive, that send, and that do both; of the last also how many there could be.
-    /// None where the driver does not tell.
+    /// The numbers of receive, transmit and combined queues, with their maxima. `None` if the driver does not report
+    /// them.
     fn channels(&self) -> Result<Option<Channels>> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
-        // SAFETY: that command writes what is there.
+        // SAFETY: ETHTOOL_GCHANNELS writes a `struct ethtool_channels`, whose layout `Channels` has.
         Ok(unsafe { self.ethtool(&mut channels) }?.then_some(channels))
     }
 
-    /// Whether frames have somewhere to go, as the driver sees it now: the kernel's flag for it follows up to a second
-    /// later. None where the driver does not tell.
+    /// Whether the driver reports a carrier now. The kernel's flag follows up to a second later. `None` if the driver
+    /// does not report it.
     pub(crate) fn has_carrier(&self) -> Result<Option<bool>> {
         let mut link = [ETHTOOL_GLINK, 0];
-        // SAFETY: that command writes the second number.
+        // SAFETY: ETHTOOL_GLINK writes the second number.
         Ok(unsafe { self.ethtool(&mut link) }?.then_some(link[1] != 0))
     }
 
-    /// The name of its driver. None where it does not tell.
+    /// The name of the kernel driver. `None` if the kernel does not report it.
     pub(crate) fn driver(&self) -> Result<Option<String>> {
         let mut about = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
-        // SAFETY: that command writes a `struct ethtool_drvinfo`, which has the size of this one.
+        // SAFETY: ETHTOOL_GDRVINFO writes a `struct ethtool_drvinfo`, whose size `DriverInfo` has.
         if !unsafe { self.ethtool(&mut about) }? {
             return Ok(None);
         }
@@ -159,7 +159,7 @@ impl Interface {
         Ok(name.map(str::to_owned))
     }
 
-    /// Whether /sys shows this interface under its name. It shows the network namespace in which it was mounted.
+    /// Whether /sys shows this interface under its name. /sys shows the network namespace in which it was mounted.
     pub(crate) fn is_in_sysfs(&self) -> bool {
         let text = |file: &str| {
             let text = std::fs::read_to_string(format!("/sys/class/net/{}/{file}", self.name)).ok()?;
@@ -169,10 +169,10 @@ impl Interface {
         text("ifindex") == Some(self.index.to_string()) && address.is_some() && text("address") == address
     }
 
-    /// A command of SIOCETHTOOL; false where the driver refuses.
+    /// Runs a SIOCETHTOOL command. Returns false if the driver refuses.
     ///
     /// # Safety
-    /// The kernel writes no more than `data` for the command that it begins with.
+    /// The command at the start of `data` must not make the kernel write beyond `data`.
     unsafe fn ethtool<T>(&self, data: &mut T) -> Result<bool> {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
@@ -181,8 +181,8 @@ impl Interface {
         Ok(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } == 0)
     }
 
-    /// Makes the interface accept frames for other stations, for as long as the socket is open: unlike
-    /// the IFF_PROMISC flag it cannot outlive a killed process.
+    /// Makes the interface accept frames for other stations while the socket is open. Unlike the IFF_PROMISC flag, this
+    /// setting cannot outlive a killed process.
     pub(crate) fn promiscuous(&self, packet_socket: &OwnedFd) -> Result<()> {
         let request = libc::packet_mreq {
             mr_ifindex: self.index as i32,
@@ -210,7 +210,7 @@ struct Channels {
     combined: u32,
 }
 
-/// `struct ethtool_drvinfo` of linux/ethtool.h: the driver's name, and what is not of use here.
+/// `struct ethtool_drvinfo` of linux/ethtool.h: the driver name, and fields not used here.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -222,30 +222,30 @@ const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GLINK: u32 = 0x0a;
 
-/// What a Linux interface is before anything is opened on it.
+/// Properties of a Linux interface before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The longest packet in bytes, without Ethernet's header.
+    /// The MTU in bytes, without the Ethernet header.
     pub mtu: u32,
-    /// It is set up.
+    /// Whether the interface is set up.
     pub up: bool,
-    /// It is set up and has a carrier.
+    /// Whether the interface is set up and has a carrier.
     pub carrier: bool,
-    /// Receive queues; 1 where the driver does not tell.
+    /// The number of receive queues; 1 if the driver does not report it.
     pub rx_queues: u16,
-    /// Queues that DPDK's AF_XDP driver can have: those that receive and send both, or 1 where the interface's
-    /// driver has no such.
+    /// The number of queues that DPDK's AF_XDP driver can use: the combined queues, or 1 if the interface's driver has
+    /// none.
     pub xdp_queues: u16,
-    /// Its number in this network namespace.
+    /// The interface index in this network namespace.
     pub index: u32,
-    /// It carries Ethernet frames; `lo` and tunnels of packets do not.
+    /// Whether the interface carries Ethernet frames. False for `lo` and for IP tunnels.
     pub ethernet: bool,
 }
 
-/// Looks at an interface of the calling thread's network namespace.
+/// Reads the properties of an interface of the calling thread's network namespace.
 ///
 /// # Errors
-/// [`Error::NoInterface`], and [`Error::System`] when it goes meanwhile.
+/// [`Error::NoInterface`]; [`Error::System`] if the interface disappears during the call.
 pub fn link(name: &str) -> Result<Link> {
     let interface = Interface::named(name)?;
     let (up, carrier) = interface.state()?;
@@ -262,9 +262,9 @@ pub fn link(name: &str) -> Result<Link> {
     })
 }
 
-/// Whether an interface of this number is in the calling thread's network namespace, whatever its name is now.
+/// Whether an interface with this index is in the calling thread's network namespace, under any name.
 ///
-/// Where the kernel cannot be asked, as without a free descriptor, it is.
+/// Returns true if the kernel cannot be asked, for example for lack of a free descriptor.
 #[must_use]
 pub fn is_there(index: u32) -> bool {
     let absent = || {
@@ -285,10 +285,10 @@ pub(crate) fn socket(family: i32, kind: i32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets an option of that level; the reason is in errno.
+/// Sets a socket option. On failure the error is in errno.
 pub(crate) fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> std::result::Result<(), ()> {
     let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes of a value that is borrowed meanwhile.
+    // SAFETY: the kernel reads `length` bytes of a value that is borrowed during the call.
     let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length) };
     if rc < 0 { Err(()) } else { Ok(()) }
 }

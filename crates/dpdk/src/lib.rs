@@ -1,24 +1,24 @@
-//! A safe binding to DPDK ports, pools and bursts, and to packet rings: the fence around unsafe.
+//! A safe binding to DPDK ports, pools and bursts, and to packet rings. All unsafe code is in this crate.
 //!
-//! - [`Eal`] starts DPDK once per process, quietly, with arguments that let several processes run at
-//!   once and an unprivileged user run one in a user namespace.
-//! - [`Pool`] owns frame buffers; an [`Mbuf`] is one of them and a [`Burst`] up to 64. Each frees what
-//!   it holds, and nothing else can.
-//! - A [`Kept`] frame is sent again and again, and shared with the drivers that have not sent it yet.
-//! - [`Port::open`] attaches a device of DPDK, [`Port::packet`] opens packet sockets, [`Port::start`] hands out its [`RxQueue`]s and [`TxQueue`]s,
-//!   once. The port stops and goes when it and the last of its queues are dropped.
-//! - [`EventDevice`] deals frames to workers so that those of a flow are with one at a time, in order.
+//! - [`Eal`] starts DPDK once per process without output. Its arguments let several processes run at once, and let an
+//!   unprivileged user run one in a user namespace.
+//! - [`Pool`] owns frame buffers. An [`Mbuf`] is one buffer and a [`Burst`] holds up to 64. Each frees its frames when
+//!   dropped.
+//! - A [`Kept`] frame can be sent many times. It is shared with drivers that have not sent it yet.
+//! - [`Port::open`] attaches a DPDK device and [`Port::packet`] opens packet sockets. [`Port::start`] returns the
+//!   [`RxQueue`]s and [`TxQueue`]s, once. The port closes when it and its last queue are dropped.
+//! - [`EventDevice`] distributes frames to workers. Frames of one flow stay in order and are with one worker at a time.
 //! - [`TscClock`] reads the time-stamp counter in picoseconds, at the kernel's rate.
-//! - [`Detour`] leads the frames of an interface through two TAP devices and back.
-//! - [`LinkChanges`] tells that an interface has changed.
-//! - [`relation`] tells how two interfaces hang together, [`host_uses`] what the host does with one.
-//! - [`give_up`] takes rights from all threads of this process.
-//! - [`wake_first`] tells the kernel of a thread that must not wake late.
+//! - [`Detour`] redirects the frames of an interface through two TAP devices and back.
+//! - [`LinkChanges`] reports that an interface has changed.
+//! - [`relation`] returns how two interfaces are connected, and [`host_uses`] how the host uses one.
+//! - [`give_up`] drops rights on all threads of this process.
+//! - [`wake_first`] gives a thread priority when it wakes.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
 //!
-//! No function here panics for want of memory, frames or privileges; an empty pool is `None` or 0,
-//! a failed set-up an [`Error`] with DPDK's own last words and, where known, what to do about it.
+//! No function panics for lack of memory, frames or privileges. An empty pool returns `None` or 0. A failed set-up
+//! returns an [`Error`] with DPDK's last log messages and, where known, the remedy.
 
 mod attached;
 mod burst;
@@ -80,5 +80,5 @@ pub use stops::ignore_stops;
 pub use vdev::Vdev;
 pub use xdp::xdp_program;
 
-/// The result of what can fail here.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,10 +1,9 @@
-//! Whose an interface's XDP program is.
+//! Ownership of an interface's XDP program.
 //!
-//! DPDK's driver attaches a program as `ip link` does: it stays when its process is killed, and the driver takes
-//! off whatever program it finds when it closes, or fails to open. So an interface is claimed before the driver
-//! sees it. The claim is a lock on a file, which ends with the process however it ends; the file has the numbers
-//! of the programs, which the kernel gives to no other program until the next start. A program with no such record
-//! is somebody else's.
+//! DPDK's driver attaches its program as `ip link` does. The program stays attached when the process is killed. The
+//! driver removes any program that it finds when it closes or fails to open. So we claim the interface before the
+//! driver opens it. The claim is a lock on a file and always ends with the process. The file records the program IDs,
+//! which the kernel does not reuse before the next boot. A program without a record belongs to another program.
 
 use crate::detour::bpf_call;
 use crate::interface::Interface;
@@ -20,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Where claims are. Both they and the numbers of programs begin anew when the machine starts.
+/// The folder of claims. The folder and the program IDs start afresh at boot.
 const FOLDER: &str = "/run/netlathe/xdp";
 
-/// The XDP program of an interface, by its number and if it is known its name. What it does not pass on reaches no packet
-/// socket.
+/// The XDP program of an interface: its ID and, if known, its name. Packet sockets receive only frames that the program
+/// passes on.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
@@ -33,18 +32,18 @@ pub fn xdp_program(interface: &str) -> Result<Option<String>> {
     Ok(first.map(|id| format!("id {id}{}", name_behind_comma(id))))
 }
 
-/// The right to attach a program to an interface and to take it off: one process has it at a time.
+/// The right to attach a program to an interface and to remove it. One process has it at a time.
 #[derive(Debug)]
 pub(crate) struct Claim {
     interface: Interface,
-    /// None where nothing can be written: every program there is somebody else's then.
+    /// `None` if the record cannot be written. Every attached program then belongs to another program.
     record: Option<(File, PathBuf)>,
-    /// The programs that were there when they were last recorded.
+    /// The programs at the last record.
     noted: Vec<u32>,
 }
 
 impl Claim {
-    /// Claims an interface that has no XDP program, or one that a killed netlathe left.
+    /// Claims an interface without an XDP program, or with one that a killed netlathe left.
     ///
     /// # Errors
     /// [`Error::XdpInUse`], [`Error::XdpProgram`], [`Error::System`].
@@ -60,7 +59,7 @@ impl Claim {
             return Err(Error::XdpProgram { interface: interface.name.clone(), id: *id, name });
         }
         if !there.is_empty() {
-            // The driver would try to go on with what a killed one left.
+            // Otherwise the driver would try to continue with the leftover program.
             let what = || format!("taking the XDP program of an ended netlathe off {}", interface.name);
             take_off(interface).map_err(|source| Error::System { what: what(), source })?;
         }
@@ -68,7 +67,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Records the programs that are there now as ours.
+    /// Records the attached programs as ours.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -77,18 +76,18 @@ impl Claim {
         self.record(there)
     }
 
-    /// Whether somebody has taken them off since, or put others there. Not where the interface has gone.
+    /// Whether our programs have been removed or replaced since. False if the interface has disappeared.
     pub(crate) fn is_broken(&self) -> bool {
         programs(&self.interface).is_ok_and(|there| there != self.noted)
     }
 
-    /// The programs that whoever had the claim before has recorded.
+    /// The programs that the previous owner recorded.
     fn recorded(&mut self) -> Vec<u32> {
         let text = self.record.as_mut().and_then(|(file, _)| io::read_to_string(file).ok()).unwrap_or_default();
         recorded_in(&text).collect()
     }
 
-    /// This process's number, and those of the programs.
+    /// Writes the record: this process's ID and the program IDs.
     fn record(&mut self, programs: Vec<u32>) -> Result<()> {
         self.noted = programs;
         let Some((file, path)) = &mut self.record else { return Ok(()) };
@@ -101,23 +100,23 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // What is still attached, if the driver never came to take it off, stays on record.
+        // If the driver failed to remove a program, the program stays on record.
         let gone = programs(&self.interface).map_or(true, |there| there.is_empty());
         if let Some((_, path)) = self.record.as_ref().filter(|_| gone) {
-            // An empty record means the same as none.
+            // An empty record is equivalent to no record.
             let _left = fs::remove_file(path);
         }
     }
 }
 
-/// Locks the record of an interface. None where it cannot be written: who may not do that may load no program
-/// either, which the driver says better.
+/// Locks the record of an interface. `None` if the record cannot be written: such a user cannot load a program either,
+/// and the driver's error is clearer.
 fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
     let mut patience = 5;
     loop {
         let Ok(mut file) = open_record(&path) else { return Ok(None) };
         if !try_lock(&file) {
-            // Somebody who only sweeps has it for an instant.
+            // A sweep by another process holds the lock only briefly.
             if patience > 0 {
                 patience -= 1;
                 thread::sleep(Duration::from_millis(1));
@@ -125,7 +124,7 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
             }
             let mut text = String::new();
             let _unread = file.read_to_string(&mut text);
-            // A lock counts only as long as its owner lives: anybody who could open the file may hold it.
+            // A lock counts only while its owner lives, because any process that could open the file may hold it.
             if text.split_whitespace().next().is_some_and(|process| !lives(process)) && give_up(&path, &text) {
                 continue;
             }
@@ -136,7 +135,7 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
             };
             return Err(Error::XdpInUse { interface: interface.to_owned(), who });
         }
-        // Whoever had it may have removed the file after we opened it: then the lock is on nothing.
+        // The previous owner may have removed the file after we opened it. Our lock would then be on a deleted file.
         let locked = file.metadata().map(|locked| locked.ino());
         if locked.is_ok_and(|locked| fs::metadata(&path).is_ok_and(|there| there.ino() == locked)) {
             return Ok(Some((file, path)));
@@ -144,8 +143,8 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
     }
 }
 
-/// Opens or makes a record. Only its owner may open it, and with that lock it, in a folder of which the same is true;
-/// those of earlier releases are made so.
+/// Opens or creates a record. Only the owner may open, and so lock, the record; the folder is restricted likewise.
+/// Permissions of records from earlier releases are corrected.
 fn open_record(path: &Path) -> io::Result<File> {
     if let Some(parent) = Path::new(FOLDER).parent() {
         fs::create_dir_all(parent)?;
@@ -159,20 +158,20 @@ fn open_record(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a process of this number is there.
+/// Whether a process with this ID exists.
 fn lives(process: &str) -> bool {
     Path::new("/proc").join(process).exists()
 }
 
-/// Replaces a record whose owner is gone although its lock is held by a copy that is not locked: the programs of that
-/// owner stay on record. False if that fails. One process at a time does that.
+/// Replaces a record whose owner has ended while another process still holds the lock. The new copy is unlocked and
+/// keeps the owner's programs on record. One process at a time does this. Returns false on failure.
 fn give_up(path: &Path, text: &str) -> bool {
     let guard = Path::new(FOLDER).join(".given-up");
     let Ok(guard) = open_record(&guard) else { return false };
     if !try_lock(&guard) {
         return true;
     }
-    // Another process may have replaced it by now.
+    // Another process may already have replaced the record.
     if fs::read_to_string(path).is_ok_and(|there| there != text) {
         return true;
     }
@@ -184,14 +183,14 @@ fn give_up(path: &Path, text: &str) -> bool {
     written.and_then(|()| fs::rename(&copy, path)).is_ok()
 }
 
-/// Removes the records of others that ended without it, if their programs are no more: a namespace that goes takes
-/// its interfaces and their programs along, and the record remains.
+/// Removes leftover records whose programs no longer exist. When a network namespace disappears, its interfaces and
+/// programs go with it but the record remains.
 fn sweep(but: &Path) {
     let records = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
     for path in records.filter(|path| path != but) {
         let Ok(file) = File::open(&path) else { continue };
         if try_lock(&file) && io::read_to_string(&file).is_ok_and(|text| recorded_in(&text).all(is_gone)) {
-            // The next one tries again.
+            // On failure the next sweep tries again.
             let _left = fs::remove_file(&path);
         }
     }
@@ -202,12 +201,12 @@ fn try_lock(file: &File) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// The programs that a record has behind the process.
+/// The program IDs in a record, which follow the process ID.
 fn recorded_in(text: &str) -> impl Iterator<Item = u32> {
     text.split_whitespace().skip(1).filter_map(|id| id.parse().ok())
 }
 
-/// The numbers of the programs that an interface has, for the driver, the kernel and the hardware.
+/// The IDs of an interface's programs for the driver, the kernel and the hardware.
 fn programs(interface: &Interface) -> Result<Vec<u32>> {
     const WHAT: &str = "the XDP program";
     let answer = netlink::ask(interface, WHAT)?;
@@ -215,10 +214,11 @@ fn programs(interface: &Interface) -> Result<Vec<u32>> {
         .map_err(|source| Error::System { what: format!("asking for {WHAT} of {}", interface.name), source })
 }
 
-/// `enum` at IFLA_XDP_PROG_ID of linux/if_link.h: the program, then those by where they run.
+/// Attribute numbers from IFLA_XDP_PROG_ID on, of linux/if_link.h: the program, then one for each place where it can
+/// run.
 const PROGRAM_IDS: std::ops::RangeInclusive<u16> = 4..=7;
 
-/// Reads them in the answer, by attribute IFLA_XDP.
+/// Reads the program IDs from attribute IFLA_XDP of an answer.
 fn programs_in(answer: &[u8]) -> io::Result<Vec<u32>> {
     let attributes = attributes_in(answer)?;
     let xdp = attributes.into_iter().find(|(kind, _)| *kind == libc::IFLA_XDP);
@@ -237,7 +237,7 @@ fn programs_in(answer: &[u8]) -> io::Result<Vec<u32>> {
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 
-/// The part of `union bpf_attr` that asks for information.
+/// The part of `union bpf_attr` for information queries.
 #[repr(C)]
 struct Ask {
     descriptor: u32,
@@ -245,17 +245,17 @@ struct Ask {
     into: u64,
 }
 
-/// The beginning of `struct bpf_prog_info`.
+/// The start of `struct bpf_prog_info`.
 #[repr(C)]
 struct Information {
     before: [u64; 8],
     name: [u8; 16],
 }
 
-/// A program by its number.
+/// Opens a program by its ID.
 pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     let mut which = [id, 0, 0];
-    // SAFETY: three numbers, which the kernel reads.
+    // SAFETY: the attributes are three numbers, which the kernel reads.
     let fd = unsafe { bpf_call(BPF_PROG_GET_FD_BY_ID, &mut which) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -264,12 +264,12 @@ pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Whether there is no such program any more; not where this user may not know.
+/// Whether the program no longer exists. False if this user may not ask.
 fn is_gone(id: u32) -> bool {
     program(id).is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
 }
 
-/// The name of a program, where it has one and this user may know.
+/// The name of a program, if it has one and this user may read it.
 fn name_of(id: u32) -> Option<String> {
     let program = program(id).ok()?;
     let mut told = Information { before: [0; 8], name: [0; 16] };
@@ -278,7 +278,8 @@ fn name_of(id: u32) -> Option<String> {
         length: size_of::<Information>() as u32,
         into: (&raw mut told) as u64,
     };
-    // SAFETY: the kernel writes at most `length` bytes into what is borrowed meanwhile; zeros ask for no lists.
+    // SAFETY: the kernel writes at most `length` bytes into memory borrowed during the call, and zeros request no
+    // lists.
     if unsafe { bpf_call(BPF_OBJ_GET_INFO_BY_FD, &mut ask) } < 0 {
         return None;
     }
@@ -310,7 +311,7 @@ mod tests {
         let mut answer = vec![0; HEADERS];
         answer[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
         answer.extend(attribute(3, b"eth0\0"));
-        // With the flag of nested attributes.
+        // With the flag for nested attributes.
         answer.extend(attribute(libc::IFLA_XDP | 0x8000, &xdp));
         assert_eq!(programs_in(&answer).expect("an answer"), [7, 9]);
         assert!(programs_in(&answer[..HEADERS + 12]).expect("an answer").is_empty());
