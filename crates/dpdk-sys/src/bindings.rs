@@ -1,4 +1,4 @@
-// Equal to shim/shim.h, item by item and in its order; tests/layout.rs compares the layouts.
+// Matches shim/shim.h item by item, in the same order. tests/layout.rs compares the layouts.
 #![allow(missing_docs, reason = "shim.h says what each item is")]
 #![allow(non_camel_case_types, reason = "these are C's names")]
 

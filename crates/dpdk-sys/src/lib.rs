@@ -1,10 +1,10 @@
-//! The C door to DPDK: bindings of `shim/shim.h`, and of nothing else.
+//! The C interface to DPDK: bindings of `shim/shim.h` and nothing else.
 //!
-//! The shim is compiled by `build.rs` against the DPDK that `pkg-config` finds (22.11 or later); its
-//! header includes none of DPDK's, so that these bindings are the same for every version and need
-//! no libclang. `tests/layout.rs` compares both sides' idea of the layout.
+//! `build.rs` compiles the shim against the DPDK that `pkg-config` finds (22.11 or later). The shim's header includes
+//! no DPDK header, so these bindings are the same for every version and do not need libclang. `tests/layout.rs`
+//! compares the layouts on both sides.
 //!
-//! Nothing here is safe to use by itself: that is `netlathe-dpdk`'s job.
+//! Nothing here is safe to use directly. Use `netlathe-dpdk`.
 
 mod bindings;
 
@@ -12,7 +12,7 @@ pub use bindings::*;
 
 use std::sync::atomic::AtomicU16;
 
-// What Rust reads in an mbuf without a call must lie where the shim's assertions say.
+// Fields of an mbuf that Rust reads without a call must be at the offsets that the shim asserts.
 const _: () = {
     use std::mem::offset_of;
     assert!(offset_of!(MbufHead, buf_addr) == SHIM_MBUF_BUF_ADDR);
@@ -33,36 +33,38 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug)]
 pub struct MbufHead {
-    /// Start of the buffer, headroom included.
+    /// The start of the buffer, including headroom.
     pub buf_addr: *mut u8,
-    /// DPDK's own: the IO address, or `next` where DPDK was built without one.
+    /// Reserved for DPDK: the IO address, or `next` if DPDK was built without IO addresses.
     reserved_iova: u64,
     /// Bytes from `buf_addr` to the frame.
     pub data_off: u16,
-    /// Owners; 1 for every frame that the safe binding lets be changed. Drivers count it down at any time.
+    /// The reference count: 1 for every frame that the safe binding allows to change. Drivers may decrement it at any
+    /// time.
     pub refcnt: AtomicU16,
-    /// Segments of the chain.
+    /// The number of segments in the chain.
     pub nb_segs: u16,
-    /// The port that received it.
+    /// The port that received the frame.
     pub port: u16,
     /// DPDK's offload flags.
     pub ol_flags: u64,
     reserved_packet_type: u32,
-    /// Bytes of the whole chain.
+    /// Bytes in the whole chain.
     pub pkt_len: u32,
     /// Bytes in this segment.
     pub data_len: u16,
     reserved_vlan: u16,
-    /// Whatever who owns the frame wants to keep with it.
+    /// Free for the frame's owner to use.
     pub usr: u32,
     /// Nanoseconds that a received frame waited in its port.
     pub waited: u32,
     reserved_vlan_outer: u16,
-    /// Bytes of the buffer, headroom included.
+    /// The buffer size in bytes, including headroom.
     pub buf_len: u16,
     reserved_pool: u64,
-    /// DPDK's own: `next`, or nothing where DPDK keeps that in place of the IO address.
+    /// Reserved for DPDK: `next`, or unused if DPDK stores `next` in place of the IO address.
     reserved_next: u64,
-    /// Picoseconds that the engine keeps with the frame while it is in stages. Drivers read it with offload flags only.
+    /// Picoseconds that the engine stores with a frame in its stages. Drivers read this field only with offload flags
+    /// set.
     pub stage_time: u64,
 }

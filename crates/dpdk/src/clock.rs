@@ -2,15 +2,14 @@ use crate::Eal;
 use std::sync::OnceLock;
 use units::{PS_PER_S, Time};
 
-/// The time-stamp counter as a clock of picoseconds since it was made.
+/// A clock that reads the time-stamp counter, in picoseconds since its creation.
 ///
-/// EAL's figure for the counter's rate is rounded to 10 MHz where the CPU does not tell it, which
-/// can be off by 0.2 %. So the rate is measured against the kernel's CLOCK_MONOTONIC, over the time
-/// that EAL takes to start and at least 100 ms: good to about 1 ppm, as the stamps of captures are.
-/// All clocks of a process have the same rate; ticks are scaled with 64 fractional bits, so that
-/// rounding never adds up to a picosecond within 213 days.
+/// If the CPU does not report the counter's rate, EAL's value is rounded to 10 MHz, an error of up to 0.2 %. So we
+/// measure the rate against the kernel's CLOCK_MONOTONIC while EAL starts, for at least 100 ms. The result is good to
+/// about 1 ppm, like the stamps of captures. All clocks of a process have the same rate. Ticks are scaled with 64
+/// fractional bits, so rounding errors stay below one picosecond for 213 days.
 ///
-/// It needs a counter that runs at a constant rate on all CPUs alike, as all since about 2008 do.
+/// The counter must run at the same constant rate on all CPUs, as it has since about 2008.
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock {
     zero: u64,
@@ -26,7 +25,7 @@ struct Rate {
 }
 
 impl Rate {
-    /// `ticks` passed in `ps`.
+    /// The rate at which `ticks` pass in `ps` picoseconds.
     fn of(ticks: u64, ps: u64) -> Rate {
         let scaled = (u128::from(ps) << 64) / u128::from(ticks.max(1));
         Rate { whole: (scaled >> 64) as u64, fraction: scaled as u64 }
@@ -38,7 +37,7 @@ impl Rate {
     }
 }
 
-/// The counter and a clock of the kernel at one moment, to the width of a call.
+/// A simultaneous reading of the counter and a kernel clock, accurate to the duration of a call.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     ticks: u64,
@@ -46,7 +45,7 @@ struct Moment {
 }
 
 impl Moment {
-    /// The closest of some readings: what interrupts one does not interrupt all.
+    /// The tightest of several readings, because an interruption does not affect all of them.
     fn of(clock: libc::clockid_t) -> Moment {
         let mut best = (u64::MAX, Moment { ticks: 0, ns: 0 });
         for _ in 0..32 {
@@ -64,7 +63,7 @@ impl Moment {
 static FIRST: OnceLock<Moment> = OnceLock::new();
 static RATE: OnceLock<Rate> = OnceLock::new();
 
-/// The least that the rate is measured over, in nanoseconds.
+/// The minimum duration of the rate measurement, in nanoseconds.
 const CALIBRATION: u64 = 100_000_000;
 
 pub(crate) fn calibration_begins() {
@@ -81,13 +80,13 @@ fn rate() -> Rate {
             std::thread::sleep(std::time::Duration::from_nanos(CALIBRATION - passed));
             last = Moment::of(libc::CLOCK_MONOTONIC);
         }
-        // Nanoseconds × 1000 stay in range for 213 days, like Time itself.
+        // Nanoseconds × 1000 stay in range for 213 days, as in Time.
         Rate::of(last.ticks.wrapping_sub(first.ticks), (last.ns - first.ns) * 1000)
     })
 }
 
 impl TscClock {
-    /// A clock that begins now. The first of a process may take 100 ms to be calibrated.
+    /// Creates a clock that starts now. The first call in a process may take 100 ms to calibrate.
     #[must_use]
     pub fn new(_eal: &Eal) -> TscClock {
         let rate = rate();
@@ -95,14 +94,14 @@ impl TscClock {
         TscClock { zero: moment.ticks, rate, wall_at_zero: moment.ns }
     }
 
-    /// Time since the clock began.
+    /// The time since the clock started.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_ps(self.rate.ps(ticks().wrapping_sub(self.zero)))
     }
 
-    /// Waits, without sleeping, until `time`, and gives the time at which it stopped waiting.
+    /// Spins until `time` without sleeping. Returns the time at which it stopped.
     #[inline]
     pub fn spin_until(&self, time: Time) -> Time {
         loop {
@@ -110,29 +109,29 @@ impl TscClock {
             if now >= time {
                 return now;
             }
-            // The pause of some CPUs lasts 60 ns and more: not at the very end.
+            // On some CPUs a pause takes 60 ns or more, so do not pause near the end.
             if time.since(now).as_ps() > 500_000 {
                 std::hint::spin_loop();
             }
         }
     }
 
-    /// The UNIX time, in nanoseconds, at which the clock began; to within 100 ns of CLOCK_REALTIME
-    /// then, and not adjusted when that is set later.
+    /// The UNIX time in nanoseconds at which the clock started. It is within 100 ns of CLOCK_REALTIME at that moment
+    /// and is not adjusted when that clock is set later.
     #[must_use]
     pub fn wall_at_zero(&self) -> u64 {
         self.wall_at_zero
     }
 
-    /// Ticks per second, measured.
+    /// The measured rate in ticks per second.
     #[must_use]
     pub fn hz(&self) -> u64 {
         let per_tick = (u128::from(self.rate.whole) << 64) + u128::from(self.rate.fraction);
-        // Multiplied by 2⁶⁴ the numerator has 104 bits.
+        // The numerator, multiplied by 2⁶⁴, has 104 bits.
         ((u128::from(PS_PER_S) << 64) / per_tick.max(1)) as u64
     }
 
-    /// EAL's own figure for the ticks per second.
+    /// EAL's value for the rate in ticks per second.
     #[must_use]
     pub fn eal_hz(_eal: &Eal) -> u64 {
         // SAFETY: takes nothing; EAL runs.
@@ -148,7 +147,7 @@ fn ticks() -> u64 {
         core::arch::x86_64::_rdtsc()
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: takes nothing, reads a counter.
+    // SAFETY: takes nothing and reads a counter.
     unsafe {
         dpdk_sys::shim_tsc()
     }
@@ -156,7 +155,7 @@ fn ticks() -> u64 {
 
 pub(crate) fn kernel_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clocks named here exist everywhere; a timespec is written.
+    // SAFETY: the kernel writes a timespec, and the clocks used here always exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

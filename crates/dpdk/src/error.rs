@@ -1,7 +1,7 @@
 use std::ffi::CStr;
 use std::io;
 
-/// What can go wrong, in one line each, with the remedy where it is known.
+/// Errors of this crate. Each message is one line and names the remedy if known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,19 +13,19 @@ pub enum Error {
         /// What EAL logged, lines joined by `; `.
         log: String,
     },
-    /// The process has called [`Eal::init`](crate::Eal::init) before.
+    /// The process has already called [`Eal::init`](crate::Eal::init).
     #[error("DPDK has been started in this process before; it starts once per process")]
     EalTwice,
-    /// Text that cannot be passed to C.
+    /// The text contains a NUL byte and cannot be passed to C.
     #[error("{what} contains a NUL byte")]
     Nul {
-        /// Which text.
+        /// The name of the text.
         what: &'static str,
     },
-    /// A pool could not be made.
+    /// A pool could not be created.
     #[error("no pool of {frames} frames of {data_room} B: {reason}{}", said(.log))]
     Pool {
-        /// Frames asked for.
+        /// Requested frames.
         frames: u32,
         /// Bytes per frame.
         data_room: u16,
@@ -37,7 +37,7 @@ pub enum Error {
     /// A device could not be attached.
     #[error("cannot open {device}: {reason}{}", said(.log))]
     Attach {
-        /// The device's arguments as given.
+        /// The device's arguments as the user gave them.
         device: String,
         /// The errno's text, and the remedy where known.
         reason: String,
@@ -62,52 +62,52 @@ pub enum Error {
         /// The device's name.
         device: String,
     },
-    /// DPDK's driver for packet sockets.
+    /// DPDK's driver for packet sockets was requested.
     #[error(
         "DPDK's net_af_packet is not supported: it reassembles IP fragments and shares arriving frames with other ports; write \
          if:{interface},driver=af_packet, which uses netlathe's own packet sockets"
     )]
     DriverOfPackets {
-        /// The interface that was named.
+        /// The interface that the user named.
         interface: String,
     },
-    /// More queues than the device has.
+    /// More queues were requested than the device has.
     #[error("{device} has {most} {direction} queues, not {asked}")]
     Queues {
         /// The device's name.
         device: String,
         /// `receive` or `transmit`.
         direction: &'static str,
-        /// What it has.
+        /// The number that the device has.
         most: u16,
-        /// What was asked.
+        /// The number requested.
         asked: u16,
     },
     /// Frames of the port's MTU do not fit the pool's buffers.
     #[error("frames of MTU {mtu} need buffers of {needed} B; the pool's have {data_room} B")]
     Room {
-        /// The MTU asked for, in bytes.
+        /// The requested MTU in bytes.
         mtu: u16,
-        /// Bytes that a buffer needs.
+        /// The buffer size needed, in bytes.
         needed: u32,
-        /// Bytes that the pool's buffers have.
+        /// The pool's buffer size in bytes.
         data_room: u16,
     },
-    /// Bytes that do not fit a frame's buffer.
+    /// The bytes do not fit the frame's buffer.
     #[error("{length} B do not fit a buffer of {room} B")]
     FrameTooLong {
-        /// The length asked for, in bytes.
+        /// The requested length in bytes.
         length: usize,
-        /// Bytes from the frame's start to its buffer's end.
+        /// Bytes from the start of the frame to the end of its buffer.
         room: usize,
     },
-    /// A thread could not be registered with DPDK: it knows at most `RTE_MAX_LCORE` (128) at a time.
+    /// A thread could not be registered with DPDK, which accepts at most `RTE_MAX_LCORE` (128) at a time.
     #[error("DPDK does not take another thread: {reason}")]
     Register {
         /// The errno's text.
         reason: String,
     },
-    /// The port cannot be told when frames are to depart.
+    /// The port does not support launch times.
     #[error("{device} does not support launch times: {why}; use pacer deadline, or filler with the line rate")]
     NoLaunchTime {
         /// The device.
@@ -115,19 +115,19 @@ pub enum Error {
         /// What is missing.
         why: String,
     },
-    /// Frames cannot carry the time of their departure.
+    /// Frames have no room for a launch time.
     #[error("frames have no room for the time of their departure: {reason}")]
     Launch {
         /// The errno's text.
         reason: String,
     },
-    /// There is no such interface in this network namespace.
+    /// The interface does not exist in this network namespace.
     #[error("there is no interface {name} in this network namespace; `ip link` lists them")]
     NoInterface {
         /// Its name.
         name: String,
     },
-    /// Another program has the TAP device.
+    /// Another program uses the TAP device.
     #[error(
         "TAP device {name} exists and is in use, perhaps by another netlathe: choose another name, or end that program first"
     )]
@@ -135,7 +135,7 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// Its frames are not Ethernet's.
+    /// The interface's frames have no Ethernet header.
     #[error(
         "interface {name} carries packets without an Ethernet header, as tunnels do: name an Ethernet interface, such as the one that the tunnel leaves by"
     )]
@@ -149,7 +149,7 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// The interface was there, and is no more.
+    /// The interface has disappeared.
     #[error(
         "interface {name} disappeared; check whether it was deleted, renamed or moved to another network namespace"
     )]
@@ -157,7 +157,7 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// An XDP program is on the interface that is not ours to take off.
+    /// The interface has an XDP program that netlathe did not attach.
     #[error(
         "interface {interface} has an XDP program that is not netlathe's (id {id}{name}), and af_xdp would replace it: \
          `ip link set dev {} xdp off` if it is not needed, or write if:{interface},driver=af_packet",
@@ -168,10 +168,10 @@ pub enum Error {
         interface: String,
         /// The program's number, as `bpftool prog` shows it.
         id: u32,
-        /// Its name behind a comma, if it is known.
+        /// A comma and the program's name, if known.
         name: String,
     },
-    /// The interface's XDP program is a living netlathe's.
+    /// A running netlathe process owns the interface's XDP program.
     #[error(
         "{who} uses interface {interface} with af_xdp and takes all frames that arrive there: end it first, name another \
          interface, or write if:{interface},driver=af_packet for both, which share it"
@@ -179,10 +179,10 @@ pub enum Error {
     XdpInUse {
         /// The interface.
         interface: String,
-        /// Whose it is.
+        /// The owner.
         who: String,
     },
-    /// The kernel cannot lead an interface's frames elsewhere.
+    /// The kernel cannot redirect an interface's frames.
     #[error("{what} failed: {why}")]
     NoDetour {
         /// What was tried.
@@ -190,29 +190,29 @@ pub enum Error {
         /// What is missing.
         why: &'static str,
     },
-    /// The kernel does not permit it.
+    /// The kernel does not permit the operation.
     #[error("{what} is not permitted; run as root, or in a namespace of your own: `unshare -Urn`")]
     Permission {
         /// What was tried.
         what: String,
     },
-    /// Any other error of a system call.
+    /// Any other system call error.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
         what: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the kernel refused a frame since it is longer than the interface's MTU.
+    /// Whether the kernel refused a frame because it is longer than the interface's MTU.
     pub(crate) fn is_too_long(&self) -> bool {
         matches!(self, Error::System { source, .. } if source.raw_os_error() == Some(libc::EMSGSIZE))
     }
 
-    /// The last system call's error, with permission told apart.
+    /// The error of the last system call. Permission errors become [`Error::Permission`].
     pub(crate) fn system(what: impl Into<String>) -> Self {
         Error::of_system(what, io::Error::last_os_error())
     }
@@ -225,16 +225,16 @@ impl Error {
     }
 }
 
-/// A log's text as the tail of a message.
+/// A log's text, formatted for the end of a message.
 fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" (DPDK says: {log})") }
 }
 
-/// The text of an errno (either sign), DPDK's own numbers included.
+/// The text of an errno with either sign, including DPDK's own numbers.
 pub(crate) fn errno_text(errno: i32) -> String {
-    // SAFETY: takes any number; gives a static or thread-local string, never NULL.
+    // SAFETY: takes any number and returns a static or thread-local string, never NULL.
     let text = unsafe { dpdk_sys::shim_strerror(errno.abs()) };
-    // SAFETY: NUL-terminated, and copied before this thread's next call could change it.
+    // SAFETY: the string is NUL-terminated, and copied before this thread's next call could change it.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

@@ -2,16 +2,16 @@ use crate::{BURST, Mbuf};
 use packet::Frame;
 use std::cell::Cell;
 
-/// A frame that is sent any number of times, and never changed: its buffer is also the drivers' that
-/// have not sent it yet. At most 65 000 may be under way at a time.
+/// A frame that is sent any number of times and never changes. Drivers that have not sent it yet share its buffer. At
+/// most 65 000 sends may be pending.
 #[derive(Debug)]
 pub struct Kept {
     frame: Mbuf,
-    /// Owners that were counted in advance: one atomic addition serves many sends.
+    /// References counted in advance, so that one atomic addition serves many sends.
     spare: Cell<u16>,
 }
 
-/// Owners that are counted at once: no fewer than are asked for at a time.
+/// References added at once: at least the largest number that one call needs.
 const AT_ONCE: u16 = BURST as u16;
 
 impl From<Mbuf> for Kept {
@@ -21,20 +21,20 @@ impl From<Mbuf> for Kept {
 }
 
 impl Kept {
-    /// Its bytes, without FCS.
+    /// The frame's bytes, without FCS.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.frame.bytes()
     }
 
-    /// Its length in bytes, without FCS.
+    /// The frame's length in bytes, without FCS.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
     pub fn len(&self) -> usize {
         self.frame.len()
     }
 
-    /// Adds owners to the frame, up to [`BURST`]; each must release it.
+    /// Adds `times` references to the frame, at most [`BURST`]. Each must be released.
     #[inline]
     pub(crate) fn owned(&self, times: usize) -> *mut dpdk_sys::rte_mbuf {
         let times = times as u16;

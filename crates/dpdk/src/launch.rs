@@ -4,39 +4,38 @@ use crate::{Eal, Error, Mbuf, Result};
 use dpdk_sys as sys;
 use std::sync::{Arc, OnceLock};
 
-/// Whether frames are to say when they depart, so that the NIC makes it so (DPDK's offload
-/// `SEND_ON_TIMESTAMP`).
+/// Whether frames carry a launch time, at which the NIC sends them (DPDK's offload `SEND_ON_TIMESTAMP`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LaunchTime {
     /// Frames leave when they are handed over.
     #[default]
     Never,
-    /// If the driver offers it and its clock can be read.
+    /// Frames carry launch times if the driver supports them and its clock can be read.
     IfOffered,
-    /// A port that does not is an error.
+    /// A port without launch times is an error.
     Required,
 }
 
-/// Where a frame keeps when it is to depart.
+/// The field of a frame that holds its launch time.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchField {
     offset: usize,
     flag: u64,
 }
 
-/// The size of `struct rte_mbuf` (two cache lines), within which the field lies.
+/// The size of `struct rte_mbuf` in bytes (two cache lines). The field lies within it.
 const MBUF: usize = 128;
 
 impl LaunchField {
-    /// The field of this process: DPDK keeps one for all ports.
+    /// Registers the launch time field. DPDK uses one field for all ports of a process.
     ///
     /// # Errors
-    /// [`Error::Launch`] when frames have no room left for it.
+    /// [`Error::Launch`] if frames have no room left for the field.
     pub fn register(_eal: &Eal) -> Result<LaunchField> {
         static FIELD: OnceLock<Result<LaunchField, i32>> = OnceLock::new();
         let registered = FIELD.get_or_init(|| {
             let (mut offset, mut flag) = (0i32, 0u64);
-            // SAFETY: EAL runs; both are written.
+            // SAFETY: EAL runs, and both variables are writable.
             let rc = unsafe { sys::shim_launch_register(&raw mut offset, &raw mut flag) };
             if rc < 0 {
                 return Err(rc);
@@ -47,30 +46,30 @@ impl LaunchField {
         registered.map_err(|rc| Error::Launch { reason: errno_text(rc) })
     }
 
-    /// Lets the frame depart when the NIC's clock reads `ticks`.
+    /// Makes the NIC send the frame when its clock reads `ticks`.
     pub fn set(&self, frame: &mut Mbuf, ticks: u64) {
         let field = frame.raw().wrapping_byte_add(self.offset).cast::<u64>();
-        // SAFETY: the field lies within the mbuf, is aligned (both checked when it was registered), is
-        // DPDK's for this purpose, and the frame is borrowed mutably.
+        // SAFETY: the field lies within the mbuf, is aligned (both checked at registration), is reserved by DPDK for
+        // this purpose, and the frame is borrowed mutably.
         unsafe { field.write(ticks) };
         frame.set_flag(self.flag);
     }
 
-    /// When the frame is to depart, if it says so.
+    /// The frame's launch time in ticks, if set.
     #[must_use]
     pub fn get(&self, frame: &Mbuf) -> Option<u64> {
         let field = frame.raw().wrapping_byte_add(self.offset).cast::<u64>();
-        // SAFETY: as in `set`, and only read once the flag says that it was written.
+        // SAFETY: as in `set`, and read only if the flag shows that the field was written.
         frame.has_flag(self.flag).then(|| unsafe { field.read() })
     }
 
-    /// Lets the frame depart as soon as it may, whatever it said before.
+    /// Clears the launch time: the frame leaves as soon as possible.
     pub fn clear(&self, frame: &mut Mbuf) {
         frame.clear_flag(self.flag);
     }
 }
 
-/// The clock of a NIC, in ticks of its own.
+/// The clock of a NIC, in the NIC's own ticks.
 #[derive(Clone, Debug)]
 pub struct NicClock {
     // Keeps the port open.
@@ -79,11 +78,11 @@ pub struct NicClock {
 }
 
 impl NicClock {
-    /// What it reads; `None` when the driver cannot tell.
+    /// The current reading. `None` if the driver cannot read the clock.
     #[must_use]
     pub fn read(&self) -> Option<u64> {
         let mut ticks = 0;
-        // SAFETY: the port is ours and stays open as long as this lives; `ticks` is written.
+        // SAFETY: the port is ours and stays open as long as this value, and `ticks` is writable.
         let rc = unsafe { sys::shim_port_clock(self.number, &raw mut ticks) };
         (rc == 0).then_some(ticks)
     }

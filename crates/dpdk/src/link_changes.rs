@@ -1,4 +1,4 @@
-//! Hearing from the kernel that an interface has changed, instead of asking it again and again.
+//! Kernel notifications of interface changes, in place of polling.
 
 use crate::interface::socket;
 use crate::{Error, Result};
@@ -7,18 +7,18 @@ use std::io::{ErrorKind, Read};
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
 
-/// What changes about the interfaces of a network namespace: one comes, goes, is renamed, set up or down, or gets another
-/// MTU or carrier (rtnetlink(7), RTMGRP_LINK).
+/// Notifies of changes to the interfaces of a network namespace: created, deleted, renamed, set up or down, new MTU, or
+/// carrier change (rtnetlink(7), RTMGRP_LINK).
 #[derive(Debug)]
 pub struct LinkChanges {
     netlink: File,
 }
 
 impl LinkChanges {
-    /// Hears from now on of those of the calling thread's network namespace.
+    /// Starts watching the interfaces of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::System`] where there are no such sockets.
+    /// [`Error::System`] if the kernel lacks these sockets.
     pub fn open() -> Result<Self> {
         let netlink = socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_NONBLOCK)?;
         // SAFETY: a sockaddr_nl is plain data, for which zeros are a value.
@@ -34,10 +34,10 @@ impl LinkChanges {
         Ok(LinkChanges { netlink: File::from(netlink) })
     }
 
-    /// Whether anything has changed since it was asked last. One system call where nothing has.
+    /// Whether anything has changed since the last call. Costs one system call if nothing has.
     pub fn any(&mut self) -> bool {
         let mut changed = false;
-        // What each message says is not looked at: one says little, and some may have been lost.
+        // The contents do not matter: a message says little, and messages may have been lost.
         let mut message = [0; 64];
         loop {
             match self.netlink.read(&mut message) {
@@ -45,7 +45,7 @@ impl LinkChanges {
                 Ok(_) => changed = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return changed,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // ENOBUFS: there was more than the socket holds.
+                // ENOBUFS: the socket buffer overflowed.
                 Err(_) => return true,
             }
         }

@@ -1,22 +1,22 @@
-//! What the kernel lost before a driver saw it. DPDK's drivers keep their sockets to themselves and report some losses
-//! or none; the kernel counts all, and is asked here.
+//! Frames that the kernel dropped before a driver saw them. DPDK's drivers do not expose their sockets and report few
+//! or none of these losses. The kernel counts all of them, so we read its counters.
 
 use std::collections::BTreeSet;
 use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
 
-/// The XDP sockets of one port, open as long as it is.
+/// The XDP sockets of one port, open as long as the port.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets(Vec<RawFd>);
 
-/// The descriptors that this process has. None where there is no /proc: losses are then unknown.
+/// The descriptors of this process. Empty without /proc; losses are then unknown.
 pub(crate) fn descriptors() -> BTreeSet<RawFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeSet::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 impl Sockets {
-    /// Takes the sockets among what was opened since `before`.
+    /// Adds the XDP sockets opened since `before`.
     pub(crate) fn claim(&mut self, before: &BTreeSet<RawFd>) {
         for fd in descriptors().difference(before) {
             if option::<libc::c_int>(*fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_XDP) {
@@ -25,9 +25,10 @@ impl Sockets {
         }
     }
 
-    /// Frames lost because a ring was full. `net_af_xdp` itself reports only those that came while there was no buffer.
+    /// Frames dropped because a ring was full. `net_af_xdp` itself reports only frames that arrived when there was no
+    /// buffer.
     pub(crate) fn lost(&self) -> u64 {
-        // Before Linux 5.9 the kernel writes less, and counts a full ring where the driver looks.
+        // Before Linux 5.9 the kernel writes fewer fields and counts a full ring in a field that the driver reads.
         let full = |fd: &RawFd| {
             option::<libc::xdp_statistics>(*fd, libc::SOL_XDP, libc::XDP_STATISTICS).map_or(0, |s| s.rx_ring_full)
         };
@@ -35,33 +36,32 @@ impl Sockets {
     }
 }
 
-/// Frames that the kernel wanted to send through a TAP device and found no room for: its driver tells
-/// of none.
+/// Frames that the kernel could not queue on a TAP device. The DPDK driver does not report them.
 pub(crate) fn of_tap(name: &str) -> u64 {
     let devices = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let line = devices.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
-    // Eight columns of what came, then bytes, frames, errors and drops of what was to go.
+    // Eight receive columns, then bytes, frames, errors and drops of the transmit side.
     line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
 }
 
-/// What the kernel may write.
+/// A type that the kernel may write.
 ///
 /// # Safety
-/// Plain data of which any bits, zeros too, are a value.
+/// The type must be plain data for which any bits, including zeros, are a value.
 pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: a number.
 unsafe impl Plain for libc::c_int {}
-// SAFETY: numbers.
+// SAFETY: a struct of numbers.
 unsafe impl Plain for libc::tpacket_stats {}
-// SAFETY: numbers.
+// SAFETY: a struct of numbers.
 unsafe impl Plain for libc::xdp_statistics {}
 
-/// Reads a socket's option; `None` where the kernel refuses.
+/// Reads a socket option. `None` if the kernel refuses.
 pub(crate) fn option<T: Plain>(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<T> {
-    // SAFETY: zeros are a value of what is Plain.
+    // SAFETY: zeros are a value of every `Plain` type.
     let mut value: T = unsafe { zeroed() };
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes of the value, and refuses what is no socket.
+    // SAFETY: the kernel writes at most `length` bytes of the value, and refuses a descriptor that is not a socket.
     let rc = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut length) };
     (rc == 0).then_some(value)
 }

@@ -2,29 +2,29 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write as _;
 use std::ops::Range;
 
-/// Asks the kernel for huge pages for memory that is large and read at random (`MADV_HUGEPAGE`, madvise(2)): with small
-/// ones most reads of a table of a million entries wait for the page tables too.
+/// Requests huge pages for large memory with random access (`MADV_HUGEPAGE`, madvise(2)). With small pages, most reads
+/// of a table with a million entries also wait for the page tables.
 ///
-/// It is advice: a kernel that has none to give, or gives them anyway, changes nothing, and there is nothing to mend
-/// here. `netlathe doctor` tells which it is.
+/// The request is only advice. It has no effect if the kernel has no huge pages or already uses them, so there is no
+/// error to handle. `netlathe doctor` shows which applies.
 pub fn prefer_huge_pages(memory: Range<*const u8>) {
     const PAGE: usize = 4_096;
     let start = memory.start.addr().next_multiple_of(PAGE);
     let end = memory.end.addr() / PAGE * PAGE;
     if start < end {
         let first = memory.start.cast_mut().cast::<libc::c_void>().with_addr(start);
-        // SAFETY: the advice changes neither what is in memory nor who may use it, whatever the range is; a range
-        // that is not mapped is refused.
+        // SAFETY: the advice changes neither the contents nor the access rights of any range, and the kernel refuses
+        // unmapped ranges.
         unsafe { libc::madvise(first, end - start, libc::MADV_HUGEPAGE) };
     }
 }
 
-/// The system's allocator for a program that has nothing to do without the memory: where it fails, the program says so and
-/// ends with status 2, in place of an abort.
+/// The system allocator for a program that cannot continue without memory. If an allocation fails, the program prints
+/// an error and exits with status 2 instead of aborting.
 #[derive(Debug)]
 pub struct OrEnd;
 
-// SAFETY: all is left to the system's allocator; where that fails, nothing is given back.
+// SAFETY: the system allocator does all the work, and the process exits if it fails.
 unsafe impl GlobalAlloc for OrEnd {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -54,19 +54,19 @@ fn there(start: *mut u8, size: usize) -> *mut u8 {
 
 #[cold]
 fn end(size: usize) -> ! {
-    // Nothing may be allocated for the message.
+    // The message must not allocate.
     let mut text = [0; 256];
     let mut rest = &mut text[..];
-    // A message that is cut short is still one.
+    // A truncated message is still useful.
     let _ = writeln!(
         rest,
         "netlathe: out of memory: cannot allocate {size} more bytes: use fewer users, shorter delays, smaller tables \
          or fewer streams, or raise the limit (ulimit -v, the container's, the machine's)"
     );
     let length = 256 - rest.len();
-    // SAFETY: `length` bytes of it are written.
+    // SAFETY: the first `length` bytes of `text` are initialised.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length) };
-    // SAFETY: takes a number only; nothing that runs at an orderly end could do so without memory.
+    // SAFETY: takes a number only, and skips exit handlers, which could not run without memory.
     unsafe { libc::_exit(2) }
 }
 

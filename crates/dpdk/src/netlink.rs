@@ -1,4 +1,4 @@
-//! Asking the kernel about one interface, by rtnetlink(7).
+//! Queries about interfaces through rtnetlink(7).
 
 use crate::interface::{Interface, socket};
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 /// `struct nlmsghdr` and `struct ifinfomsg`, 16 bytes each.
 pub(crate) const HEADERS: usize = 32;
 
-/// The kernel's answer to RTM_GETLINK. `what` is asked for.
+/// The kernel's answer to RTM_GETLINK. `what` names the queried property in errors.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
@@ -23,8 +23,8 @@ pub(crate) fn ask(interface: &Interface, what: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// The MTU of a veth's other end, in whichever network namespace that is. `None` of other kinds, and where the kernel
-/// does not tell: it wants CAP_NET_ADMIN there.
+/// The MTU of a veth's other end, in any network namespace. `None` for other kinds, and if the kernel does not report
+/// it (it needs CAP_NET_ADMIN in that namespace).
 pub(crate) fn far_mtu(interface: &Interface) -> Option<u32> {
     let answer = ask(interface, "the other end").ok()?;
     let all = attributes_in(&answer).ok()?;
@@ -45,7 +45,7 @@ fn ask_by(mut netlink: File, question: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// RTM_GETLINK for one interface, of another network namespace by the number that this one has for it.
+/// An RTM_GETLINK request for one interface. `namespace` is this namespace's number for another network namespace.
 fn question(index: u32, namespace: Option<u32>) -> Vec<u8> {
     const ATTRIBUTE: u16 = 8;
     let length = HEADERS + if namespace.is_some() { usize::from(ATTRIBUTE) } else { 0 };
@@ -64,14 +64,14 @@ fn question(index: u32, namespace: Option<u32>) -> Vec<u8> {
     question
 }
 
-/// The bodies of all answers to a question about everything of a kind, such as RTM_GETADDR. `family` is AF_UNSPEC for
-/// all of them. A body begins with the structure that the kind has, as `struct ifaddrmsg`.
+/// The bodies of all answers to a dump request, such as RTM_GETADDR. `family` AF_UNSPEC means all families. A body
+/// begins with the structure of the request's kind, such as `struct ifaddrmsg`.
 ///
 /// # Errors
 /// [`Error::System`].
 pub(crate) fn dump(kind: u16, family: u8, what: &str) -> Result<Vec<Vec<u8>>> {
     let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
-    // The longest structure that such a question begins with has 16 bytes, and the kernel reads no more than it knows.
+    // The longest structure at the start of a request has 16 bytes, and the kernel ignores excess bytes.
     let question = message(kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, &[&[family], &[0; 15]]);
     let mut bodies = Vec::new();
     let mut collect = || -> io::Result<()> {
@@ -94,7 +94,7 @@ pub(crate) fn dump(kind: u16, family: u8, what: &str) -> Result<Vec<Vec<u8>>> {
     Ok(bodies)
 }
 
-/// The body of the only answer to a question that begins with `body`; none where the kernel refuses.
+/// The body of the only answer to a request with this body. `None` if the kernel refuses.
 pub(crate) fn look_up(kind: u16, body: &[&[u8]]) -> Option<Vec<u8>> {
     let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW).ok()?);
     netlink.write_all(&message(kind, libc::NLM_F_REQUEST, body)).ok()?;
@@ -104,7 +104,7 @@ pub(crate) fn look_up(kind: u16, body: &[&[u8]]) -> Option<Vec<u8>> {
     (i32::from(kind) != libc::NLMSG_ERROR).then(|| body.to_vec())
 }
 
-/// Has the kernel do what `body` says.
+/// Sends a request that changes something, and waits for the acknowledgement.
 pub(crate) fn tell(kind: u16, body: &[&[u8]]) -> io::Result<()> {
     let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW).map_err(io::Error::other)?);
     netlink.write_all(&message(kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK, body))?;
@@ -131,7 +131,7 @@ fn message(kind: u16, flags: i32, body: &[&[u8]]) -> Vec<u8> {
     message
 }
 
-/// The kind and the body of the first of several messages, and the others.
+/// The kind and body of the first message, and the bytes after it.
 fn first_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -139,7 +139,7 @@ fn first_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// Why the kernel refused, by the body of an NLMSG_ERROR.
+/// The error in the body of an NLMSG_ERROR.
 fn refusal(body: &[u8]) -> io::Error {
     let errno = body.get(..4).and_then(|errno| errno.try_into().ok()).map_or(libc::EIO, i32::from_ne_bytes);
     io::Error::from_raw_os_error(errno.abs())
@@ -156,9 +156,9 @@ pub(crate) fn attributes_in(answer: &[u8]) -> io::Result<Vec<(u16, &[u8])>> {
     Ok(attributes(answer.get(HEADERS..).ok_or_else(short)?))
 }
 
-/// Kinds and values of attributes, as far as they are whole.
+/// The kinds and values of all complete attributes.
 pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
-    /// Two flags above the kind.
+    /// The mask of the kind, below two flag bits.
     const KIND: u16 = 0x3fff;
     let mut all = Vec::new();
     while let [a, b, c, d, ..] = *bytes {
@@ -170,7 +170,7 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     all
 }
 
-/// The number that is the value of the attribute of this kind.
+/// The value of the attribute of this kind, as a number.
 pub(crate) fn number(attributes: &[(u16, &[u8])], kind: u16) -> Option<u32> {
     let (_, value) = attributes.iter().find(|(found, _)| *found == kind)?;
     Some(u32::from_ne_bytes((*value).try_into().ok()?))

@@ -1,13 +1,13 @@
-//! The kernel's scheduler, told of a thread that sleeps and must not wake late.
+//! Scheduler priority for a thread that sleeps and must not wake late.
 
 /// The nice value of such a thread.
 const NICE: i32 = -20;
 
-/// The turn that it asks for, in ns: the shortest there is. When it wakes, it need not wait for the end
-/// of another's turn (Linux 6.12 and later; others take no notice).
+/// The time slice that the thread requests, in ns: the shortest that the kernel allows. When the thread wakes, it need
+/// not wait for another thread's slice to end (Linux 6.12 and later; earlier kernels ignore it).
 const SHORT_TURN: u64 = 100_000;
 
-/// `struct sched_attr` of linux/sched/types.h, as of its first version.
+/// `struct sched_attr` of linux/sched/types.h, first version.
 #[repr(C)]
 struct Attributes {
     size: u32,
@@ -20,11 +20,11 @@ struct Attributes {
     period: u64,
 }
 
-/// Lets the calling thread run before others when it wakes, for the rest of its life: a nice value of
-/// -20 and short turns. False where the kernel does not permit that (it wants CAP_SYS_NICE), and where
-/// the user has given us a nice value above 0.
+/// Lets the calling thread run ahead of others when it wakes, for the rest of its life, through a nice value of -20 and
+/// short time slices. Returns false if the kernel does not permit this (it needs CAP_SYS_NICE) or if the user has set a
+/// nice value above 0.
 ///
-/// For a thread that sleeps most of the time only: one that spins would take its CPU from all others.
+/// Only for a thread that sleeps most of the time: a spinning thread would starve all others on its CPU.
 #[must_use]
 pub fn wake_first() -> bool {
     // SAFETY: takes numbers only; 0 is the calling thread.

@@ -1,28 +1,29 @@
-//! How two interfaces hang together inside the kernel: where they do, frames may go round, or go twice.
+//! Connections between two interfaces inside the kernel. If two interfaces are connected, frames may loop or be sent
+//! twice.
 
 use crate::Result;
 use crate::interface::Interface;
 use crate::netlink::{self, attributes, attributes_in, number};
 
-/// How two interfaces hang together.
+/// The connection between two interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// They are one, by two of its names.
+    /// Both names refer to the same interface.
     Same,
-    /// What leaves one arrives at the other: they are the ends of a veth pair.
+    /// The interfaces are the two ends of a veth pair.
     Pair,
-    /// They are ports of the bridge of this name.
+    /// The interfaces are ports of the bridge with this name.
     Bridged(String),
-    /// What leaves the first leaves by the second: that is a port of it, or what it was made on.
+    /// Frames sent on the first interface leave by the second, which is its port or its lower link.
     Above(String, String),
 }
 
-/// What the kernel says of an interface's place among the others.
+/// The place of an interface among the others, from the kernel.
 struct Place {
     interface: Interface,
-    /// What it was made on, or a veth's other end, if that is in the same network namespace.
+    /// The lower link or a veth's other end, if it is in the same network namespace.
     link: Option<u32>,
-    /// The bridge or bond that it is a port of.
+    /// The bridge or bond that has this interface as a port.
     master: Option<u32>,
     kind: Option<String>,
 }
@@ -53,8 +54,8 @@ pub fn is_veth(name: &str) -> Result<bool> {
     Ok(Place::of(Interface::named(name)?)?.kind.as_deref() == Some("veth"))
 }
 
-/// How two interfaces of the calling thread's network namespace hang together, if they do. Where others are between
-/// them, as a bridge behind a veth, that is not seen.
+/// The connection between two interfaces of the calling thread's network namespace, if any. Indirect connections, such
+/// as a bridge behind a veth, are not found.
 ///
 /// # Errors
 /// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::System`](crate::Error::System).
@@ -76,7 +77,7 @@ pub fn relation(one: &str, other: &str) -> Result<Option<Relation>> {
     } else if let (Some(master), true) = (one.master, one.master == other.master)
         && let Some(bridge) = Interface::numbered(master)
     {
-        // Other masters, as bonds are, carry nothing between their ports.
+        // Other masters, such as bonds, do not forward between their ports.
         let bridge = Place::of(bridge)?;
         (bridge.kind.as_deref() == Some("bridge")).then(|| Relation::Bridged(name(&bridge)))
     } else {

@@ -1,8 +1,8 @@
-//! Giving up rights on all threads of this process.
+//! Drops rights on all threads of this process.
 //!
-//! Capabilities, `no_new_privs` and Landlock belong to a thread; no system call of Linux 6.x changes those of another one.
-//! DPDK has helper threads by the time the rights can go. So each thread gets a signal, and its handler makes the system
-//! calls, as libpsx does and as the C library does for setuid(2).
+//! Capabilities, `no_new_privs` and Landlock belong to a thread. No system call of Linux 6.x changes those of another
+//! thread. DPDK already has helper threads when the rights can be dropped. So each thread receives a signal, and its
+//! handler makes the system calls, as in libpsx and in the C library's setuid(2).
 
 use crate::{Error, Result};
 use std::collections::HashSet;
@@ -15,23 +15,23 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The capabilities to keep, and the Landlock rules to take on or -1, for the handler.
+/// Input of the handler: the capabilities to keep, and the Landlock ruleset to enforce or -1.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 static RULES: AtomicI32 = AtomicI32::new(-1);
-/// What the handler did last: none yet, or the errno of the call that failed, 0 for none.
+/// Result of the handler: the errno of the failed call, 0 for success, or NONE if it has not run yet.
 static ANSWER: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
 
-/// How long a thread may take to answer. One that waits answers at once.
+/// The longest wait for a thread's answer. A waiting thread answers immediately.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Drops capabilities on all threads of this process: the calling one keeps those of `own`, the others those of `others`,
-/// as far as they have them (bit N is capability N of linux/capability.h). Threads that are started later have those of the
-/// thread that starts them. Sets `no_new_privs` on all threads, so that no program that they start has more, and takes on
-/// the Landlock rules of `rules` if there are any.
+/// Drops capabilities on all threads of this process. The calling thread keeps those in `own`, the others keep those in
+/// `others`, if they have them (bit N is capability N of linux/capability.h). Threads started later inherit from the
+/// thread that starts them. Sets `no_new_privs` on all threads, so that programs they start gain no rights. Enforces
+/// the Landlock ruleset `rules`, if given.
 ///
 /// # Errors
-/// [`Error::System`]: a thread kept its rights. Those before it have lost theirs.
+/// [`Error::System`]: a thread kept its rights. Threads processed before it have lost theirs.
 pub fn give_up(own: u64, others: u64, rules: Option<BorrowedFd<'_>>) -> Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ pub fn give_up(own: u64, others: u64, rules: Option<BorrowedFd<'_>>) -> Result<(
     asked.and(back)
 }
 
-/// The same of the calling thread alone, for one that needs less than the thread that started it.
+/// Like [`give_up`], but only for the calling thread, if it needs less than the thread that started it.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -56,8 +56,8 @@ pub fn give_up_here(keep: u64) -> Result<()> {
     failing(apply(keep, -1)).map_err(|source| Error::System { what: "giving up rights".to_owned(), source })
 }
 
-/// Asks each thread but this one, until there is none that was not asked: one that still had rights may have started
-/// another. Gives the name of one that failed.
+/// Signals each other thread and repeats until there are no new ones, because a thread that still had rights may have
+/// started another. On failure returns the thread's name.
 fn ask_all(signal: libc::c_int) -> std::result::Result<(), (String, io::Error)> {
     // SAFETY: takes nothing.
     let own = unsafe { libc::gettid() };
@@ -76,11 +76,11 @@ fn ask_all(signal: libc::c_int) -> std::result::Result<(), (String, io::Error)> 
     }
 }
 
-/// Lets one thread give up its rights. One that has ended needs not.
+/// Makes one thread drop its rights. A thread that has ended counts as done.
 fn ask(thread: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
     ANSWER.store(NONE, Ordering::SeqCst);
     let process = std::process::id();
-    // SAFETY: takes numbers only; the thread is one of this process, or none.
+    // SAFETY: takes numbers only, and the thread is one of this process or does not exist.
     let rc = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
     if rc < 0 {
         let cause = io::Error::last_os_error();
@@ -114,16 +114,16 @@ fn failing(errno: i32) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Sets a handler, and gives what was there before.
+/// Sets a signal handler and returns the previous one.
 fn handle(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result<libc::sigaction> {
     // SAFETY: plain data, for which zeros are a value.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = handler;
-    // What waits in a system call goes on waiting.
+    // Blocked system calls continue after the handler.
     action.sa_flags = libc::SA_RESTART;
     // SAFETY: plain data, for which zeros are a value.
     let mut before: libc::sigaction = unsafe { zeroed() };
-    // SAFETY: the handler is safe in a signal; both structs are borrowed for the call.
+    // SAFETY: the handler is async-signal-safe, and both structs are borrowed for the call.
     match unsafe { libc::sigaction(signal, &raw const action, &raw mut before) } {
         0 => Ok(before),
         _ => Err(io::Error::last_os_error()),
@@ -131,7 +131,7 @@ fn handle(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result<libc::
 }
 
 fn restore(signal: libc::c_int, before: &libc::sigaction) -> io::Result<()> {
-    // SAFETY: the kernel gave it; nothing is written.
+    // SAFETY: `before` came from the kernel, and nothing is written.
     match unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -139,12 +139,12 @@ fn restore(signal: libc::c_int, before: &libc::sigaction) -> io::Result<()> {
 }
 
 extern "C" fn on_signal(_: libc::c_int) {
-    // SAFETY: this thread's own errno.
+    // SAFETY: returns the address of this thread's own errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: it is valid for as long as the thread.
+    // SAFETY: the address is valid as long as the thread.
     let saved = unsafe { *errno };
     let answer = apply(KEEP.load(Ordering::SeqCst), RULES.load(Ordering::SeqCst));
-    // SAFETY: as above.
+    // SAFETY: the address is valid as long as the thread.
     unsafe { *errno = saved };
     ANSWER.store(answer, Ordering::SeqCst);
 }
@@ -166,27 +166,27 @@ struct Words {
     inheritable: u32,
 }
 
-/// Changes the calling thread. Gives the errno of the call that failed, or 0. Makes system calls only, as a signal's handler
-/// must.
+/// Drops the rights of the calling thread. Returns the errno of the failed call, or 0. Makes only system calls, because
+/// it runs in a signal handler.
 fn apply(keep: u64, rules: i32) -> i32 {
     // SAFETY: takes numbers only.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } < 0 {
         return errno();
     }
-    // SAFETY: takes numbers only; the descriptor is open while threads are asked.
+    // SAFETY: takes numbers only, and the descriptor stays open while threads are signalled.
     if rules >= 0 && unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) } < 0 {
         return errno();
     }
     let mut header = Header { version: VERSION, thread: 0 };
     let mut words = [Words::default(); 2];
-    // SAFETY: the kernel writes two words of this version.
+    // SAFETY: the kernel writes two words for this version.
     if unsafe { libc::syscall(libc::SYS_capget, &raw mut header, words.as_mut_ptr()) } < 0 {
         return errno();
     }
     for (words, keep) in words.iter_mut().zip([keep as u32, (keep >> 32) as u32]) {
         *words = Words { effective: words.effective & keep, permitted: words.permitted & keep, inheritable: 0 };
     }
-    // SAFETY: the kernel reads two words of this version. Ambient capabilities go with the inheritable ones.
+    // SAFETY: the kernel reads two words for this version. Clearing the inheritable set also clears the ambient one.
     if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, words.as_ptr()) } < 0 {
         return errno();
     }
@@ -194,8 +194,8 @@ fn apply(keep: u64, rules: i32) -> i32 {
 }
 
 fn errno() -> i32 {
-    // SAFETY: this thread's own errno.
+    // SAFETY: returns the address of this thread's own errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: it is valid for as long as the thread.
+    // SAFETY: the address is valid as long as the thread.
     unsafe { *errno }
 }

@@ -8,23 +8,23 @@ use std::fs::{self, File};
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// Sends single frames into a TAP device that DPDK has made, each by one `write`. DPDK's driver has the kernel gather
-/// the frame from two places (`writev`), which takes a quarter more of the whole call.
+/// Sends single frames into a TAP device created by DPDK, one `write` each. DPDK's driver makes the kernel gather each
+/// frame from two places (`writev`), which makes the whole call a quarter slower.
 #[derive(Debug)]
 pub(crate) struct TapSender {
-    /// A queue of the device, which is the driver's too.
+    /// A queue of the device, shared with the driver.
     queue: File,
     interface: String,
-    /// The device takes a header ahead of each frame.
+    /// Whether the device expects a header ahead of each frame.
     has_header: bool,
 }
 
-/// Flags, and the EtherType, which a TAP takes from the frame.
+/// The header length in bytes: flags and the EtherType, which a TAP device reads from the frame.
 const PACKET_INFORMATION: usize = 4;
 
 impl TapSender {
-    /// A sender by a queue of the device that this process has under that name. `None` where there is none whose frames
-    /// may be written as they are.
+    /// Opens a sender on a queue that this process has of the named device. `None` if there is no such queue or its
+    /// frames need a header other than zeros.
     pub(crate) fn open(interface: &str) -> Result<Option<TapSender>> {
         let Some(has_header) = has_header(interface) else { return Ok(None) };
         let failed = || Error::system("looking for the queues of a TAP device");
@@ -33,11 +33,11 @@ impl TapSender {
             let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
             let is_tap = fs::read_link(entry.path()).is_ok_and(|path| path.ends_with("net/tun"));
             let Some(number) = number.filter(|_| is_tap) else { continue };
-            // SAFETY: open a moment ago. Were it closed meanwhile, the copy fails, or is of something that is asked below
-            // what it is.
+            // SAFETY: the descriptor was open a moment ago, and if it has been closed since, the copy fails or refers
+            // to a file that is checked below.
             let driver = unsafe { BorrowedFd::borrow_raw(number) };
             let Ok(queue) = driver.try_clone_to_owned().map(File::from) else { continue };
-            // The driver has one that is detached besides, to keep the device.
+            // The driver also holds a detached queue to keep the device alive.
             let Some((name, false)) = device_of(&queue) else { continue };
             if name == interface {
                 return Ok(Some(TapSender { queue, interface: name, has_header }));
@@ -46,12 +46,12 @@ impl TapSender {
         Ok(None)
     }
 
-    /// Sends a frame. False if the kernel does not take it, as when the interface is down.
+    /// Sends a frame. Returns false if the kernel does not take it, for example because the interface is down.
     ///
     /// # Errors
-    /// [`Error::System`] for what trying again does not mend.
+    /// [`Error::System`] for errors that a retry does not fix.
     pub(crate) fn send(&mut self, frame: &mut Mbuf) -> Result<bool> {
-        // Past libc, in whose calls other threads may cancel this one: two locked operations each.
+        // Avoid libc, whose cancellation points cost two locked operations per call.
         let written = if !self.has_header {
             rustix::io::write(&self.queue, frame.bytes())
         } else if let Some(bytes) = frame.behind_zeros::<PACKET_INFORMATION>() {
@@ -68,8 +68,9 @@ impl TapSender {
     }
 }
 
-/// Whether a header goes ahead of each frame to a TAP device; `None` where it is not one of zeros, or where /sys does not
-/// show the device, but perhaps another of its name: it shows the namespace in which it was mounted.
+/// Whether a TAP device expects a header ahead of each frame. `None` if the header is not all zeros, or if /sys does
+/// not show this device: /sys shows the network namespace in which it was mounted, which may have another device of
+/// that name.
 fn has_header(interface: &str) -> Option<bool> {
     Interface::named(interface).ok().filter(Interface::is_in_sysfs)?;
     let flags = fs::read_to_string(format!("/sys/class/net/{interface}/tun_flags")).ok()?;
@@ -78,18 +79,18 @@ fn has_header(interface: &str) -> Option<bool> {
     plain.then_some(flags & libc::IFF_NO_PI == 0)
 }
 
-/// The TAP device that an open queue is of, and whether the queue is detached from it.
+/// The TAP device of an open queue, and whether the queue is detached.
 fn device_of(queue: &File) -> Option<(String, bool)> {
-    // SAFETY: all of it is numbers and arrays of them.
+    // SAFETY: an ifreq is plain data, for which zeros are a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes an `ifreq`, whatever the descriptor is of.
+    // SAFETY: the kernel writes an `ifreq` or refuses the descriptor.
     let rc = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF, &raw mut request) };
     if rc < 0 {
         return None;
     }
-    // SAFETY: the kernel ends a name within its array.
+    // SAFETY: the kernel terminates the name within its array.
     let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
-    // SAFETY: TUNGETIFF fills in the flags. Of these, IFF_NO_PI here means filters (IFF_NOFILTER has its number).
+    // SAFETY: TUNGETIFF writes the flags. Among them the bit of IFF_NO_PI means IFF_NOFILTER here.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     Some((name.to_str().ok()?.to_owned(), i32::from(flags) & libc::IFF_DETACH_QUEUE != 0))
 }

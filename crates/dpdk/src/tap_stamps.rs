@@ -1,7 +1,7 @@
-//! When the kernel gave frames to a TAP device: what reads them from it gets no stamps.
+//! Arrival stamps for frames on a TAP device. Reading from the device does not return stamps.
 //!
-//! A packet socket on the device sees each frame as it is handed over, in the same order, with the kernel's stamp. Frames
-//! are distinguished by their length and first bytes, so a stamp of a frame that the device had no room for is skipped.
+//! A packet socket on the device sees each frame with the kernel's stamp when it is handed over, in the same order.
+//! Frames are matched by length and first bytes, so the stamp of a frame that the device had no room for is skipped.
 
 use crate::interface::{Interface, set_option, socket};
 use crate::packet_ring::{bind_to, leave_in_outgoing};
@@ -13,7 +13,7 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, OwnedFd};
 use units::Time;
 
-/// Stamps of what was handed to a TAP device and was not yet read from it.
+/// Stamps of frames handed to a TAP device and not yet read from it.
 #[derive(Debug)]
 pub(crate) struct TapStamps {
     socket: OwnedFd,
@@ -24,37 +24,37 @@ pub(crate) struct TapStamps {
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// In ns since the UNIX epoch.
+    /// The stamp in ns since the UNIX epoch.
     stamp: u64,
     length: usize,
     head: [u8; HEAD],
 }
 
-/// Ethernet's header and that of IPv4, with its identification.
+/// The Ethernet and IPv4 headers, including the IPv4 identification, in bytes.
 const HEAD: usize = 34;
-/// Frames of one call.
+/// Frames per call.
 const CALL: usize = 64;
-/// Frames that are remembered: as many as a device holds, and more.
+/// The largest number of stamps to remember: more than a device holds.
 const MOST: usize = 1 << 15;
-/// How many of them a frame is looked for among: those before it were lost.
+/// The number of stamps searched for a frame. Stamps ahead of the match belong to lost frames.
 const NEAR: usize = 1_024;
-/// Bytes that the kernel may keep of frames until they are heard of.
+/// The socket's receive buffer in bytes.
 const ROOM: libc::c_int = 16 << 20;
 
 impl TapStamps {
-    /// Listens on a device. None where the kernel refuses.
+    /// Opens a packet socket on the device. `None` if the kernel refuses.
     pub(crate) fn open(interface: &Interface, clock: TscClock) -> Option<TapStamps> {
         let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK).ok()?;
         let on: libc::c_int = 1;
         set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on).ok()?;
-        // Without the privilege it stays at the system's limit.
+        // Without the privilege the buffer stays at the system's limit.
         let _as_it_was = set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &ROOM);
         leave_in_outgoing(socket.as_raw_fd()).ok()?;
         bind_to(&socket, interface, libc::ETH_P_ALL).ok()?;
         Some(TapStamps { socket, seen: VecDeque::new(), clocks: Clocks::new(Reading::of_kernel(&clock)), clock })
     }
 
-    /// Gives frames that were just read how long they were in the device until the time that it returns.
+    /// Sets the waits of frames that were just read from the device. The waits end at the returned time.
     pub(crate) fn tell(&mut self, frames: &mut [Mbuf]) -> Time {
         while self.listen() == CALL {}
         self.clocks.read(|| Reading::of_kernel(&self.clock));
@@ -73,7 +73,7 @@ impl TapStamps {
         self.clocks.at()
     }
 
-    /// Hears of some frames; gives how many.
+    /// Reads some stamps from the socket. Returns their number.
     fn listen(&mut self) -> usize {
         let mut heads = [[0_u8; HEAD]; CALL];
         let mut controls = [[0_u64; 8]; CALL];
@@ -88,7 +88,7 @@ impl TapStamps {
             message.msg_hdr.msg_controllen = size_of_val(&controls[i]) as _;
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: there are as many messages, whose parts are borrowed meanwhile; no timeout is given.
+        // SAFETY: there are CALL messages, whose parts are borrowed during the call, and there is no timeout.
         let heard = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -108,24 +108,24 @@ impl TapStamps {
     }
 }
 
-/// The stamp that the kernel wrote beside a message.
+/// The kernel's stamp in a message's control data.
 fn stamp_of(message: &libc::msghdr) -> Option<u64> {
-    // SAFETY: the kernel has filled the control buffer up to the length that it says.
+    // SAFETY: the kernel has filled the control buffer up to the length in the message.
     let first = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: none, or within that buffer, which is aligned.
+    // SAFETY: the pointer is null or within that buffer, which is aligned.
     let header = unsafe { first.as_ref() }?;
     if (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
         return None;
     }
-    // SAFETY: `first` is a header in that buffer, as was just read.
+    // SAFETY: `first` is a header in that buffer, as checked above.
     let data = unsafe { libc::CMSG_DATA(first) };
-    // SAFETY: behind a header of this type is a timespec.
+    // SAFETY: a header of this type is followed by a timespec.
     let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
     Some(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
 impl Seen {
-    /// Whether it is this frame, which may have got back the tag that the kernel keeps beside it.
+    /// Whether the stamp belongs to this frame. The frame may have regained the VLAN tag that the kernel stripped.
     fn is(&self, frame: &[u8]) -> bool {
         let same = |from: usize, to: usize| frame.get(from..to).is_some_and(|bytes| bytes == &self.head[from..to]);
         match frame.len().checked_sub(self.length) {
