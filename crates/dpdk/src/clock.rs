@@ -21,7 +21,7 @@ pub struct TscClock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rate {
     whole: u64,
-    fraction: u64, // of 2⁶⁴
+    fraction: u64, // in units of 2⁻⁶⁴
 }
 
 impl Rate {

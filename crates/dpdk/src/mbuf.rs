@@ -79,7 +79,7 @@ impl Mbuf {
             return Err(Error::FrameTooLong { length, room });
         }
         let head = self.head_mut();
-        head.data_len = length as u16; // room is a u16's
+        head.data_len = length as u16; // `room` comes from a u16
         head.pkt_len = length as u32;
         Ok(())
     }

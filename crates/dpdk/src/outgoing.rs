@@ -64,7 +64,7 @@ impl Outgoing {
         self.tail += times;
     }
 
-    /// Gives a prefix of the frames away through `take`. `take` receives the frames and returns the number that it now
+    /// Hands a prefix of the frames to `take`. `take` receives the frames and returns the number that it now
     /// owns, from the first on. These are removed.
     pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         let count = self.len();

@@ -169,7 +169,7 @@ fn join(socket: &OwnedFd, group: Option<u16>) -> std::result::Result<u16, ()> {
         Some(group) => Ok(group),
         None => {
             let word: libc::c_int = option(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT).ok_or(())?;
-            Ok(word as u16) // the number is the lower half
+            Ok(word as u16) // the lower half is the group number
         }
     }
 }

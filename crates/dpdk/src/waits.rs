@@ -99,7 +99,7 @@ impl Clocks {
         match self.now.wall.checked_sub(stamp) {
             Some(waited) if waited <= OLDEST => {
                 self.last = stamp;
-                waited as u32 // a second fits
+                waited as u32 // OLDEST fits a u32
             }
             _ => 0,
         }
@@ -118,7 +118,7 @@ impl Arrivals {
     #[inline]
     pub(crate) fn wait(&mut self, at: Time, ns: u32) -> u32 {
         let most = at.since(self.last).as_ps() / PS_PER_NS;
-        let ns = u64::from(ns).min(most) as u32; // not more than it was
+        let ns = u64::from(ns).min(most) as u32; // no larger than the `ns` passed
         self.last = Time::ZERO + at.since(Time::ZERO + Span::from_ns(ns.into()));
         ns
     }

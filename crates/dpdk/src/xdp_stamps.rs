@@ -118,7 +118,7 @@ fn waited(stamp: [u8; STAMP], now: u64) -> u32 {
     if check ^ time != i64::from(TURNED).cast_unsigned() {
         return 0;
     }
-    now.checked_sub(time).filter(|waited| *waited <= OLDEST).map_or(0, |waited| waited as u32) // a second fits
+    now.checked_sub(time).filter(|waited| *waited <= OLDEST).map_or(0, |waited| waited as u32) // OLDEST fits a u32
 }
 
 /// The name of the driver's program, by which tools recognise its purpose.
