@@ -1,5 +1,5 @@
-//! Readers that do not read hold up neither frames nor the end of a run. Each test says `SKIP: why` where the machine permits
-//! none.
+//! Readers that do not read delay neither frames nor the end of a run. Each test prints `SKIP: why` if the machine
+//! permits none.
 
 #![cfg(feature = "live")]
 
@@ -72,12 +72,12 @@ fn a_log_that_is_read_slowly_is_whole() {
     assert_eq!(reader.join().expect("it ends"), 200_001, "the header, and a line of each frame: {}", finished.stderr);
 }
 
-/// Interrupts a command once it handles signals. What it left behind.
+/// Interrupts a command once it handles signals. Returns its result.
 fn interrupted(bench: &Bench, words: &str, given: Option<&[u8]>) -> Finished {
     let mut command = bench.command(common::words(words));
     let input = if given.is_some() { Stdio::piped() } else { Stdio::null() };
     let mut running = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    // It stays open: the writer is silent, not gone.
+    // Keep stdin open: the writer is silent, not gone.
     let mut writer = running.stdin.take();
     if let (Some(writer), Some(given)) = (&mut writer, given) {
         writer.write_all(given).expect("it is read");
@@ -135,7 +135,7 @@ fn silent_paths_end_with_the_first_signal() {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = command.spawn().expect("it starts");
         let start = Instant::now();
-        // It is ready to be ended where it waits for the pipe; what is refused ends by itself.
+        // A command that waits for the pipe can be interrupted. A refused command ends by itself.
         while running.try_wait().expect("it can be asked").is_none() && start.elapsed() < Duration::from_millis(1_000) {
             thread::sleep(Duration::from_millis(20));
         }
@@ -187,7 +187,7 @@ fn a_capture_is_whole_for_a_slow_reader() {
     pipe(&bench.path("fifo"));
     let path = bench.path("fifo");
     let reader = thread::spawn(move || {
-        // The reader comes after the run would have ended.
+        // Open the pipe only after the run would have ended.
         thread::sleep(Duration::from_millis(1_200));
         let (mut file, mut all) = (std::fs::File::open(path).expect("a pipe"), Vec::new());
         let mut bytes = vec![0; 32 << 10];
@@ -239,7 +239,7 @@ fn a_replay_from_a_silent_pipe_ends_by_its_duration() {
     let given = std::fs::read(bed.path("in.pcap")).expect("a capture");
     for bytes in [0, given.len()] {
         let path = bed.path("fifo");
-        // It is opened for reading as well, so that it has a writer from the start, which stays.
+        // Opened for reading and writing, so the pipe has a writer from the start to the end.
         let mut writer = OpenOptions::new().read(true).write(true).open(path).expect("a pipe");
         writer.write_all(&given[..bytes]).expect("it has room");
         let start = Instant::now();
@@ -258,7 +258,7 @@ fn a_replay_from_a_silent_pipe_ends_by_its_duration() {
 fn frames_pass_beside_a_stalled_log() {
     let Some(bed) = Bed::shared("stalled", |_| {}) else { return };
     pipe(&bed.path("log-forward"));
-    // Opens it, and reads nothing.
+    // Opens the pipe and never reads.
     let stalled = OpenOptions::new().read(true).custom_flags(0o4000).open(bed.path("log-forward")).expect("a pipe");
     let line = "emulate --between c0 s0 --forward 'loss 0%' --decisions log --duration 60s --json";
     let emulation = bed.start(Node::Box, line);
@@ -266,12 +266,12 @@ fn frames_pass_beside_a_stalled_log() {
     while !bed.output(Node::Client(1), "ping -c 1 -W 1 10.77.0.100").status.success() {
         assert!(start.elapsed() < Duration::from_secs(40), "emulate carries nothing");
     }
-    // Some 100 KB of lines: more than a pipe holds.
+    // About 100 KB of lines, more than a pipe holds.
     bed.send(1, 64, "10kpps", 20_000);
     bed.stdout(Node::Client(1), "ping -c 3 -i 0.2 -W 2 10.77.0.100");
     let finished = emulation.stop();
     let report = finished.report();
-    // A busy machine loses some in its rings.
+    // A busy machine drops some frames in its rings.
     assert!(number(&report, "/out/frames") > 5_000, "{report}");
     assert_eq!(number(&report, "/in/frames"), number(&report, "/out/frames"), "every frame that came is forwarded");
     assert!(finished.stderr.contains("log-forward lacks"), "{finished:?}");

@@ -1,11 +1,11 @@
-//! Captures whose stamps are coarse or out of order, or whose frames were never on a line: what they hide is said.
+//! Captures with coarse or unordered stamps, or with frames that were never on a line: the report says what they hide.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
 
 use common::{Bench, Dialect, Record, words};
 
-/// A capture of frames 10.4 µs apart; what measuring it says.
+/// Measures a capture of frames 10.4 µs apart. Returns the report and stderr.
 fn measured(nanoseconds: bool) -> (serde_json::Value, String) {
     let bench = Bench::new();
     let records: Vec<_> = (0..1_000).map(|i| Record::new(1_000_000_000 + u64::from(i) * 10_400, 64, i)).collect();
@@ -21,7 +21,7 @@ fn warns_of_microsecond_stamps_only() {
     assert_eq!(report["limits"]["stamp_step_ns"], 1_000.0);
     assert!(said.contains("in.pcap") && said.contains("1 µs") && said.contains("nano"), "{said}");
     assert_eq!(report["limits"]["warnings"].as_array().map(Vec::len), Some(1));
-    // What the warning is about: no gap is 10 400 ns any more, and the mean is.
+    // The reason for the warning: no gap is 10 400 ns any more, but the mean is.
     let gap = &report["pipelines"][0]["gap"];
     assert!((gap["mean_ns"].as_f64().expect("a mean") - 10_400.0).abs() < 1.0);
     assert!(gap["min_ns"].as_f64() < Some(10_001.0) && gap["max_ns"].as_f64() > Some(10_999.0));

@@ -1,4 +1,4 @@
-//! `--stats`: the lines of a live run against its report; and readers that are slow, late or gone.
+//! `--stats`: the lines of a live run against its report, with readers that are slow, late or gone.
 #![cfg(feature = "live")]
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const STREAM: &str = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 64B'";
 
-/// The lines of a file, after a look at what must be true of any.
+/// The lines of a file. Checks what must be true of any line.
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the file is there");
     assert!(text.ends_with('\n'), "the last line is whole: {text:?}");
@@ -33,7 +33,7 @@ fn lines(path: &Path) -> Vec<Value> {
     lines
 }
 
-/// The figures of the last line are the report's, and the rates of all lines add up to them.
+/// Checks that the last line agrees with the report, and that the rates of all lines add up to its figures.
 fn assert_adds_up(lines: &[Value], report: &Value, at: &str) {
     let last = lines.last().and_then(|line| line.pointer(at)).unwrap_or_else(|| panic!("no {at} in the last line"));
     for field in ["in", "out", "drops", "held"] {
@@ -56,7 +56,7 @@ fn assert_adds_up(lines: &[Value], report: &Value, at: &str) {
     }
 }
 
-/// How many frames were dropped for a reason in a line that is not the last.
+/// Frames dropped for a reason, counted in lines before the last one.
 fn dropped(lines: &[Value], at: &str) -> u64 {
     let before = lines.len() - 1;
     lines[..before].iter().filter_map(|line| line.pointer(at)).filter_map(Value::as_u64).max().unwrap_or(0)
@@ -84,7 +84,8 @@ fn lines_come_while_frames_depart_and_add_up_to_the_report() {
     }
 }
 
-/// Frames pass `line` in the box from `a0` to `b1` and back until Ctrl-C; what came of it.
+/// Runs `line` in the box, carries frames from `a0` to `b1` and back, and stops it with Ctrl-C. Returns its result and
+/// its lines.
 fn carried(bed: &Bed, line: &str) -> (Finished, Vec<Value>) {
     let run = bed.start(Node::Box, &format!("{line} --stats lines --stats-every 100ms --json --duration 50s"));
     thread::sleep(Duration::from_secs(2));
@@ -153,12 +154,12 @@ fn stats_of_measure_include_left_out_frames() {
     assert!(lines.iter().any(seen), "some while they came: {lines:?}");
 }
 
-/// A named pipe that is full of zeros, and its reader.
+/// A named pipe filled with zeros, open for reading.
 fn full_pipe(bed: &Bed) -> File {
     let path = bed.path("pipe");
     bed.stdout(Node::Box, "mkfifo pipe");
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    // Opened for both, so that it neither waits nor has no reader.
+    // Opened for reading and writing, so it neither blocks nor lacks a reader.
     let mut pipe = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).expect("a pipe");
     while pipe.write(&[b'0'; 4_096]).is_ok() {}
     while pipe.write(b"0").is_ok() {}
@@ -182,7 +183,7 @@ fn a_full_pipe_loses_lines_that_are_counted_and_holds_up_nothing() {
         .expect("a whole line");
     assert!(number(&first, "/skipped") > 5, "{first}");
     assert!(number(&first, "/interval_ns") > 500_000_000, "its rates are of all the time since: {first}");
-    // The reader goes for good.
+    // The reader does not come back.
     drop(pipe);
     let finished = run.wait();
     assert!(finished.stderr.contains("--stats: pipe: no reader took the last line"), "{finished:?}");
@@ -230,7 +231,7 @@ fn rejects_bad_stats_files() {
         bed.run(Node::Box, &line).assert_refused(&[wanted]);
         assert!(!bed.path("lines").exists(), "{line}");
     }
-    // What is refused leaves what another run wrote, and else nothing; what runs does not.
+    // A refused run keeps the file of an earlier run and creates none. A run that starts replaces the file.
     let refused = || {
         bed.run(Node::Box, &format!("gen --out nosuch0 --count 1 {STREAM} --stats lines")).assert_refused(&["nosuch0"]);
     };
@@ -241,7 +242,7 @@ fn rejects_bad_stats_files() {
     assert_eq!(std::fs::read_to_string(bed.path("lines")).expect("it is there"), "of another run\n");
     bed.run(Node::Box, &format!("{null} --json --stats lines")).report();
     assert!(!lines(&bed.path("lines")).is_empty());
-    // What is written besides is added to.
+    // Output to a file opened for appending is appended.
     std::fs::write(bed.path("log"), "of another run\n").expect("a file");
     let log = OpenOptions::new().append(true).open(bed.path("log")).expect("it is there");
     let status = bed.netlathe(Node::Box, &format!("{null} -q --stats /dev/stdout")).stdout(log).status();

@@ -1,4 +1,4 @@
-//! Streams and replays in virtual time, read by code of the tests' own, and by tshark where there is one.
+//! Streams and replays in virtual time, parsed by independent code in the tests, and by tshark if it is installed.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -15,7 +15,7 @@ fn u16_at(record: &Record, at: usize) -> u16 {
     u16::from_be_bytes(record.bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-/// Stream and number in the stamp that ends a frame.
+/// The stream number and sequence number in the stamp at the end of a frame.
 fn stamp(record: &Record) -> (u16, u32) {
     let stamp = &record.bytes[record.bytes.len() - 18..];
     assert_eq!(stamp[..2], [0x6e, 0x4c]);
@@ -83,7 +83,7 @@ fn the_same_seed_gives_the_same_frames_and_streams_do_not_disturb_each_other() {
     let beside: Vec<Record> = bench.records("d.pcap").into_iter().filter(|record| record.bytes[23] == 17).collect();
     assert_eq!(beside.len(), 100);
     for (alone, beside) in alone.iter().zip(&beside) {
-        // All but the stamp, whose times differ.
+        // Everything but the stamp is equal; the stamps have different times.
         assert_eq!(alone[..alone.len() - 18], beside.bytes[..beside.bytes.len() - 18]);
     }
 }
@@ -133,7 +133,7 @@ fn tshark_finds_every_checksum_valid() {
         for (i, line) in text.lines().enumerate() {
             let columns: Vec<&str> = line.split(';').collect();
             let statuses: Vec<&&str> = columns[..5].iter().filter(|status| !status.is_empty()).collect();
-            // 1 is good; 0 bad, 2 unverified.
+            // 1 is good, 0 bad, 2 unverified.
             assert!(!statuses.is_empty() && statuses.iter().all(|status| **status == "1"), "frame {}: {line}", i + 1);
             with_tag += usize::from(!columns[5].is_empty());
         }
@@ -169,7 +169,7 @@ fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
     generate(&bench, "slow.pcap", "--pcap in.pcap --speed 0.25");
     let fourfold: Vec<u64> = gaps(&records).iter().map(|gap| gap * 4).collect();
     assert_eq!(gaps(&bench.records("slow.pcap")), fourfold);
-    // A speed that leaves fractions of a nanosecond does not drift.
+    // No drift at a speed that leaves fractions of a nanosecond.
     generate(&bench, "thirds.pcap", "--pcap in.pcap --speed 3");
     let thirds = bench.records("thirds.pcap");
     for (got, was) in thirds.iter().zip(&records) {
@@ -182,7 +182,7 @@ fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
     assert_eq!(report["out"]["frames"], 2_000);
     let listed = bench.listed("f.csv");
     assert!(listed.windows(2).all(|pair| pair[1].start_ps - pair[0].start_ps == (pair[0].length + 20) * 800));
-    // Back to back without an ask is no ask that was missed.
+    // Without a schedule, back-to-back frames miss no target.
     let streams = "--count 2000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size imix'";
     for (what, report) in [("--pcap in.pcap --speed max", &report), (streams, &Value::Null)] {
         let finished = bench.run(words(&format!("gen {what} --out wire:10G --json")));
@@ -193,7 +193,7 @@ fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
     }
 }
 
-/// What `tcpdump -i any` and captures of tunnels hold is sent as Ethernet, with the addresses that are known.
+/// Records from `tcpdump -i any` and from tunnels are sent as Ethernet, with the addresses that are known.
 #[test]
 fn records_without_an_ethernet_header_get_one() {
     let bench = Bench::new();
@@ -251,11 +251,11 @@ fn receiver_counts_each_stream() {
         "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B' --stream 'udp [::1]:1 > [::2]:2 vlan 4 size 100B-120B'";
     generate(&bench, "in.pcap", &format!("--count 2000 --gap 10us {streams}"));
     let mut records = bench.records("in.pcap");
-    // On the way all take 5 µs, every hundredth one 7 µs.
+    // The path takes 5 µs, but 7 µs for every hundredth frame.
     for (i, record) in records.iter_mut().enumerate() {
         record.ns += if i % 100 == 50 { 7_000 } else { 5_000 };
     }
-    // Of stream 0 (even): 3 lost in the middle, 2 at the end, one twice. Of stream 1: one late by two.
+    // Stream 0 (even): 3 lost in the middle, 2 at the end, one duplicate. Stream 1: one frame late by two positions.
     let twice = records[200].clone();
     let late = records.remove(301);
     records.insert(305, Record { ns: records[304].ns, ..late });
@@ -345,7 +345,8 @@ fn streams_depart_at_rates_of_their_own() {
 
 #[test]
 fn streams_of_classes_need_no_weights_to_keep_their_rates() {
-    // A class that no stream is of waits for none, and one that a stream walks through is its only one.
+    // A class without streams waits for none. A stream that walks through several ports may still belong to a single
+    // class.
     let bench = Bench::new();
     let streams =
         "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53 size 100B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80-89 size 64B..200B'";
@@ -368,7 +369,7 @@ fn streams_of_classes_need_no_weights_to_keep_their_rates() {
 
 #[test]
 fn warns_of_weights_that_do_not_fit_class_rates() {
-    // A stream that is of several classes cannot be passed over.
+    // A stream that spans several classes cannot be skipped.
     let bench = Bench::new();
     let dns = "--class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";
     let said = |streams: &str| bench.run(words(&format!("gen --out null --duration 1s {dns} {streams}"))).stderr;
@@ -378,12 +379,12 @@ fn warns_of_weights_that_do_not_fit_class_rates() {
         let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80";
         assert_eq!(said(&format!("{streams} weight {weight}'")), "");
     }
-    // Those that suit them share a count as they should, but for a frame that was made ahead of its turn.
+    // Weights that fit the class rates share the count as expected, within one frame generated ahead.
     let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight 100'";
     let report = generate(&bench, "a.pcap", &format!("--count 10100 {dns} {streams}"));
     let sent = report["classes"][0]["out"]["frames"].as_u64();
     assert!(sent.is_some_and(|sent| (100..=101).contains(&sent)), "{sent:?}");
-    // A stream does not wait for streams that have no frames.
+    // A stream does not wait for streams without frames.
     for one in [
         "--class 'dns = dport 53' --rate 1kpps",
         "--class 'web = dport 80' --rate web=1kpps",
@@ -403,7 +404,7 @@ fn bursts_that_are_counted_end_streams() {
     assert_eq!(starts.len(), 300);
     let first = starts[0];
     assert!(starts.iter().zip(0..).all(|(ns, k)| ns - first == k / 100 * 10_000_000 + k % 100 * 1_000));
-    // Those that go on are still refused, and so are those that a class has to itself.
+    // Endless schedules are still refused, and so is a finite one that covers only a class without streams.
     for rate in [
         "--rate 'burst 1Mpps for 100us every 10ms'",
         "--rate 'ramp 1kpps..2kpps over 10ms'",
@@ -414,7 +415,7 @@ fn bursts_that_are_counted_end_streams() {
     }
 }
 
-/// A UDP packet of IPv6 behind a routing header: its checksum, which is valid, covers the last station.
+/// An IPv6 UDP packet with a routing header. Its valid checksum covers the final destination.
 #[test]
 fn frames_with_a_source_route_stay_as_captured_and_are_counted() {
     let bench = Bench::new();
@@ -449,7 +450,7 @@ fn a_payload_that_is_drawn_for_each_frame_does_not_repeat() {
     assert_eq!(bench.read("a.pcap"), bench.read("b.pcap"));
     let records = bench.records("a.pcap");
     assert!(bench.records("c.pcap")[0].bytes[42..] != records[0].bytes[42..]);
-    // Each byte value is as frequent as any other: six standard deviations of 300 × 1454 ÷ 256 bytes.
+    // All byte values are equally frequent, within six standard deviations of 300 × 1454 ÷ 256 bytes.
     let mut counts = [0_i64; 256];
     for record in &records {
         record.bytes[42..1_496].iter().for_each(|byte| counts[usize::from(*byte)] += 1);

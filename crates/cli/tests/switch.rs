@@ -1,6 +1,6 @@
-//! Filler frames meet a switch: a Linux bridge forwards the data frames and throws away the fillers among them, each
-//! kind for its own reason. The frames are netlathe's own, sent from a capture; what lies behind the bridge is judged
-//! by `measure --write`. Says `SKIP: why` where the machine permits no labs.
+//! Filler frames at a switch: a Linux bridge forwards the data frames and discards the fillers, each kind for its own
+//! reason. netlathe generates the frames, which are sent from a capture. `measure --write` records the frames behind
+//! the bridge. Prints `SKIP: why` if the machine permits no labs.
 
 #![cfg(feature = "live")]
 
@@ -14,7 +14,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sends the frames of a capture on an interface, not faster than a receiver's ring takes them.
+/// Sends the frames of a capture on an interface, no faster than a receiver's ring takes them.
 const SEND: &str = "import socket, struct, sys, time\n\
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
     port.bind((sys.argv[2], 0))\n\
@@ -26,15 +26,15 @@ const SEND: &str = "import socket, struct, sys, time\n\
     \ttime.sleep(0.0001)\n";
 /// Data frames per run.
 const COUNT: usize = 200;
-/// What they are, for `gen`.
+/// The stream of data frames, for `gen`.
 const STREAM: &str = "--stream 'udp 10.77.0.1:1000 > 10.77.0.100:9 size random 64B-1518B \
     smac 02:77:00:00:00:01 dmac 02:77:00:00:00:64'";
 /// The address that the switch is set to discard.
 const HOLE: &str = "02:bb:00:00:00:01";
-/// What netlathe's fillers have as their source.
+/// The source address of netlathe's fillers.
 const FILLER_SOURCE: [u8; 6] = [0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1];
 
-/// What was sent into the switch, or came out of it.
+/// The frames sent into the switch, or received from it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     data: Vec<Vec<u8>>,
@@ -42,7 +42,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Of a capture in which nothing else is but what Linux says of itself by IPv6.
+    /// Reads a capture that contains only these frames, and what Linux sends by IPv6 on its own.
     fn of(bed: &Bed, name: &str) -> Seen {
         let (records, rest) = bed.records(name);
         assert_eq!(rest, 0, "{name} ends within a record");
@@ -61,7 +61,7 @@ impl Seen {
     }
 }
 
-/// Two clients and the switch that joins them to the box: client 1 sends, the box and client 2 listen.
+/// Two clients and the switch that connects them to the box: client 1 sends, the box and client 2 listen.
 struct Switched {
     bed: Bed,
 }
@@ -87,8 +87,8 @@ impl Switched {
         program
     }
 
-    /// Sends data frames 10 µs apart with the fillers that a line of 10 Gbit/s needs between them, and gives what was
-    /// sent, what came to the box, and what came to the client whom none of it concerns.
+    /// Sends data frames 10 µs apart, with the fillers that a line of 10 Gbit/s needs between them. Returns what was
+    /// sent, what reached the box, and what reached client 2, to which none of it is addressed.
     fn inject(&self, filler: &str) -> [Seen; 3] {
         let line = format!(
             "gen --out wire:10G,pcap=sent.pcap,fillers=keep --filler {filler} --count {COUNT} --gap 10us -q {STREAM}"
@@ -103,7 +103,7 @@ impl Switched {
         [Seen::of(&self.bed, "sent.pcap"), came, beside]
     }
 
-    /// What comes to the box and to client 2 while something happens.
+    /// The frames that reach the box and client 2 while `happens` runs.
     fn behind(&self, happens: impl FnOnce()) -> [Seen; 2] {
         let names = ["box.pcap", "client2.pcap"];
         for name in names {
@@ -111,7 +111,7 @@ impl Switched {
         }
         let listeners = [self.listen(Node::Box, "c0", names[0]), self.listen(Node::Client(2), "eth0", names[1])];
         happens();
-        // Frames pass a veth within the sender's call; this is for a machine that is busy.
+        // Frames pass a veth within the sender's call. The wait is for a busy machine.
         thread::sleep(Duration::from_millis(200));
         for listener in listeners {
             let report = listener.stop().report();
@@ -120,7 +120,7 @@ impl Switched {
         names.map(|name| Seen::of(&self.bed, name))
     }
 
-    /// That the switch takes the fillers out and leaves the data as they were, in order.
+    /// Checks that the switch removes the fillers and forwards the data frames unchanged and in order.
     fn assert_filtered(&self, filler: &str) {
         let [sent, came, beside] = self.inject(filler);
         println!("{filler}: {} data and {} filler frames sent", sent.data.len(), sent.fillers);
@@ -131,7 +131,7 @@ impl Switched {
         assert_eq!(beside, Seen::default(), "{filler}: at a client that none of it is for");
     }
 
-    /// That every filler passes, to all: so that the above does not hold for want of fillers.
+    /// Checks that the switch floods every filler. This shows that the other tests do not pass for lack of fillers.
     fn assert_flooded(&self, filler: &str) {
         let [sent, came, beside] = self.inject(filler);
         assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
@@ -140,19 +140,19 @@ impl Switched {
     }
 }
 
-/// A learning switch knows at once that the filler's destination is where the filler came from.
+/// A learning switch knows at once that the filler's destination is at the port it came from.
 #[test]
 fn a_learning_bridge_drops_frames_to_themselves() {
     let Some(switched) = Switched::new("self") else { return };
     switched.assert_filtered("self");
 
-    // Without learning it knows no such thing.
+    // Without learning, the switch floods the filler.
     switched.bridge("link set dev p1 learning off");
     switched.bridge("fdb del 02:6e:6c:00:00:f1 dev p1 master");
     switched.assert_flooded("self");
 }
 
-/// 01:80:c2:00:00:01 is an address that no bridge forwards (IEEE 802.1Q, table 8-1), with nothing to set.
+/// No bridge forwards 01:80:c2:00:00:01 (IEEE 802.1Q, table 8-1); no setting is needed.
 #[test]
 fn a_bridge_forwards_no_mac_control_frames() {
     let Some(switched) = Switched::new("control") else { return };
@@ -160,12 +160,12 @@ fn a_bridge_forwards_no_mac_control_frames() {
     switched.assert_filtered("mac-control");
 }
 
-/// Two ways to make a black hole of a Linux bridge: the bridge keeps the frame for itself, where nothing receives it; or the
-/// address is said to be at the port that the fillers come from.
+/// Two ways to configure a black hole on a Linux bridge. The bridge keeps the frame as local, where nothing receives
+/// it. Or a static entry places the address at the port that the fillers come from.
 #[test]
 fn bridge_drops_frames_to_its_black_hole() {
     let Some(switched) = Switched::new("hole") else { return };
-    // The second way must not work by what the switch has learnt.
+    // The second way must work without learning.
     switched.bridge("link set dev p1 learning off");
     let filler = format!("blackhole={HOLE}");
     switched.assert_flooded(&filler);
@@ -177,7 +177,8 @@ fn bridge_drops_frames_to_its_black_hole() {
     }
 }
 
-/// The pacer in real time, at a line rate that any machine can fill: the switch gets a busy line and hands on the data.
+/// The pacer in real time, at a line rate that any machine can fill: the switch receives a busy line and forwards the
+/// data.
 #[test]
 fn fillers_of_the_live_pacer_end_at_the_switch() {
     let Some(switched) = Switched::new("pacer") else { return };

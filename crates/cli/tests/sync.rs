@@ -1,5 +1,5 @@
-//! Sources that are put in order, schedules that wait for a buffer, and rates that follow the depth: from lists of
-//! frames and captures, without the code under test.
+//! Ordered sources, schedules that wait for a buffer, and rates that follow the queue depth. Checked against frame
+//! lists and captures, without the code under test.
 
 #[allow(dead_code, reason = "each file of tests uses a part of it")]
 mod common;
@@ -10,8 +10,8 @@ use serde_json::Value;
 const BYTE_PS: u64 = 800;
 const MS: u64 = 1_000_000_000;
 
-/// A frame of IPv4 from `10.0.0.source`, with a number in it. Each source has a length of its own, so that lists
-/// tell them apart.
+/// An IPv4 frame from `10.0.0.source` with a number in it. Each source has its own frame length, so frame lists show
+/// the source.
 fn frame(ns: u64, source: u8, number: u32) -> Record {
     let mut record = Record::new(ns, length(source) as u32, 0);
     record.bytes[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -37,8 +37,7 @@ fn crests(frames: u32, crests: &[(u8, u64, u64)]) -> Vec<Record> {
     records
 }
 
-/// The frames of each crest in a list: (source, first start, end of the last, frames), where another length begins
-/// another crest.
+/// The crests in a frame list: (source, first start, end of the last, frames). A change of length starts a new crest.
 fn listed_crests(frames: &[Listed]) -> Vec<(u64, u64, u64, usize)> {
     let mut crests: Vec<(u64, u64, u64, usize)> = Vec::new();
     for frame in frames {
@@ -52,7 +51,7 @@ fn listed_crests(frames: &[Listed]) -> Vec<(u64, u64, u64, usize)> {
     crests
 }
 
-/// Numbers in frames of each source, in the order in which they left.
+/// Checks that the frames of each source left in order.
 fn assert_in_source_order(bench: &Bench, count: usize) {
     let records = bench.records("out.pcap");
     assert_eq!(records.len(), count, "no frame is lost");
@@ -69,7 +68,7 @@ fn source<'r>(report: &'r Value, address: &str) -> &'r Value {
     sources.iter().find(|source| source["source"] == address).unwrap_or_else(|| panic!("no {address} in {report}"))
 }
 
-/// What has the sources: the report, or its last class.
+/// The part of the report that holds the sources: the report itself, or its last class.
 fn sources(report: &Value) -> &Value {
     report["classes"].as_array().and_then(|classes| classes.last()).unwrap_or(report)
 }
@@ -83,7 +82,7 @@ fn shape(bench: &Bench, more: &[&str]) -> Value {
 fn overlapping_crests_become_disjoint_in_order_at_the_gap() {
     for schedule in [&[][..], &["--rate", "200Mbps"], &["--gap", "uniform 1us..9us"]] {
         let bench = Bench::new();
-        // Three rounds; the sources come in another order each time, and over each other.
+        // Three rounds. The sources arrive in a different order each time, and overlap.
         let mut all = Vec::new();
         for (round, order) in [[3, 1, 2], [1, 2, 3], [2, 3, 1]].iter().enumerate() {
             let start = round as u64 * 60_000;
@@ -100,11 +99,11 @@ fn overlapping_crests_become_disjoint_in_order_at_the_gap() {
         assert!(found.iter().all(|crest| crest.3 == 100));
         for (i, pair) in found.windows(2).enumerate() {
             let gap = pair[1].1 - pair[0].2;
-            // Between rounds there may be nothing to send for longer.
+            // Between rounds, the pause may be longer.
             if i % 3 == 2 { assert!(gap >= 5 * MS) } else { assert_eq!(gap, 5 * MS, "{schedule:?}") }
         }
         if schedule.is_empty() {
-            // Within a crest all is as it came.
+            // Within a crest, the gaps are unchanged.
             let second: Vec<&Listed> = listed.iter().filter(|frame| frame.length == 200).take(100).collect();
             assert!(second.windows(2).all(|pair| pair[1].start_ps - pair[0].start_ps == 15_000_000));
         }
@@ -115,7 +114,7 @@ fn overlapping_crests_become_disjoint_in_order_at_the_gap() {
             (&300.into(), &300.into(), &3.into())
         );
         assert_eq!(two["missed"], 0);
-        // 300 us, 0 and 1100 us after the first of the round; 300, 1100 and 0 of the other.
+        // The sources start 300 us, 0 and 1100 us after the first of the round. In the other round: 300, 1100 and 0.
         assert_eq!((&one["skew"]["max_ns"], &two["skew"]["max_ns"]), (&1_100_000.0.into(), &1_100_000.0.into()));
         assert!(one["overlap"]["in_ns"].as_f64().is_some_and(|ns| ns > 3_000_000.0), "{one}");
         assert_eq!(one["overlap"]["out_ns"], 0.0);
@@ -134,7 +133,7 @@ fn a_late_source_is_waited_for_and_a_missing_one_is_gone_without() {
     assert!(found.windows(2).all(|pair| pair[1].1 - pair[0].2 == 5 * MS));
     assert_eq!(found[0].1, 80 * MS, "the round opens when the last source has begun");
     assert_eq!(source(&report, "10.0.0.2")["missed"], 0);
-    // It never comes: after 100 ms the others go without.
+    // The second source never arrives. After 100 ms the others go without it.
     bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(1, 0, 10), (3, 200, 10)]));
     let report = shape(&bench, &["--sync", order]);
     let found = listed_crests(&bench.listed("out.csv"));
@@ -145,7 +144,7 @@ fn a_late_source_is_waited_for_and_a_missing_one_is_gone_without() {
         (&1.into(), &0.into())
     );
     assert_in_source_order(&bench, 100);
-    // It comes too late: its crest is in a round of its own.
+    // The second source arrives too late, so its crest is in a round of its own.
     bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(1, 0, 10), (3, 200, 10), (2, 150_000, 10)]));
     let report = shape(&bench, &["--sync", order]);
     let found = listed_crests(&bench.listed("out.csv"));
@@ -181,7 +180,7 @@ fn crests_later_than_the_wait_keep_the_order_from_the_next_round_on() {
             asked.dedup();
             assert_eq!(found, asked, "{how} {more:?}: {late} is late");
             let missed = |number: u8| source(sources(&report), &format!("10.0.0.{number}"))["missed"].clone();
-            // One round without it, and at the end one without the others.
+            // One round is without it, and the last one is without the others.
             assert_eq!([1, 2, 3].map(missed), [1, 1, 1], "{how} {more:?}: {late} is late");
             assert_in_source_order(&bench, 600);
         }
@@ -265,7 +264,8 @@ fn rejects_impossible_orders_before_anything_starts() {
 #[test]
 fn the_buffer_that_is_recommended_is_enough_and_less_is_not() {
     let bench = Bench::new();
-    // Bursts of 10 frames every 100 us, to be sent one every 10 us, or as fast in waves; the first comes alone.
+    // Bursts of 10 frames every 100 us. They are sent one every 10 us, or at the same mean rate in waves. The first
+    // frame arrives alone.
     let records: Vec<Record> =
         (0..1_001_u32).map(|i| frame(if i == 0 { 0 } else { u64::from(i.div_ceil(10)) * 100_000 }, 1, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
@@ -305,7 +305,7 @@ fn rate_follows_the_queue_depth() {
     for (k, start) in starts.iter().enumerate() {
         let late = *start as f64 - due;
         assert!(late.abs() <= 43.0 * BYTE_PS as f64, "frame {k} is off by {late} ps");
-        // Behind frame k wait 999 − k.
+        // 999 − k frames wait behind frame k.
         let waiting = (999.0 - k as f64).min(700.0);
         due += 800.0 / (100.0 + waiting) * 1e6;
     }

@@ -1,5 +1,5 @@
-//! What the commands promise in virtual time, judged by the files that they write and not by their own reports;
-//! then the reports must agree.
+//! What the commands promise in virtual time, checked against the files that they write. The reports must agree with
+//! the files.
 
 #[path = "virtual_time/captures.rs"]
 mod captures;
@@ -17,14 +17,14 @@ mod scenarios;
 use common::{Bench, Listed, Record, words};
 use serde_json::Value;
 
-/// A model line, with the arithmetic of its byte times done anew.
+/// A model line. It computes byte times independently of netlathe.
 #[derive(Clone, Copy)]
 struct Line {
     name: &'static str,
     bps: u128,
 }
 
-/// Bit-picoseconds of a byte.
+/// Duration of a byte in ps, times the bit rate.
 const BYTE: u128 = 8_000_000_000_000;
 
 const fn line(name: &'static str, mbps: u128) -> Line {
@@ -40,7 +40,8 @@ const WIRE_100G: Line = line("wire:100G", 100_000);
 const WIRE_400G: Line = line("wire:400G", 400_000);
 
 impl Line {
-    /// Which byte time starts at `ps`; it must be one that does, to the rounding of a picosecond.
+    /// The number of the byte time that starts at `ps`. Panics if none starts there, within the rounding to a
+    /// picosecond.
     fn position(self, ps: u64) -> u64 {
         let position = (u128::from(ps) * self.bps + BYTE / 2) / BYTE;
         let off = (position * BYTE).abs_diff(u128::from(ps) * self.bps);
@@ -53,20 +54,20 @@ impl Line {
         (bytes * BYTE as f64 / self.bps as f64).ceil()
     }
 
-    /// Half a byte time in ps, and what rounding to whole picoseconds adds.
+    /// Half a byte time in ps, plus the rounding error of whole picoseconds.
     fn half_byte(self) -> f64 {
         self.ps(0.5) + if BYTE.is_multiple_of(self.bps) { 0.0 } else { 1.0 }
     }
 }
 
-/// Shapes `in.pcap` onto a line and lists the frames.
+/// Shapes `in.pcap` onto a line and returns the frame list and the report.
 fn shape(bench: &Bench, line: Line, how: &str) -> (Vec<Listed>, Value) {
     let command = words(&format!("shape --in pcap:in.pcap --out {},pcap=out.pcap,frames=out.csv {how}", line.name));
     let report = bench.report(command);
     (bench.listed("out.csv"), report)
 }
 
-/// Frames left in order with their bytes, stamped as listed.
+/// Checks that the frames left in order with the same bytes, stamped as listed.
 fn check_bytes(bench: &Bench, listed: &[Listed]) {
     let (came, left) = (bench.records("in.pcap"), bench.records("out.pcap"));
     assert_eq!((came.len(), left.len()), (listed.len(), listed.len()));
@@ -78,7 +79,7 @@ fn check_bytes(bench: &Bench, listed: &[Listed]) {
     }
 }
 
-/// The largest distance in ps between a departure and its ask, k times `gap_ps`.
+/// The largest distance in ps between a departure and its target, k times `gap_ps`.
 fn worst_error(listed: &[Listed], gap_ps: u64) -> u64 {
     let first = listed[0].start_ps;
     let errors = listed.iter().zip(0..).map(|(frame, k)| (frame.start_ps - first).abs_diff(k * gap_ps));
@@ -91,7 +92,7 @@ fn close(report: &Value, pointer: &str, expected: f64, tolerance: f64) {
     assert!((value - expected).abs() <= tolerance, "{pointer} is {value}, not {expected}");
 }
 
-/// Arrivals in ns with silences and bursts, the same each time.
+/// Arrivals in ns with pauses and bursts, the same on each call.
 fn uneven_arrivals(frames: u32) -> Vec<Record> {
     let mut state = 0x9e37_79b9_u32;
     let mut draw = |below: u32| {

@@ -1,5 +1,5 @@
-//! Interfaces by AF_XDP: whose their XDP program is, and which of their queues are read. Each test says `SKIP: why`
-//! where the machine permits no labs, or no XDP sockets in them.
+//! Interfaces by AF_XDP: who owns their XDP program, and which queues are read. Each test prints `SKIP: why` if the
+//! machine permits no labs, or no XDP sockets in them.
 
 #![cfg(feature = "live")]
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const XDP: &str = "--in if:c0,driver=af_xdp --out if:s0,driver=af_xdp";
 
-/// None, and the reason printed, where there are no labs or no XDP sockets in them.
+/// Prints the reason and returns `None` if labs, or XDP sockets in them, are unavailable.
 fn bed(test: &str, change: impl FnOnce(&mut Topology)) -> Option<Bed> {
     let bed = Bed::shared(test, change)?;
     let tried = bed.run(Node::Box, "shape --in if:c0,driver=af_xdp --out null --duration 10ms -q");
@@ -68,7 +68,7 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
     let killed = bed.between(XDP, "");
     killed.signal("KILL");
     killed.wait();
-    // Without the record its owner is unknown.
+    // Without the record, the owner of the program is unknown.
     let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
     let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
     let record = format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim());
@@ -81,7 +81,7 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
         bed.run(Node::Box, line).assert_refused(&words);
     }
     assert_eq!(program(&bed, "c0"), before);
-    // As the message says. What a socket that is gone would have got, the program passes on.
+    // Follow the advice in the message. Without its socket, the program passes frames on to the kernel.
     let packets = bed.between("--in if:c0,driver=af_packet --out s0", "");
     bed.send(1, 100, "1kpps", 300);
     let finished = packets.stop();
@@ -107,7 +107,7 @@ fn rejects_unread_queues() {
         bed.stdout(node, &format!("ethtool -L {interface} rx 1 tx 1"));
     }
     assert_carries(&bed, bed.between(XDP, ""));
-    // Nothing is lost where nothing is to come.
+    // A port that only sends loses nothing on unread queues.
     let line = "gen --out if:s0,driver=af_xdp,queues=1 --json --count 10 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     bed.stdout(Node::Box, "ethtool -L s0 rx 2 tx 2");
     assert_eq!(number(&bed.run(Node::Box, line).report(), "/out/frames"), 10);
@@ -130,7 +130,7 @@ fn removes_records_of_a_deleted_namespace() {
     }
     assert!(gone.exists() && stays.exists());
     drop(other);
-    // The kernel takes the namespace down when it likes.
+    // The kernel removes the namespace with some delay.
     let begin = Instant::now();
     while gone.exists() {
         bed.run(Node::Box, "gen --out if:s0,driver=af_xdp -q --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'");
@@ -172,10 +172,10 @@ fn a_lock_counts_only_as_long_as_its_owner_lives() {
     let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
     let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
     let record = PathBuf::from(format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim()));
-    // Others can neither open a record nor look for it.
+    // Other users can neither open a record nor list the folder.
     let mode = |path: &std::path::Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o7777;
     assert_eq!((mode(&record), mode(record.parent().expect("a folder"))), (0o600, 0o700));
-    // One that got it open before, when that could be done, and holds its lock.
+    // A process that opened the record earlier and holds its lock.
     let mut holder = bed.command(Node::Box, "flock", &[&record.display().to_string(), "sleep", "60"]);
     let mut holder = holder.spawn().expect("flock is there");
     std::thread::sleep(Duration::from_millis(300));

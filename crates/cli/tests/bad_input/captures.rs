@@ -1,4 +1,4 @@
-//! Captures that are none, are cut or span too much, and files that cannot be written.
+//! Files that are not captures, captures that are truncated or span too much time, and files that cannot be written.
 
 use super::common::{Bench, Dialect, Record, words};
 use super::{bench, refused_in_a_line};
@@ -79,12 +79,12 @@ fn outputs_that_cannot_be_written_or_are_in_use() {
     }
 }
 
-/// A full disk is found out when the run is under way, so that there is a report.
+/// A full disk shows up only during the run, so there is a report.
 fn refused_in_a_line_but_reported(bench: &Bench) {
     let finished = bench.run(words("shape --in pcap:in.pcap --out pcap:/dev/full --json"));
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
     assert!(finished.stderr.contains("/dev/full") && finished.stderr.contains("free space"));
-    // Where stdout takes no report there is still the page.
+    // If stdout cannot take the report, the page is still written.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
     let mut command = bench.command(words("shape --in pcap:in.pcap --out null --json --report page"));
     let output = command.stdout(full).output().expect("it runs");
@@ -114,7 +114,7 @@ fn truncated_capture_yields_its_whole_records() {
         assert_eq!((measured.status, &measured.report()["pipelines"][0]["in"]["frames"]), (Some(2), &left.into()));
         assert!(bench.records("kept.pcap") == records[..left]);
     }
-    // A record of 4 GB of which nothing is there.
+    // A record that claims 4 GB but has no data.
     let mut huge = whole[..24 + 76].to_vec();
     huge.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]);
     bench.write("cut.pcap", huge);
@@ -127,7 +127,7 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
     let bench = bench();
     let records: Vec<Record> =
         [0, 1, 214, 215, 900].map(|days| Record::new(7 + days * 86_400_000_000_000, 64, 0)).into();
-    // The last one alone would be a stray stamp.
+    // The last record alone would look like a stray stamp.
     let records = [records, vec![Record::new(8 + 900 * 86_400_000_000_000, 64, 0)]].concat();
     bench.capture("wide.pcap", Dialect { nanoseconds: true, ..Dialect::USUAL }, &records);
     for command in
@@ -141,10 +141,10 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
             (&report["pipelines"][0]["in"]["frames"], &report["limits"]["shortened_gaps"]),
             (&6.into(), &2.into())
         );
-        // What is written keeps the stamps of the capture.
+        // Written files keep the stamps of the capture.
         assert!(bench.records("out.pcap") == records, "{command}");
     }
-    // Twice as fast, pauses are half as long.
+    // At twice the speed, pauses are half as long.
     bench.report(words("gen --pcap wide.pcap --out pcap:out.pcap --speed 2"));
     let days: Vec<u64> =
         bench.records("out.pcap").iter().map(|record| (record.ns - 7) * 2 / 86_400_000_000_000).collect();
@@ -153,7 +153,7 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
     assert_eq!(report["out"]["frames"], 6);
     let report = bench.report(words("gen --pcap wide.pcap --speed max --loop 5 --out null"));
     assert_eq!(report["out"]["frames"], 30);
-    // Without a shortened gap, two rounds or half the speed are more than time reaches.
+    // No single gap is shortened here, but two rounds, or half the speed, exceed the range of time.
     let long = [0, 150].map(|days| Record::new(7 + days * 86_400_000_000_000, 64, 0));
     bench.capture("long.pcap", Dialect::USUAL, &long);
     for line in ["gen --pcap long.pcap --out null --loop 2", "gen --pcap long.pcap --out null --speed 0.5"] {
@@ -163,7 +163,7 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
     }
 }
 
-/// Runs a command with a file size limit in KiB, which acts like a disk that fills up.
+/// Runs a command with a file size limit in KiB, to simulate a disk that fills up.
 fn with_room_for(bench: &super::common::Bench, kib: u32, line: &str) -> super::common::Finished {
     let netlathe = env!("CARGO_BIN_EXE_netlathe");
     let script = format!("trap '' XFSZ; ulimit -f {kib}; exec {netlathe} {line}");
@@ -182,14 +182,14 @@ fn frames_lost_to_a_full_disk_are_not_out_and_records_stay_whole() {
             format!("shape --in pcap:in.pcap --out wire:10G,pcap={name} --json"),
             format!("measure --pcap in.pcap --write {name} --json"),
         ] {
-            // Full within the first MiB, within the third, and within what is written at the end.
+            // The disk is full within the first MiB, within the third, or during the final write.
             for kib in [100, 2_500, 4_100] {
                 let finished = with_room_for(&bench, kib, &line);
                 assert_eq!((finished.status, finished.complaints().len()), (Some(2), 1), "{line}: {}", finished.stderr);
                 let report = finished.report();
                 let pipeline = &report["pipelines"][0];
                 let (out, lost) = (&pipeline["out"]["frames"], &pipeline["drops"]["unwritten"]);
-                // It reads without an error, and has as many frames as are out.
+                // The file reads without an error and holds the reported number of frames.
                 let read = bench.report(words(&format!("measure --pcap {name}")));
                 assert_eq!(&read["in"], &pipeline["out"], "{line} {kib}");
                 let (out, lost) = (out.as_u64().unwrap_or_default(), lost.as_u64().unwrap_or_default());

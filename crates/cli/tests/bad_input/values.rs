@@ -1,4 +1,4 @@
-//! Options and values that mean nothing, or something else than in other tools.
+//! Options and values that are meaningless, or mean something else in other tools.
 
 use super::{bench, refused, refused_in_a_line};
 

@@ -1,4 +1,4 @@
-//! Runs the binary in a folder of its own, and reads what it wrote without the help of its code.
+//! Runs the binary in its own folder, and parses its output without its code.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A folder that is gone after the test, in which commands run.
+/// A folder in which commands run. It is removed after the test.
 pub(crate) struct Bench(TempDir);
 
-/// What a command left behind.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: Option<i32>,
@@ -35,7 +35,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// A whole frame of `length` bytes with FCS, with `number` in it.
+    /// A whole frame of `length` bytes with FCS that contains `number`.
     pub(crate) fn new(ns: u64, length: u32, number: u32) -> Self {
         let mut bytes = vec![0; length as usize - 4];
         bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-/// How a classic capture is written.
+/// The format of a classic capture.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
     pub(crate) big_endian: bool,
@@ -62,12 +62,12 @@ impl Finished {
         Finished { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// What was said on stderr but for notes.
+    /// The lines on stderr, except notes.
     pub(crate) fn complaints(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| !line.starts_with("netlathe: note: ")).collect()
     }
 
-    /// The report, after a look at what must be true of any.
+    /// The report. Checks what must be true of any report.
     pub(crate) fn report(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout).expect("one JSON object on stdout");
         assert_eq!(report["schema"], 1);
@@ -94,19 +94,19 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// A command that will run here.
+    /// A command that runs in this folder, not started yet.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netlathe"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         command
     }
 
-    /// Runs a command to its end, whatever that is.
+    /// Runs a command to its end, with any result.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Finished {
         Finished::of(self.command(arguments).output().expect("the binary runs"))
     }
 
-    /// Runs a command that must succeed and say nothing but its report and notes, whose first pipeline is returned.
+    /// Runs a command that must succeed and print only its report and notes. Returns the report's first pipeline.
     pub(crate) fn report<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Value {
         let mut command = self.command(arguments);
         let finished = Finished::of(command.arg("--json").output().expect("the binary runs"));
@@ -114,14 +114,14 @@ impl Bench {
         finished.report()["pipelines"][0].take()
     }
 
-    /// Makes `in.pcap`: `count` frames of a size, so close that no schedule is starved.
+    /// Writes `in.pcap`: `count` frames of a size, so close together that no schedule is starved.
     pub(crate) fn generate(&self, size: &str, count: u64) {
         let stream = format!("udp 10.0.0.1:1000 > 10.0.0.2:2000 size {size}");
         let count = count.to_string();
         self.report(["gen", "--out", "pcap:in.pcap", "--stream", &stream, "--count", &count, "--gap", "1ns"]);
     }
 
-    /// Names of what is in the folder.
+    /// Names of the files in the folder.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("the folder is there");
         let mut names: Vec<String> =
@@ -193,7 +193,7 @@ impl Bench {
     }
 }
 
-/// Splits a command line as a shell does where nothing but single quotes is used.
+/// Splits a command line like a shell that knows only single quotes.
 pub(crate) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (i, part) in line.split('\'').enumerate() {
@@ -206,7 +206,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Waits until the process catches SIGHUP, SIGINT and SIGTERM (bits 1, 2 and 15), as /proc tells.
+/// Waits until the process catches SIGHUP, SIGINT and SIGTERM (bits 1, 2 and 15), according to /proc.
 pub(crate) fn await_handlers(process: u32) {
     let caught = |mask: u64| mask & 0x4003 == 0x4003;
     loop {

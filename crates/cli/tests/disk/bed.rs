@@ -1,4 +1,4 @@
-//! Disks to try things on, each with folders of its own, gone with the test.
+//! Disks for tests, each with its own folders, removed with the test.
 
 use serde_json::Value;
 use std::fs;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) fn netlathe() -> Command {
-    // Also under nohup, where it would do without SIGHUP.
+    // Reset SIGHUP to its default. Under nohup it would be ignored.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_netlathe")]).stdin(Stdio::null());
     command
 }
 
-/// Whether this machine lets us mount; the reason is printed where it does not.
+/// Whether this machine lets us mount. Prints the reason if not.
 pub(crate) fn can_mount() -> bool {
     let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(cause) = device {
@@ -32,7 +32,7 @@ pub(crate) fn can_mount() -> bool {
     true
 }
 
-/// Whether there is a program; that it is missing is printed where not.
+/// Whether a program is installed. Prints a message if not.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -56,7 +56,7 @@ impl Disk {
         disk
     }
 
-    /// Mounts a folder that is itself in a disk.
+    /// Mounts a folder that is itself on a disk of ours.
     pub(crate) fn mounted_on(below: &Disk, options: &[&str]) -> Self {
         let mut disk = Self::new();
         fs::remove_dir(disk.backing()).expect("it is empty");
@@ -78,7 +78,7 @@ impl Disk {
         self.mount_by(netlathe(), options);
     }
 
-    /// Mounts it by a netlathe that may have `files` files open; root may raise that where it is root indeed.
+    /// Mounts it with a limit of `files` open files. Real root may raise the limit.
     pub(crate) fn limited(files: u32, options: &[&str]) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
@@ -88,7 +88,7 @@ impl Disk {
         disk
     }
 
-    /// Mounts it by a netlathe that is to say at a socket when it has.
+    /// Mounts it with a netlathe that reports ready at a socket.
     pub(crate) fn notifying(socket: &Path) -> Self {
         let mut command = netlathe();
         command.env("NOTIFY_SOCKET", socket);
@@ -97,8 +97,8 @@ impl Disk {
         disk
     }
 
-    /// Mounts, with the page cache, a backing directory in which a file of `length` bytes is, and whose files take no
-    /// more than `blocks` blocks of 512 or 1024 bytes, as the shell counts.
+    /// Mounts a backing directory with the page cache. The directory holds a file of `length` bytes. A file size limit
+    /// of `blocks` applies, in blocks of 512 or 1024 bytes depending on the shell.
     pub(crate) fn short(blocks: u32, file: &str, length: u64) -> Self {
         let mut disk = Self::new();
         fs::File::create(disk.backing().join(file)).and_then(|file| file.set_len(length)).expect("there is room");
@@ -151,7 +151,7 @@ impl Disk {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// Waits for the end of what serves it.
+    /// Waits until the serving process ends.
     pub(crate) fn wait(&mut self) -> Output {
         self.child.take().expect("it runs").wait_with_output().expect("it is ours")
     }
@@ -161,7 +161,7 @@ impl Disk {
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
-    /// Ends it as Ctrl-C does, and reads its report.
+    /// Ends it with Ctrl-C and returns its report.
     pub(crate) fn report(mut self) -> Value {
         self.signal(rustix::process::Signal::INT);
         let output = self.wait();
@@ -191,7 +191,7 @@ impl Drop for Disk {
 
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    // Names of other disks need not be text.
+    // Names of other mounts may not be text.
     let table = fs::read("/proc/self/mountinfo").expect("it can be read");
     String::from_utf8_lossy(&table)
         .lines()

@@ -1,4 +1,4 @@
-//! How disks end, whatever programs do there.
+//! How disks end while programs use them.
 
 use crate::bed::{Disk, can_mount, figure, has};
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ fn ends_on_a_signal_with_operations_waiting() {
     if !can_mount() {
         return;
     }
-    // The last is what a terminal that is closed sends.
+    // SIGHUP is what a closing terminal sends.
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut disk = Disk::mounted(&["--delay", "1000s", "--ops", "read"]);
         fs::write(disk.path().join("f"), "data").expect("writing takes no time");
@@ -25,7 +25,7 @@ fn ends_on_a_signal_with_operations_waiting() {
         let output = disk.wait();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(!disk.is_mounted());
-        // What waited was done, and is answered; what came after that finds no disk.
+        // The waiting read was done and is answered. A later one finds no disk.
         let read = reader.join().expect("it ends");
         assert!(read.as_ref().map_or(true, |data| data == b"data"), "{read:?}");
     }
@@ -63,7 +63,7 @@ fn reports_a_failed_flush_and_unmounts_anyway() {
         return;
     }
     let mut disk = Disk::short(64, "f", 1 << 20);
-    // In the directory, with a page changed that is beyond what the backing directory takes.
+    // The program is in the directory and has changed a mapped page beyond the limit of the backing directory.
     let program = "import mmap, os, sys, time\n\
                    os.chdir(sys.argv[1])\n\
                    m = mmap.mmap(os.open('f', os.O_RDWR), 0)\n\
@@ -94,7 +94,7 @@ fn programs_that_go_on_writing_change_no_figure_and_do_not_keep_it() {
     }
     let mut disk = Disk::mounted(&["--delay", "5ms", "--rate", "4MB/s"]);
     let path = disk.path().join("f");
-    // Until it fails: once the disk is to end, nothing is slow any more.
+    // Write until it fails. Once the disk starts to end, nothing is delayed.
     let writer = thread::spawn(move || {
         let file = File::create(path).expect("it can be written");
         let mut written = 0;

@@ -1,4 +1,4 @@
-//! What a disk does when much is asked of it at once.
+//! A disk under many concurrent operations.
 
 use crate::bed::{Disk, can_mount, figure, has};
 use rustix::process::Signal;
@@ -23,7 +23,7 @@ fn disk(options: &[&str]) -> Disk {
 fn readers(disk: &Disk, patience: &str) -> Child {
     let mut command = Command::new("python3");
     command.args(["-c", SCRIPT]).arg(disk.path().join("f")).arg(disk.pid().to_string());
-    // Each read that fails says so, in a trace.
+    // Each failing read prints a traceback.
     command.args([&READS.to_string(), patience]).stdout(Stdio::piped()).stderr(Stdio::null());
     command.spawn().expect("python runs")
 }
@@ -67,7 +67,7 @@ fn the_first_signal_ends_it_with_its_report_whatever_waits() {
     disk.signal(Signal::INT);
     let output = disk.wait();
     println!("ended after {:?}", start.elapsed());
-    // Readers find the disk gone or their data, as it comes.
+    // Readers may get their data or find the disk gone.
     readers.wait().expect("they end");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(!disk.is_mounted());

@@ -1,4 +1,4 @@
-//! Random operations, each done in two directories, with a look at whether the same came of it.
+//! Random operations, each done in two directories. Both results must be equal.
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A generator of whole numbers, good enough to make a mess with.
+/// A simple generator of whole numbers, good enough for random operations.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -23,15 +23,15 @@ impl Dice {
     }
 }
 
-/// What came of an operation, in a form that can be compared.
+/// The result of an operation, in a form that can be compared.
 type Outcome = Result<String, Errno>;
 
-/// Two directories, and what is open in each.
+/// Two directories, and the files open in each.
 pub(crate) struct Pair {
     roots: [PathBuf; 2],
     open: Vec<[File; 2]>,
     dice: Dice,
-    /// How many operations of each name there were, and how many of them succeeded.
+    /// By name: how many operations were done, and how many of them succeeded.
     pub(crate) done: BTreeMap<&'static str, (u64, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Pair {
         Pair { roots, open: Vec::new(), dice: Dice::new(seed), done: BTreeMap::new() }
     }
 
-    /// A name in one of a few directories, so that operations meet.
+    /// A name in one of a few directories, so that operations collide.
     fn name(&mut self) -> PathBuf {
         let mut path = PathBuf::new();
         for _ in 0..[0, 0, 0, 1, 1, 2][self.dice.below(6) as usize] {
@@ -51,7 +51,7 @@ impl Pair {
         path.join(format!("{kind}{}", self.dice.below(if kind == "d" { 4 } else { 12 })))
     }
 
-    /// Does one operation in both and compares.
+    /// Does one operation in both directories and compares the results.
     pub(crate) fn step(&mut self) {
         let (name, outcomes) = self.operation();
         assert_eq!(outcomes[0], outcomes[1], "{name}, after {:?}", self.done);
@@ -74,7 +74,7 @@ impl Pair {
         let other = self.name();
         let dice = self.dice.below(100);
         let number = self.dice.below(1 << 20);
-        // Small as a rule, sometimes more than the kernel puts in one operation.
+        // Usually small, sometimes more than the kernel puts in one operation.
         let length = if number.is_multiple_of(50) { 1_500_000 } else { number as usize % 20_000 };
         let offset = self.dice.below(60_000);
         let data: Vec<u8> = (0..length).map(|i| (i as u64 * 31 + number) as u8).collect();
@@ -221,7 +221,7 @@ impl Pair {
         };
         let outcomes = [outcome(&tried), outcome(&mirror)];
         if let (Ok(tried), Ok(mirror)) = (tried, mirror) {
-            // Few enough that each is used more than once.
+            // Few files, so each is used more than once.
             if self.open.len() >= 16 {
                 self.open.swap_remove(0);
             }
@@ -240,10 +240,10 @@ fn same<T: std::fmt::Debug>(result: std::io::Result<T>) -> Outcome {
     result.map(|value| format!("{value:?}")).map_err(errno)
 }
 
-/// What two files have in common that are the same but for their inodes and the time.
+/// The metadata that two equal files share: everything but the inode and the times.
 fn shown(metadata: &fs::Metadata) -> String {
     let kind = metadata.file_type();
-    // The size of a directory is the file system's own affair, and grows only.
+    // The size of a directory depends on the file system and only grows.
     let size = if kind.is_dir() { 0 } else { metadata.size() };
     format!("{:o} {} {} {} {size}", metadata.mode(), metadata.nlink(), metadata.uid(), metadata.gid())
 }
@@ -253,8 +253,8 @@ fn sum(data: &[u8]) -> u64 {
     data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Everything below a directory: names, kinds, modes, contents, attributes, links; not times, which
-/// two directories cannot share unless they were set.
+/// Everything below a directory: names, kinds, modes, contents, attributes and links. Times are included only if they
+/// were set, since others differ between two directories.
 pub(crate) fn listing(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
@@ -278,7 +278,7 @@ pub(crate) fn listing(root: &Path) -> BTreeMap<PathBuf, String> {
                         text += &format!(" {attribute}={:x}", sum(&value[..length]));
                     }
                 }
-                // What was set is set to years that are over.
+                // The operations set times in the past, so old times were set.
                 if metadata.mtime() < 1_600_000_000 {
                     text += &format!(" {}.{:09}", metadata.mtime(), metadata.mtime_nsec());
                 }

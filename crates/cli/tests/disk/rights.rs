@@ -4,7 +4,7 @@ use crate::bed::{Disk, can_mount, has, netlathe};
 use std::path::Path;
 use std::process::Command;
 
-/// Whether a test can be others than root; the reason is printed where it cannot.
+/// Whether a test can switch to other users. Prints the reason if not.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -20,7 +20,7 @@ fn python(script: &str, arguments: &[&str], folder: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The logic of xfstests generic/355, 375, 683, 684 and 685, and of more ways to change a file.
+/// Follows xfstests generic/355, 375, 683, 684 and 685, with more ways to change a file.
 #[test]
 fn set_user_id_and_capabilities_go_as_in_an_ordinary_directory() {
     if !can_mount() || !has("python3") || !is_root() {
@@ -53,8 +53,9 @@ fn user_written_files_never_run_as_root() {
     }
 }
 
-/// Each line of `expected` that a script prints in a mount namespace of its own. `$N` is netlathe, `mounted OPTIONS`
-/// mounts `b` at `m`, `ended` ends that, `user COMMAND` runs a command as an ordinary user.
+/// Runs a script in its own mount namespace. The script must print the lines in `expected`. In the script, `$N` is
+/// netlathe, `mounted OPTIONS` mounts `b` at `m`, `ended` ends that mount, and `user COMMAND` runs a command as an
+/// ordinary user.
 fn in_own_mounts(script: &str, expected: &[&str]) {
     if !can_mount() || !has("unshare") || !has("setpriv") || !has("id") || !is_root() {
         return;
@@ -135,7 +136,7 @@ fn file_capabilities_stay_without_effect_where_the_backing_mount_is_nosuid() {
     if !has("python3") {
         return;
     }
-    // The capability to become another user, effective when the program starts.
+    // The file capability CAP_SETUID, effective when the program starts.
     let script = r#"
         mount -t tmpfs -o mode=777,nosuid none b
         cp "$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')" b/python

@@ -1,4 +1,5 @@
-//! A lab with programs in it, all gone after the test however it ends, and captures read without netlathe's code.
+//! A lab with running programs, all removed after the test however it ends. Captures are parsed without netlathe's
+//! code.
 
 #[path = "quiet.rs"]
 mod quiet;
@@ -15,10 +16,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Beyond this a program hangs. Machines hiccup; none for so long.
+/// Time limit for a program; after that it hangs. No machine hiccups for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tests that look at times have the machine's cores for themselves; the others share them.
+/// Timing tests have the machine's cores to themselves. Other tests share them.
 static CORES: RwLock<()> = RwLock::new(());
 
 enum Turn {
@@ -28,19 +29,19 @@ enum Turn {
 
 /// A lab and a folder.
 pub(crate) struct Bed {
-    // In this order: the programs in the lab end before the folder goes.
+    // Drop order: the programs in the lab end before the folder is removed.
     pub(crate) lab: Guard,
     folder: TempDir,
     turn: Turn,
 }
 
-/// A program that was started and is ended with this value.
+/// A running program. Dropping it ends the program.
 pub(crate) struct Program {
     child: Child,
     line: String,
 }
 
-/// What a program left behind.
+/// Exit status and output of a program.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -54,13 +55,13 @@ pub(crate) struct Record {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// How the sequence numbers of one sender came.
+/// Sequence numbers received from one sender.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sequence {
     pub(crate) came: u64,
     pub(crate) missing: u64,
     pub(crate) repeated: u64,
-    /// Frames that came after one which was sent later.
+    /// Frames that arrived after a frame sent later.
     pub(crate) late: u64,
 }
 
@@ -68,23 +69,23 @@ pub(crate) fn netlathe() -> &'static str {
     env!("CARGO_BIN_EXE_netlathe")
 }
 
-/// The name that a test's lab has, on this machine the only one.
+/// The name of a test's lab, unique on this machine.
 pub(crate) fn lab_name(test: &str) -> String {
     format!("live{}-{test}", std::process::id())
 }
 
 impl Bed {
-    /// A lab that shares the machine with other tests. None, and the reason printed, where there can be no labs.
+    /// A lab that shares the machine with other tests. Prints the reason and returns `None` if labs are unavailable.
     pub(crate) fn shared(test: &str, change: impl FnOnce(&mut Topology)) -> Option<Bed> {
         Bed::new(test, change, Turn::Shared { _turn: CORES.read().unwrap_or_else(PoisonError::into_inner) })
     }
 
-    /// A lab while which no other test of this file runs, and for which other programs are waited for.
+    /// A lab that runs while no other test of this file does. [`Bed::await_quiet`] waits for other programs.
     pub(crate) fn alone(test: &str, change: impl FnOnce(&mut Topology)) -> Option<Bed> {
         Bed::new(test, change, Turn::Alone { _turn: CORES.write().unwrap_or_else(PoisonError::into_inner) })
     }
 
-    /// Two veth pairs of a box, `a0`–`a1` and `b0`–`b1`, between which something can be put.
+    /// Two veth pairs in a box, `a0`–`a1` and `b0`–`b1`. A test puts a command between them.
     pub(crate) fn paired(test: &str) -> Option<Bed> {
         let bed = Bed::alone(test, |_| {})?;
         for (near, far) in [("a0", "a1"), ("b0", "b1")] {
@@ -122,7 +123,7 @@ impl Bed {
         command
     }
 
-    /// netlathe in a node, from a line in which single quotes hold words together.
+    /// netlathe in a node, from a line that may contain single quotes.
     pub(crate) fn netlathe(&self, node: Node, line: &str) -> Command {
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -146,26 +147,26 @@ impl Bed {
         self.command(node, &words[0], &arguments).output().expect("it starts")
     }
 
-    /// What a program in a node prints, which must succeed.
+    /// The output of a program in a node. The program must succeed.
     pub(crate) fn stdout(&self, node: Node, line: &str) -> String {
         let output = self.output(node, line);
         assert!(output.status.success(), "{line} in {node}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Waits until other programs leave the CPUs to a test that has them for itself.
+    /// Waits until other programs leave the CPUs idle, if the test runs alone.
     pub(crate) fn await_quiet(&self) {
         if matches!(self.turn, Turn::Alone { .. }) {
             quiet::await_quiet();
         }
     }
 
-    /// netlathe between `c0` and `s0` of the box, once it carries frames.
+    /// Starts `shape` between `c0` and `s0` of the box, and waits until it carries frames.
     pub(crate) fn shape(&self, options: &str) -> Program {
         self.between("--in c0 --out s0", options)
     }
 
-    /// netlathe between ports of the box, once it carries frames from the client to the server and back.
+    /// Starts `shape` between ports of the box, and waits until it carries frames both ways between client and server.
     pub(crate) fn between(&self, ports: &str, options: &str) -> Program {
         self.await_quiet();
         let mut shape = self.start(Node::Box, &format!("shape {ports} --json --duration 60s {options}"));
@@ -179,7 +180,7 @@ impl Bed {
         shape
     }
 
-    /// `measure --write` at the server, once it listens.
+    /// Starts `measure --write` at the server, and waits until it listens.
     pub(crate) fn capture(&self, name: &str) -> Program {
         let program = self.start(Node::Server, &format!("measure --in eth0 --json --write {name} --duration 60s"));
         let start = Instant::now();
@@ -190,7 +191,7 @@ impl Bed {
         program
     }
 
-    /// A stream from client `n` to the server, and the figures of the sender.
+    /// Sends a stream from client `n` to the server. Returns the sender's report.
     pub(crate) fn send(&self, n: u16, size: u32, rate: &str, count: u64) -> Value {
         self.sender(n, size, rate, count).wait().report()
     }
@@ -208,7 +209,7 @@ impl Bed {
         self.stdout(Node::Box, &format!("ip link show dev {interface}")).contains("xdp")
     }
 
-    /// The streams' records of a capture. Whatever follows the last whole record is left out.
+    /// The records of streams in a capture, without any bytes after the last whole record.
     pub(crate) fn streams(&self, name: &str) -> Vec<Record> {
         let (mut records, _) = self.records(name);
         records.retain(|record| {
@@ -217,7 +218,7 @@ impl Bed {
         records
     }
 
-    /// All whole records of a capture, and how many bytes follow them.
+    /// All whole records of a capture, and the number of bytes after them.
     pub(crate) fn records(&self, name: &str) -> (Vec<Record>, usize) {
         let bytes = fs::read(self.path(name)).expect("the capture is there");
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -238,7 +239,7 @@ impl Bed {
 }
 
 impl Sequence {
-    /// Of the frames that came from a client, when it sent `count`.
+    /// The sequence of the frames from a client that sent `count`.
     pub(crate) fn of(records: &[Record], client: u16, count: u64) -> Sequence {
         let mut seen = vec![false; count as usize];
         let mut sequence = Sequence::default();
@@ -257,14 +258,14 @@ impl Sequence {
     }
 }
 
-/// What a run says at a socket as systemd has one.
+/// What a run reports at a notify socket like systemd's.
 pub(crate) fn notified(socket: &UnixDatagram) -> Option<String> {
     let mut bytes = [0; 64];
     let length = socket.recv(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
-/// The number that the stamp at the end of a frame holds.
+/// The sequence number in the stamp at the end of a frame.
 pub(crate) fn sequence_of(record: &Record) -> u64 {
     let at = record.bytes.len() - 12;
     u32::from_be_bytes(record.bytes[at..at + 4].try_into().expect("four bytes")).into()
@@ -281,7 +282,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Whether it has ended, or cannot be waited for any more.
+    /// Whether it has ended, or was already reaped.
     pub(crate) fn has_ended(&self) -> bool {
         let state = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         state.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
@@ -303,7 +304,7 @@ impl Program {
         self.take()
     }
 
-    /// Asks it to end as Ctrl-C does, and waits for that.
+    /// Ends it with Ctrl-C and waits.
     pub(crate) fn stop(self) -> Finished {
         self.signal("INT");
         self.wait()
@@ -333,7 +334,7 @@ impl Drop for Program {
 }
 
 impl Finished {
-    /// The report's first pipeline, of a run that went well, after a look at its books.
+    /// The report's first pipeline, of a run that succeeded. Checks that its counters balance.
     pub(crate) fn report(&self) -> Value {
         assert_eq!(self.status.code(), Some(0), "{self:?}");
         self.whole_report()["pipelines"][0].clone()
@@ -356,7 +357,7 @@ impl Finished {
         report
     }
 
-    /// That the run failed with status 2, and said why in one line that has all of `words`.
+    /// Asserts that the run failed with status 2 and one line that contains all of `words`.
     #[track_caller]
     pub(crate) fn assert_refused(&self, words: &[&str]) {
         assert_eq!((self.status.code(), self.stdout.as_str()), (Some(2), ""), "{self:?}");
@@ -382,7 +383,7 @@ pub(crate) fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no count {pointer} in {report}"))
 }
 
-/// Splits a line as a shell does where nothing but single quotes is used.
+/// Splits a line like a shell that knows only single quotes.
 pub(crate) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (i, part) in line.split('\'').enumerate() {

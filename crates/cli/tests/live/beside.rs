@@ -1,4 +1,4 @@
-//! Frames that somebody else carries, too: the kernel, another netlathe, or the run itself in a circle.
+//! Frames that are also carried by something else: the kernel, another netlathe, or the run itself in a loop.
 
 use super::CLIENT;
 use super::bed::{Bed, number};
@@ -19,7 +19,7 @@ fn frames_that_would_go_round_are_refused() {
     }
     for (line, said) in [
         ("shape --in d0 --out d1", &["d0 and d1 are the two ends of one veth pair", "another pair"][..]),
-        // Not carried back, and round all the same.
+        // One way only, but still a loop.
         ("shape --in d1 --out d0 --one-way", &["d1 and d0 are the two ends of one veth pair"]),
         ("shape --in if:d0,driver=af_packet --out if:d1,driver=af_packet", &["one veth pair"]),
         ("emulate --between d0 d1 --forward 'loss 1%'", &["one veth pair"]),
@@ -29,7 +29,7 @@ fn frames_that_would_go_round_are_refused() {
     ] {
         bed.run(Node::Box, &format!("{line} --duration 2s")).assert_refused(said);
     }
-    // To send on one and to receive on the other is what a pair is for.
+    // A pair is meant for sending on one end and receiving on the other.
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     let finished = bed.run(Node::Box, &format!("gen --out d0 --in d1 --count 10 {stream} --json"));
     assert_eq!(number(&finished.report(), "/out/frames"), 10);
@@ -53,7 +53,7 @@ fn warns_of_frames_that_the_kernel_also_forwards() {
     assert_eq!(run(both), "", "they have nothing to do with each other any more");
 }
 
-/// What this machine sends by an interface has not arrived there, whoever sends it.
+/// Frames that this machine sends on an interface do not count as arrivals there, whichever program sends them.
 #[test]
 fn own_frames_are_not_received() {
     let Some(bed) = Bed::paired("outgoing") else { return };
@@ -62,7 +62,7 @@ fn own_frames_are_not_received() {
         let ports = format!("--in if:a0,driver=af_packet,queues={queues} --out if:b0,driver=af_packet");
         let shape = bed.start(Node::Box, &format!("shape {ports} --json --duration 5s --take-over"));
         thread::sleep(Duration::from_millis(2_000));
-        // Asks for that address on a0, which has no answer.
+        // Sends an ARP request on a0, which gets no answer.
         assert!(!bed.output(Node::Box, "ping -c 1 -W 1 10.99.0.2").status.success());
         let stream = "--stream 'udp 10.99.0.2:1 > 10.99.0.1:9'";
         bed.run(Node::Box, &format!("gen --out a1 --count 10 --rate 1kpps {stream} --json")).report();
@@ -79,7 +79,7 @@ fn netlathes_that_carry_the_same_frames_say_so() {
     let another = format!("another netlathe (process {})", first.pid());
     let said = |node, line: &str| {
         let finished = bed.run(node, &format!("{line} --duration 300ms --json"));
-        // The frame of `gen` does not get through.
+        // The frame of `gen` may not get through.
         finished.whole_report();
         finished
             .stderr
@@ -93,19 +93,19 @@ fn netlathes_that_carry_the_same_frames_say_so() {
     for (note, interface) in notes.iter().zip(["c0", "s0"]) {
         assert!(note.starts_with(&format!("netlathe: note: {interface}: {another}")), "{notes:?}");
     }
-    // Where nothing is carried back, the output is only sent by.
+    // With `--one-way`, the output only sends.
     let notes: Vec<String> =
         said(Node::Box, "shape --in if:s0,driver=af_packet --out if:c0,driver=af_packet --one-way");
     assert!(notes.len() == 1 && notes[0].starts_with("netlathe: note: s0: "), "{notes:?}");
-    // Receivers that only listen disturb no other.
+    // Receivers that only listen disturb no other run.
     assert_eq!(said(Node::Box, "measure --in c0"), [""; 0]);
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --wait 10ms";
     assert_eq!(said(Node::Box, &format!("gen --out if:c0,driver=af_packet --in s0 {stream}")), [""; 0]);
-    // Of one that was killed nothing is left.
+    // A killed run leaves nothing behind.
     first.signal("KILL");
     assert_eq!(first.wait().stderr, "");
     assert_eq!(said(Node::Box, &format!("shape {ports}")), [""; 0]);
-    // Interfaces of one name and number in two network namespaces are two.
+    // Interfaces with the same name and index in two network namespaces are different interfaces.
     let index = |node| bed.stdout(node, "cat /sys/class/net/eth0/ifindex");
     println!("eth0 is number {} and {}", index(CLIENT).trim(), index(Node::Server).trim());
     let client = bed.start(CLIENT, "shape --in if:eth0,driver=af_packet --out null --duration 4s --json");

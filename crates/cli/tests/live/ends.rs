@@ -1,4 +1,4 @@
-//! How runs begin and end, and what those leave that are killed or have no room to write.
+//! How runs start and end, and what remains of runs that are killed or have no room to write.
 
 use super::CLIENT;
 use super::bed::{self, Bed, Finished, Program, Sequence, notified, number, sequence_of};
@@ -25,7 +25,7 @@ fn a_run_says_when_frames_pass() {
     {
         let run = start(&format!("{command} --json --duration 60s -v"));
         assert_eq!(notified(&socket), ready, "{command}");
-        // The first one, without another try.
+        // The first ping passes, without a retry.
         bed.stdout(CLIENT, "ping -c 1 -W 2 10.77.0.100");
         let finished = run.stop();
         assert_eq!(finished.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{finished:?}");
@@ -38,19 +38,19 @@ fn a_run_says_when_frames_pass() {
     let finished = measure.wait();
     assert_eq!((number(&finished.report(), "/in/frames"), finished.complaints()), (1, vec![]), "{finished:?}");
 
-    // It is over before anybody looks, and is no failed service for that.
+    // It ends before anyone reads the socket. systemd must not see a failed service.
     let stream = "--stream 'udp 10.77.0.1:1 > 10.77.0.100:9'";
     start(&format!("gen --out c0 --json --count 1 {stream}")).wait().report();
     assert_eq!(notified(&socket), ready);
 
-    // What never carried anything says nothing, and each of those above said it once.
+    // A run that never carried frames reports nothing. Each of the runs above reported once.
     start("measure --in nosuch0").wait().assert_refused(&["nosuch0"]);
     start(&format!("gen --out nosuch0 {stream}")).wait().assert_refused(&["nosuch0"]);
     start("shape --in c0 --out nosuch0").wait().assert_refused(&["nosuch0"]);
     socket.set_nonblocking(true).expect("it can be asked");
     assert_eq!(notified(&socket), None);
 
-    // The reader is gone; the run must continue all the same.
+    // The reader is gone, but the run must continue.
     drop(socket);
     let finished = start(&format!("gen --out c0 --json --count 1 {stream}")).wait();
     assert_eq!(number(&finished.report(), "/out/frames"), 1);
@@ -65,7 +65,7 @@ fn assert_ends(bed: &Bed, ended_by: impl Fn(Program) -> Finished, before: &str, 
         (CLIENT, "gen --out eth0 --stream 'udp 10.77.0.1:1000 > 10.77.0.100:9' --rate 1kpps"),
         (Node::Server, "measure --in eth0"),
     ] {
-        // Also under nohup, where they would do without SIGHUP.
+        // Reset SIGHUP to its default. Under nohup it would be ignored.
         let line = format!("sh -c '{before} exec \"$@\"' sh env --default-signal=HUP {} ", bed::netlathe());
         let mut words = bed::words(&line);
         words.extend(bed::words(&format!("{command} --json {options}")));
@@ -87,7 +87,7 @@ fn every_end_is_clean() {
     let Some(bed) = Bed::shared("ends", |_| {}) else { return };
     let after = |signals: &'static [&'static str]| {
         move |program: Program| {
-            // Also while it is starting: handlers are set first.
+            // The signal also works during startup: handlers are installed first.
             thread::sleep(Duration::from_millis(700));
             for signal in signals {
                 program.signal(signal);
@@ -97,7 +97,7 @@ fn every_end_is_clean() {
     };
     assert_ends(&bed, after(&["INT"]), "", "");
     assert_ends(&bed, after(&["TERM"]), "", "");
-    // What a terminal that is closed sends.
+    // SIGHUP is what a closing terminal sends.
     assert_ends(&bed, after(&["HUP"]), "", "");
     assert_ends(&bed, after(&["INT"]), "trap \"\" INT TERM;", "");
     assert_ends(&bed, after(&["TERM"]), "trap \"\" INT TERM;", "");
@@ -116,7 +116,7 @@ fn a_killed_receiver_leaves_whole_records() {
     sender.wait().report();
     shape.stop().report();
     let records = bed.streams("killed.pcap");
-    // What came in the first second has been flushed.
+    // The frames of the first second have been flushed.
     let sequence = Sequence::of(&records, 1, 15_000);
     assert!(sequence.came > 2_000, "{sequence:?}");
     assert_eq!(sequence.missing, 15_000 - sequence.came);
@@ -145,7 +145,7 @@ fn a_killed_shape_leaves_usable_interfaces() {
     }
 }
 
-/// A command that has 64 KiB of disk in the folder `small`, in a mount namespace of its own.
+/// A command with 64 KiB of disk in the folder `small`, in its own mount namespace.
 fn with_little_space(bed: &Bed, node: Node, line: &str) -> Program {
     let line = format!("mkdir -p small && mount -t tmpfs -o size=64k none small && exec {} {line}", bed::netlathe());
     Program::start(bed.command(node, "unshare", &["-m", "sh", "-c", &line]))

@@ -12,7 +12,7 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
     for driver in ["", ",driver=af_packet"] {
         for interface in ["c0", "s0"] {
             let Some(bed) = Bed::shared(&format!("flap-{interface}"), |_| {}) else { return };
-            // The sender goes on meanwhile, bounded.
+            // The sender continues meanwhile, with a bounded count.
             let line = format!("shape --in if:c0{driver} --out if:s0{driver} --json --gap 200us");
             let shape = bed.start(Node::Box, &line);
             thread::sleep(Duration::from_millis(1_000));
@@ -21,12 +21,12 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
             bed.stdout(Node::Box, &format!("ip link set {interface} down"));
             thread::sleep(Duration::from_millis(300));
             bed.stdout(Node::Box, &format!("ip link set {interface} up"));
-            // It goes on: what is sent from now on passes, both ways.
+            // The run continues: new frames pass, both ways.
             let begin = Instant::now();
             while !bed.output(CLIENT, "ping -c 1 -W 1 10.77.0.100").status.success() {
                 assert!(begin.elapsed() < Duration::from_secs(30), "nothing passes any more");
             }
-            // Long enough to show that it does.
+            // Long enough to show that the run continues.
             thread::sleep(Duration::from_millis(2_000));
             let finished = shape.stop();
             drop(sender);
@@ -38,7 +38,8 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
     }
 }
 
-/// That a run has ended by itself since an interface went: with its report, and status 2 and a line that names it.
+/// Asserts that the run ended because an interface disappeared: with its report, status 2, and a line that names the
+/// interface. Returns the report.
 #[track_caller]
 fn assert_ended_with(interface: &str, finished: &Finished) -> Value {
     assert_eq!(finished.status.code(), Some(2), "{finished:?}");
@@ -175,7 +176,7 @@ fn a_run_without_a_free_descriptor_goes_on_when_an_interface_changes() {
         "gen --out if:s0,driver=af_packet --json --duration 50s --gap 1ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";
     let sender = bed.start(Node::Box, line);
     await_counter(&bed, "s0", "tx_packets", 200);
-    // Those that are open stay so, and no more can be had: the kernel cannot be asked any more.
+    // Open files stay open, but no more can be opened, so the kernel cannot be queried any more.
     bed.stdout(Node::Box, &format!("prlimit --pid {} --nofile=3:3", sender.pid()));
     bed.stdout(Node::Box, "ip link set s0 txqueuelen 900");
     thread::sleep(Duration::from_millis(500));

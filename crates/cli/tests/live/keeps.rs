@@ -1,4 +1,4 @@
-//! Frames arrive whole and in order, and losses are reported.
+//! All frames arrive in order, and losses are reported.
 
 use super::bed::{Bed, Sequence, number};
 use super::{CLIENT, median, missed, through};
@@ -6,7 +6,7 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Three runs of an even stream: none lost, by the median, and none out of order, ever. Losses are reported.
+/// Three runs of an even stream: by the median no frame is lost, and none is ever out of order. Losses are reported.
 fn assert_keeps_all(test: &str, clients: u16, rate: &str, count: u64) {
     let Some(bed) = Bed::alone(test, |topology| topology.clients = clients) else { return };
     let mut lost = Vec::new();
@@ -56,7 +56,7 @@ fn a_split_placement_keeps_all_and_its_books() {
         lost.push(sequence.missing.saturating_sub(dropped));
     }
     assert_eq!(median(lost.clone()), 0, "lost in three runs: {lost:?}");
-    // Ended in the middle of a backlog, what is under way is held.
+    // A run stopped in the middle of a backlog holds the remaining frames.
     let shape = bed.shape("--cores 0,1 --gap 10ms");
     bed.send(1, 100, "10kpps", 3_000);
     let report = shape.stop().report();
@@ -74,12 +74,12 @@ fn a_rate_does_not_depend_on_the_number_of_queues() {
         );
         let report = bed.run(Node::Box, &line).report();
         let measured = capture.stop().report();
-        // Besides, the receiver may have asked for an address, and was answered.
+        // The receiver may also have sent an ARP request, which was answered.
         assert_eq!(number(&measured, "/streams/0/received"), number(&report, "/out/frames"), "{measured} {report}");
         let rate = measured["rate"]["mean_bps"].as_f64().expect("a rate");
         assert!((rate / 40e6 - 1.0).abs() < 0.001, "{queues} queues: {measured}");
     }
-    // What any queue gets passes.
+    // Frames on any queue pass.
     for driver in ["", ",driver=af_packet", ",driver=af_packet,queues=4"] {
         let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "");
         let capture = bed.capture("queues.pcap");
@@ -135,7 +135,7 @@ fn a_blocked_output_leaves_the_input_read() {
     for driver in ["", ",driver=af_packet"] {
         let Some(bed) = Bed::shared("blocked", |_| {}) else { return };
         let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "");
-        // The output takes nothing from here on, and the backlog is more than any ring.
+        // From here on the output takes nothing, and the backlog exceeds any ring.
         bed.stdout(Node::Box, "ip link set s0 down");
         bed.send(1, 100, "20kpps", 20_000);
         let finished = shape.stop();

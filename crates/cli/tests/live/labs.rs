@@ -1,4 +1,4 @@
-//! Labs of their own: side by side, and taken down with what runs in them.
+//! Several labs at once, each removed with the programs in it.
 
 use super::CLIENT;
 use super::bed::{self, Bed, Program, lab_name, number};
@@ -30,7 +30,7 @@ fn lab_down_ends_running_and_killed_programs() {
 #[test]
 fn labs_run_side_by_side() {
     let Some(one) = Bed::shared("side-a", |_| {}) else { return };
-    // The second takes no turn of its own: two in one thread could wait for each other.
+    // The second lab takes no turn of its own: two turns in one thread could deadlock.
     let two = lab::Guard::up(&lab::Topology::named(lab_name("side-b"))).expect("a second lab comes up");
     let shape = one.shape("");
     let in_two = |node, arguments: &[&str]| {
@@ -46,7 +46,7 @@ fn labs_run_side_by_side() {
     while !in_two(CLIENT, &ping).output().expect("it runs").status.success() {
         assert!(start.elapsed() < Duration::from_secs(20), "the second carries nothing");
     }
-    // It succeeds with one reply of two: the first may have been sent before the shape was there.
+    // The loop above ends with one reply of two: the first ping may have been sent before the shape started.
     let again = in_two(CLIENT, &ping).output().expect("it runs");
     assert!(again.status.success(), "{again:?}");
     one.stdout(CLIENT, "ping -c 2 -i 0.2 -W 1 10.77.0.100");

@@ -1,4 +1,4 @@
-//! Frames that are longer than a port takes, now or from some time on.
+//! Frames longer than the port's MTU, from the start or after a change.
 
 use super::await_counter;
 use super::bed::{Bed, number};
@@ -13,7 +13,7 @@ fn frames_too_long_for_the_output_are_counted() {
         bed.stdout(Node::Box, "ip link set s0 mtu 1000");
         let shape = bed.between(&format!("--in if:c0{driver} --out if:s0{driver}"), "");
         let capture = bed.capture("seen.pcap");
-        // 1018 B with FCS carry a packet of 1000 B.
+        // Frames of 1018 B with FCS carry packets of 1000 B.
         bed.send(1, 1018, "1kpps", 50);
         bed.send(1, 1019, "1kpps", 50);
         bed.send(1, 1500, "1kpps", 50);
@@ -53,7 +53,7 @@ fn drops_and_reports_frames_above_a_lowered_mtu() {
         await_counter(&bed, "c0", "tx_packets", 200);
         bed.stdout(Node::Box, "ip link set c0 mtu 1000");
         thread::sleep(Duration::from_millis(500));
-        // The short ones go on.
+        // Short frames still pass.
         let sent: u64 =
             bed.stdout(Node::Box, "cat /sys/class/net/c0/statistics/tx_packets").trim().parse().expect("a count");
         await_counter(&bed, "c0", "tx_packets", sent + 100);
@@ -66,7 +66,7 @@ fn drops_and_reports_frames_above_a_lowered_mtu() {
     }
 }
 
-/// The kernel keeps such a frame at the head of a packet ring, or says that there is no room for it, for ever.
+/// Without handling, the kernel keeps such a frame at the head of a packet ring, or reports no room for it, forever.
 #[test]
 fn frames_too_long_for_the_veth_peer_delay_no_others() {
     let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 9018B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:3 size 100B'";
@@ -80,7 +80,7 @@ fn frames_too_long_for_the_veth_peer_delay_no_others() {
         assert_eq!(number(&report, "/drops/too-long"), 100, "{pacing}: {report}");
         assert!(finished.stderr.contains("s0 leads to an interface with an MTU of 1500"), "{finished:?}");
     }
-    // What is carried, too.
+    // The same for carried frames.
     let shape = bed.between("--in if:c0,driver=af_packet --out if:s0,driver=af_packet", "");
     bed.send(1, 4_000, "1kpps", 50);
     let answered = bed.output(Node::Client(1), "ping -c 3 -i 0.2 -W 2 10.77.0.100");

@@ -1,4 +1,4 @@
-//! Departures as asked for, by the receiver's stamps.
+//! Departures on schedule, by the receiver's stamps.
 
 use super::bed::{Bed, Record, Sequence};
 use super::{median, missed, through};
@@ -8,16 +8,16 @@ fn gaps(records: &[Record]) -> Vec<u64> {
     records.windows(2).map(|pair| pair[1].ns - pair[0].ns).collect()
 }
 
-/// The share of gaps that are within `off` of `ask`, in nanoseconds.
+/// The share of gaps within `off` of `ask`, in nanoseconds.
 fn near(gaps: &[u64], ask: u64, off: u64) -> f64 {
     gaps.iter().filter(|gap| gap.abs_diff(ask) <= off).count() as f64 / gaps.len() as f64
 }
 
-/// Departures as asked for, judged at the receiver; and that they would not be so without being asked for.
+/// Departures on schedule, measured at the receiver. Also checks that they would not be so without a schedule.
 fn assert_paces(test: &str, options: &str, ask_ns: u64) {
     let Some(bed) = Bed::alone(test, |_| {}) else { return };
-    // All frames come within half a second and leave in two, so that no schedule is starved. The first ones share the
-    // machine with the sender; the others are looked at.
+    // All frames arrive within half a second and leave within two, so no schedule is starved. The first frames share
+    // the machine with the sender; only the later ones are checked.
     const COUNT: u64 = 20_000;
     let late = |records: &[Record]| gaps(&records[8_000..]);
     let mut medians = Vec::new();
@@ -53,6 +53,6 @@ fn a_gap_is_kept() {
 
 #[test]
 fn a_rate_is_kept() {
-    // 10 000 frames of 500 B a second.
+    // 10 000 frames/s of 500 B.
     assert_paces("rate", "--rate 40Mbps", 100_000);
 }

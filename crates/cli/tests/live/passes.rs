@@ -1,4 +1,4 @@
-//! What passes: ARP, ping, TCP both ways, by every kind of port.
+//! Traffic that passes: ARP, ping, TCP both ways, by every kind of port.
 
 use super::CLIENT;
 use super::bed::{Bed, Program, number};
@@ -8,12 +8,12 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a test that is started again in a node is to do there.
+/// The role of this test binary when it is started again in a node.
 const PART: &str = "NETLATHE_LIVE_PART";
 /// Bytes of a TCP transfer.
 const TRANSFER: usize = 20_000_000;
 
-/// Bytes that repeat nowhere near.
+/// Bytes without short repetitions.
 fn content() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(TRANSFER);
@@ -26,7 +26,7 @@ fn content() -> Vec<u8> {
     bytes
 }
 
-/// No test: the two ends of a TCP transfer, started in namespaces by the tests below.
+/// Not a test: the two ends of a TCP transfer, started in namespaces by the tests below.
 #[test]
 fn part() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -41,12 +41,12 @@ fn part() {
         let mut stream = TcpStream::connect((part.as_str(), 5000)).expect("a connection");
         stream.write_all(&content()).expect("all of it");
         stream.shutdown(Shutdown::Write).expect("the end is sent");
-        // Until the receiver has it all and closes.
+        // Wait until the receiver has everything and closes.
         let _closed = stream.read(&mut [0]);
     }
 }
 
-/// Starts this file's `part` in a node.
+/// Starts `part` of this file in a node.
 fn part_in(bed: &Bed, node: Node, part: &str) -> Program {
     let program = std::env::current_exe().expect("its own file");
     let mut command = bed.command(node, &program.to_string_lossy(), &["--exact", "passes::part", "--nocapture"]);
@@ -54,7 +54,7 @@ fn part_in(bed: &Bed, node: Node, part: &str) -> Program {
     Program::start(command)
 }
 
-/// 20 MB of TCP, which must arrive as they were sent.
+/// Transfers 20 MB over TCP, which must arrive unchanged.
 fn assert_transfers(bed: &Bed, from: Node, to: Node, address: &str) {
     let receiver = part_in(bed, to, "receive");
     let start = Instant::now();
@@ -68,7 +68,7 @@ fn assert_transfers(bed: &Bed, from: Node, to: Node, address: &str) {
     assert!(received.stdout.contains("@intact"), "{received:?}");
 }
 
-/// ARP, ping and TCP through `shape`, and the books of it.
+/// ARP, ping and TCP through `shape`, with balanced counters.
 fn assert_carries_all(test: &str, ports: &str, driver: &str) {
     let Some(bed) = Bed::shared(test, |_| {}) else { return };
     let shape = bed.between(ports, "");
@@ -78,7 +78,7 @@ fn assert_carries_all(test: &str, ports: &str, driver: &str) {
     bed.stdout(CLIENT, "ping -c 3 -i 0.2 -W 2 10.77.0.100");
     let neighbours = bed.stdout(CLIENT, "ip neigh show 10.77.0.100");
     assert!(neighbours.contains("02:77:00:00:00:64") && !neighbours.contains("PERMANENT"), "{neighbours}");
-    // The other way round, the server asks.
+    // In the other direction, the server sends the ARP request.
     bed.stdout(Node::Server, "ip neigh del 10.77.0.1 dev eth0");
     bed.stdout(Node::Server, "ping -c 3 -i 0.2 -W 2 10.77.0.1");
     bed.stdout(CLIENT, "ping -6 -c 2 -i 0.2 -W 2 fd77::100");
@@ -93,7 +93,7 @@ fn assert_carries_all(test: &str, ports: &str, driver: &str) {
         assert_eq!(port["driver"], driver);
     }
     let report = finished.report();
-    // A transfer each way, and acknowledgements.
+    // A transfer each way, plus acknowledgements.
     let packets = (TRANSFER / 1460) as u64;
     for side in ["", "/return"] {
         assert!(number(&report, &format!("{side}/in/frames")) > packets, "{report}");
@@ -127,7 +127,7 @@ fn jumbo_frames_pass_by_packet_sockets() {
     for port in finished.whole_report()["limits"]["ports"].as_object().expect("ports").values() {
         assert_eq!(port["driver"], "net_af_packet");
     }
-    // Asked for by name it cannot be had, and the remedy is named.
+    // Named explicitly, AF_XDP is refused, and the error gives the remedy.
     let refused = bed.run(Node::Box, "shape --in if:c0,driver=af_xdp --out s0 --duration 3s");
     refused.assert_refused(&["af_packet", "MTU"]);
 }
@@ -142,7 +142,7 @@ fn taps_and_other_devices_work_and_are_gone_after() {
         assert!(start.elapsed() < Duration::from_secs(20), "no TAP device appears");
         thread::sleep(Duration::from_millis(20));
     }
-    // The kernel's side of the TAP is a host in the server's subnet.
+    // The kernel's side of the TAP acts as a host in the server's subnet.
     thread::sleep(Duration::from_millis(300));
     bed.stdout(Node::Box, &format!("ip link set {tap} up"));
     bed.stdout(Node::Box, &format!("ip addr add 10.77.0.50/24 dev {tap}"));
@@ -161,7 +161,7 @@ fn taps_and_other_devices_work_and_are_gone_after() {
     let finished = bed.run(Node::Box, "gen --out lo --json --count 1000 --stream 'udp 127.0.0.1:1 > 127.0.0.2:2'");
     assert_eq!(number(&finished.report(), "/out/frames"), 1_000);
 
-    // A device that swallows everything and gives frames without end.
+    // A device that discards everything, and one that generates frames without end.
     for ports in ["--in c0 --out dpdk:net_null0", "--in c0 --out null", "--in dpdk:net_ring0 --out s0"] {
         let finished = bed.run(Node::Box, &format!("shape {ports} --json --duration 500ms"));
         assert_eq!(finished.stderr, "", "{ports}");

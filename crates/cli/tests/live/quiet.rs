@@ -1,15 +1,15 @@
-//! A wait for other programs to leave the CPUs alone: what departs late since a compiler runs beside the test says
-//! nothing of netlathe.
+//! Waits until other programs leave the CPUs idle. Departures that are late because a compiler runs beside the test say
+//! nothing about netlathe.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a quiet moment is waited for; a machine that has none is tested as it is.
+/// Limit on the wait for a quiet moment. After that the test runs anyway.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it has to be quiet.
+/// How long the machine must be quiet.
 const LOOK: Duration = Duration::from_millis(400);
-/// The share of all CPUs' time that others may take then.
+/// The share of all CPU time that other programs may use during that time.
 const BUSY: f64 = 0.15;
 
 /// Returns when the CPUs are almost idle, or after a time limit.
@@ -23,7 +23,7 @@ pub(crate) fn await_quiet() {
     }
 }
 
-/// The share of the CPUs' time that was not idle for a while.
+/// The share of CPU time that was not idle, over a short interval.
 fn busy_share() -> f64 {
     let before = ticks();
     thread::sleep(LOOK);
@@ -31,11 +31,11 @@ fn busy_share() -> f64 {
     (after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64
 }
 
-/// Ticks in which the CPUs did something, and all ticks, since the machine's start.
+/// Busy ticks and all ticks of the CPUs since boot.
 fn ticks() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let cpus = text.lines().next().unwrap_or_default();
-    // user nice system idle iowait irq softirq steal; those behind are part of the first.
+    // user nice system idle iowait irq softirq steal; the later fields are included in user and nice.
     let ticks: Vec<u64> = cpus.split_whitespace().skip(1).take(8).filter_map(|ticks| ticks.parse().ok()).collect();
     let all = ticks.iter().sum();
     let idle: u64 = ticks.iter().skip(3).take(2).sum();

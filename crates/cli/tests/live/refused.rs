@@ -1,4 +1,4 @@
-//! What cannot be done is refused in one line that says how to mend it.
+//! Impossible requests are refused in one line that gives the remedy.
 
 use super::bed::{self, Bed, Program};
 use lab::Node;

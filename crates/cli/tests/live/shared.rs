@@ -1,4 +1,4 @@
-//! One interface in several pipelines of a run, and in several processes, by packet sockets.
+//! One interface in several pipelines of a run, and in several processes, with packet sockets.
 
 use super::CLIENT;
 use super::bed::{Bed, Program, number};
@@ -27,7 +27,7 @@ fn await_ping(bed: &Bed) {
     }
 }
 
-/// Replies to pings that the client's kernel has had, of IPv4 and IPv6.
+/// Ping replies that the client's kernel received, of IPv4 and IPv6.
 fn replies(bed: &Bed) -> u64 {
     let v4 = bed.stdout(CLIENT, "cat /proc/net/snmp");
     let mut icmp = v4.lines().filter_map(|line| line.strip_prefix("Icmp: "));
@@ -38,7 +38,7 @@ fn replies(bed: &Bed) -> u64 {
     v4 + v6.expect("a count")
 }
 
-/// Every ping is answered, of IPv4 and IPv6, whole and in fragments.
+/// Checks that every ping is answered, of IPv4 and IPv6, whole and in fragments.
 fn assert_answers(bed: &Bed) {
     await_ping(bed);
     bed.stdout(CLIENT, "ping -6 -c 2 -i 0.2 -W 2 fd77::100");
@@ -50,7 +50,7 @@ fn assert_answers(bed: &Bed) {
     ] {
         let before = replies(bed);
         bed.stdout(CLIENT, line);
-        // It waits for the last one no longer than for two round trips.
+        // ping waits for the last reply for two round trips at most.
         let begin = Instant::now();
         while replies(bed) < before + count {
             assert!(begin.elapsed() < Duration::from_secs(5), "{line}: {} of {count}", replies(bed) - before);
@@ -95,7 +95,7 @@ fn a_generator_and_a_counter_share_an_interface() {
     let scenario = run(&bed, "share", &[sends, counts]);
     super::await_counter(&bed, "c0", "tx_packets", 50);
     bed.stdout(CLIENT, "ip neighbour replace 10.77.0.77 lladdr 02:00:00:00:00:77 dev eth0");
-    // They have no answer; each must be counted.
+    // These pings have no reply, but each must be counted.
     let _unanswered = bed.output(CLIENT, "ping -q -c 300 -i 0.002 -W 0.1 10.77.0.77");
     thread::sleep(Duration::from_millis(200));
     let report = scenario.stop().whole_report();
@@ -120,7 +120,7 @@ fn three_processes_share_two_interfaces() {
     assert!(number(&counted, "/in/frames") >= 260, "{counted}");
 }
 
-/// A frame is carried by each of several, and by each queue's flow once.
+/// Several readers each carry a frame. Several queues of one reader carry it once.
 #[test]
 fn several_queues_carry_fragments_too() {
     let Some(bed) = Bed::shared("queues", |_| {}) else { return };

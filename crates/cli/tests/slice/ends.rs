@@ -1,4 +1,4 @@
-//! What ends a run, what it leaves, and what is refused before it begins.
+//! How runs end, what they leave behind, and what is refused before they start.
 
 use super::common::{Bench, Finished};
 use super::{bench, check, follow, number, outer_and_inner};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn too_few_open_files_are_named() {
     let Some((_bench, _turn)) = bench() else { return };
-    // Where the echo, the maps, the programs and the calibration need more.
+    // Limits at which the echo, the maps, the programs and the calibration run out of open files.
     for files in [10, 12, 20, 30, 56] {
         let script = format!("ulimit -n {files}; exec timeout 60 \"$0\" slice kernel -q --duration 1ms");
         let finished = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).output();
@@ -31,7 +31,7 @@ fn a_process_that_ends_ends_the_run() {
     assert!(finished.status.success() && stderr.contains("and its children have ended"), "{stderr}");
 }
 
-/// Numbers of processes come again, on a machine that starts many within the hour.
+/// Process IDs are reused on a machine that starts many processes within the hour.
 #[test]
 fn reused_process_ids_are_not_traced() {
     let Some((bench, _turn)) = bench() else { return };
@@ -80,7 +80,7 @@ fn processes_that_cannot_be_followed_are_refused_before_anything_runs() {
     let absent = bench.run(["slice", "kernel", "--pid", "4294967295", "--duration", "1ms"]);
     assert_eq!((absent.status, absent.complaints().len()), (Some(2), 1), "{}", absent.stderr);
     assert!(absent.stderr.contains("no such process"), "{}", absent.stderr);
-    // This test runs in a thread of its own.
+    // This test runs in its own thread.
     let thread = fs::read_link("/proc/thread-self").expect("proc is mounted");
     let thread = thread.file_name().and_then(|name| name.to_str()).expect("a number").to_owned();
     let part = bench.run(["slice", "kernel", "--pid", &thread, "--duration", "1ms"]);
@@ -98,7 +98,7 @@ fn processes_that_cannot_be_followed_are_refused_before_anything_runs() {
     assert!(stderr.contains("PID namespace") && stderr.lines().count() == 1, "{stderr}");
 }
 
-/// A limit of a file's length stands for a full disk.
+/// A file size limit simulates a full disk.
 #[test]
 fn a_file_that_cannot_be_written_further_ends_the_run_with_its_report() {
     let Some((bench, _turn)) = bench() else { return };
@@ -187,7 +187,7 @@ fn nothing_is_left_in_the_kernel_after_kill_9() {
         println!("SKIP: there is no bpftool to ask the kernel with");
         return;
     };
-    // The kernel frees programs when no CPU can be in them any more.
+    // The kernel frees programs once no CPU can be running them.
     let gone = |listing: &str| programs.iter().all(|id| !listing.lines().any(|l| l.starts_with(&format!("{id}: "))));
     let mut text = String::from_utf8_lossy(&listing.stdout).into_owned();
     while !gone(&text) && start.elapsed() < Duration::from_secs(90) {
@@ -198,7 +198,7 @@ fn nothing_is_left_in_the_kernel_after_kill_9() {
     assert!(gone(&text), "left behind: {text}");
 }
 
-/// A program that comes then makes another ring, of which the reader knows nothing.
+/// A program started after that creates a new ring, unknown to the reader.
 #[test]
 fn warns_of_a_removed_ring() {
     let bench = Bench::new();
@@ -219,7 +219,7 @@ fn warns_of_a_removed_ring() {
     drop(ring);
 }
 
-/// It takes the program with it, but not its reader.
+/// Truncating the ring kills the program that writes to it, but not the reader.
 #[test]
 fn a_ring_that_is_cut_ends_its_reader_with_its_report() {
     let bench = Bench::new();
@@ -236,7 +236,7 @@ fn a_ring_that_is_cut_ends_its_reader_with_its_report() {
     let ring = probe::Ring::configure(bench.path("ring"), 1 << 16).expect("it is there");
     ring.name(1, "first");
     let mut lines = BufReader::new(attach.stdout.take().expect("a pipe")).lines();
-    // A block that comes before the probes are on is none.
+    // Blocks written before the probes are on are ignored.
     let (stop, stopped) = std::sync::mpsc::channel();
     let writer = thread::spawn(move || {
         while stopped.recv_timeout(Duration::from_millis(1)).is_err() {

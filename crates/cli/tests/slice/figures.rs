@@ -1,4 +1,4 @@
-//! What slices and events come to, where that is known.
+//! Slices and events with known values.
 
 use super::common::Bench;
 use super::{bench, check, follow, number, overloaded, ping_pong, quiet, slice};
@@ -29,7 +29,7 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     let read: Value = serde_json::from_str(&read.stdout).expect("one object");
     assert_eq!(read["loop"], report["loop"], "the file says where windows begin");
     assert_eq!(read["packets"], report["packets"], "those that were under way when a window closed, too");
-    // The kernel ends a window, however late this process wakes. The first window is also open during set-up.
+    // The kernel ends a window on time, even if this process wakes late. The first window is also open during set-up.
     let mut queued: Vec<Vec<f64>> = vec![Vec::new()];
     for line in String::from_utf8(bench.read("windows.jsonl")).expect("UTF-8").lines() {
         let line: Value = serde_json::from_str(line).expect("an object");
@@ -49,7 +49,7 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
 #[test]
 fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
     let Some((bench, _turn)) = bench() else { return };
-    // A tbf saves up for frames that come late.
+    // A tbf saves tokens while frames are late.
     quiet::await_quiet();
     let setup = "ip link set lo up && tc qdisc add dev lo root tbf rate 10mbit burst 1100 limit 100kb";
     let script = format!("{setup} && exec python3 ping-pong.py udp 127.0.0.1 1000 200");
@@ -61,7 +61,7 @@ fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
     let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
     check(&report);
-    // 1 000 B, UDP, IP, Ethernet, at 10 Mbit/s.
+    // 1 000 B of payload, UDP, IP and Ethernet headers, at 10 Mbit/s.
     let between = (1_000.0 + 8.0 + 20.0 + 14.0) * 8.0 / 10e6 * 1e9;
     let half_a_round = number(&report["loop"]["raw_p50_ns"]) / 2.0;
     assert!((half_a_round / between - 1.0).abs() < 0.05, "{half_a_round} against {between}: {report}");
@@ -73,7 +73,7 @@ fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
     assert!(median("driver") < 0.05 * between && median("ip-udp-receive") < 0.05 * between, "{report}");
 }
 
-/// What the kernel counts, of a program whose switches are known: on one CPU, sender and reader take turns.
+/// Kernel events of a program with known context switches: sender and reader share one CPU and take turns.
 #[test]
 fn events_are_counted_in_their_slices() {
     let Some((bench, _turn)) = bench() else { return };
@@ -90,7 +90,7 @@ fn events_are_counted_in_their_slices() {
     let none = event(&report, "no_such_unit/event/");
     assert!(none["unsupported"].as_str().is_some_and(|why| why.contains("no_such_unit")), "{none}");
     assert!(none.get("slices").is_none(), "what is not counted has no figures: {none}");
-    // Where there is a PMU it counts, elsewhere it says why not.
+    // With a PMU it counts; without one the report says why not.
     let cycles = event(&report, "cycles");
     assert!(cycles["unsupported"].is_string() != cycles["slices"].is_array(), "{cycles}");
     let switches = event(&report, "context-switches");
@@ -105,7 +105,8 @@ fn events_are_counted_in_their_slices() {
         let slices = event["slices"].as_array().expect("slices");
         slices.iter().find(|slice| slice["name"] == name).map(|slice| number(&slice["mean"]))
     };
-    // The reader waits in its call, or comes to it: one switch to it, and others where somebody else has a turn.
+    // The reader waits in its call, or is about to. That makes one switch to the reader, and more if another program
+    // gets a turn.
     let wake_up = mean(&switches, "wake-up").expect("both are on one CPU");
     assert!((0.4..3.0).contains(&wake_up), "{switches}");
     for name in ["tcp-ip", "driver", "ip-tcp-receive", "copy"] {
@@ -113,7 +114,7 @@ fn events_are_counted_in_their_slices() {
         assert!(mean < 0.05, "no other thread runs within {name}: {switches}");
     }
     assert!(number(&switches["run"]) >= 600.0, "two a round: {switches}");
-    // A clock that counts ns agrees with the stamps.
+    // An event that counts ns agrees with the stamps.
     let clock = event(&report, "cpu-clock");
     for name in ["tcp-ip", "ip-tcp-receive", "wake-up"] {
         let stamped = number(&slice(&report, name).expect("it came")["raw_mean_ns"]);
@@ -147,7 +148,7 @@ fn events_that_are_none_are_refused_before_anything_runs() {
     }
 }
 
-/// Where loopback loses all packets, the calibration takes another, instead of waiting for minutes.
+/// If loopback drops all packets, the calibration uses a loopback of its own instead of waiting for minutes.
 #[test]
 fn a_loopback_that_is_filtered_is_no_standstill() {
     const DROP: &str = r#"

@@ -1,4 +1,4 @@
-//! Which packets are followed, and that each is one.
+//! Which packets are traced, and that each counts once.
 
 use super::{bench, check, follow, number, outer_and_inner, overloaded, ping_pong, slice};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// 100 B there and back over sockets of MPTCP (m) or TCP (t). Arguments: the kinds of client and server, rounds.
+/// Sends 100 B there and back over MPTCP (m) or TCP (t) sockets. Arguments: the kinds of client and server, rounds.
 const MPTCP_PING_PONG: &str = r#"
 import os, socket, sys
 kinds, rounds = sys.argv[1], int(sys.argv[2])
@@ -39,7 +39,7 @@ fn every_message_of_a_ping_pong_is_followed() {
         let share = number(&slice(&report, name).unwrap_or_else(|| panic!("no {name} in {report}"))["per_packet"]);
         assert!(share > 0.9, "{name} {share}");
     }
-    // All of a round is two ways and what the programs do between.
+    // A round is two one-way trips, plus the time in the programs.
     let (round, way) = (number(&report["loop"]["mean_ns"]), number(&report["total"]["mean_ns"]));
     assert!(round > 1.5 * way, "{round} against two of {way}");
 }
@@ -65,7 +65,7 @@ fn has_mptcp() -> bool {
     Command::new("python3").args(["-c", tried]).output().expect("python3 runs").status.success()
 }
 
-/// The program's socket is not that of the packets. Both ends speak MPTCP, or one of them falls back to TCP.
+/// The program's socket differs from the sockets of the packets. Both ends speak MPTCP, or one falls back to TCP.
 #[test]
 fn mptcp_is_followed_from_call_to_call() {
     let Some((bench, _turn)) = bench() else { return };
@@ -84,14 +84,14 @@ fn mptcp_is_followed_from_call_to_call() {
         }
         let count = |name: &str| number(&report["packets"][name]);
         assert!(count("seen") >= 600.0 && count("matched") >= 598.0, "{kinds}: {report}");
-        // A timer sends again what an acknowledgement was late for.
+        // A timer retransmits packets whose acknowledgements were late.
         assert!(count("without_call") < 15.0, "{kinds}: {report}");
         assert!(number(&report["loop"]["count"]) > 290.0, "{kinds}: {report}");
         let sent = |name: &str| slice(&report, name).map_or(0.0, |slice| number(&slice["per_packet"]));
         assert!(sent("syscall-tcp-ip") + sent("syscall") > 0.95, "{kinds}: {report}");
         assert!(sent("syscall-exit") > 0.9, "{kinds}: {report}");
     }
-    // The sending process is known with few points, too.
+    // The sending process is known with few points too.
     let options = ["--points", "few", "-w", "few.jsonl"];
     let finished = follow(&bench, &options, &["python3", "mptcp.py", "mm", "300"]);
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
@@ -100,7 +100,7 @@ fn mptcp_is_followed_from_call_to_call() {
     assert!(known > 580, "{known} of 600");
 }
 
-/// The reader naps before each of its reads. A look at the data (MSG_PEEK) takes none of it.
+/// The reader sleeps before each read. MSG_PEEK consumes no data.
 #[test]
 fn a_message_that_is_read_in_parts_ends_with_its_last_part() {
     const PARTS: &str = r#"
@@ -143,8 +143,8 @@ for _ in range(20):
     }
 }
 
-/// 200 packets of 10 datagrams each, as UDP_SEGMENT makes them, with 1 ms between. They are cut at the reader's socket, or
-/// read at once (gro), or cut at the device (cut). A slow reader with a small buffer loses most.
+/// 200 packets of 10 datagrams each (UDP_SEGMENT), 1 ms apart. They are split at the reader's socket, read at once
+/// (gro), or split at the device (cut). A slow reader with a small buffer loses most.
 #[test]
 fn datagrams_that_are_sent_as_one_packet_count_one_by_one() {
     const SEGMENTS: &str = r#"
@@ -167,7 +167,7 @@ except TimeoutError: print("reads", reads, "bytes", taken)
 "#;
     let Some((bench, _turn)) = bench() else { return };
     bench.write("segments.py", SEGMENTS);
-    // A loopback device of its own, which does not take such packets.
+    // A separate loopback device without UDP segmentation.
     let cut = "ip link set lo up && ethtool -K lo tx-udp-segmentation off && exec python3 segments.py cut";
     let own_device = ["unshare", "-n", "sh", "-c", cut];
     for (points, how) in
@@ -192,7 +192,7 @@ except TimeoutError: print("reads", reads, "bytes", taken)
         assert_eq!((count("seen"), count("without_call")), (2_000, 0), "{case}");
         let matched = count("matched");
         match how {
-            // The last of ten is of 50 B.
+            // The last of the ten has 50 B.
             "gro" => assert!((said("reads"), said("bytes")) == (200, 190_000) && matched == 2_000, "{case}"),
             "slow" => assert!((30..1_900).contains(&said("reads")) && matched == said("reads"), "{case}"),
             _ => assert!(said("reads") == 2_000 && matched == 2_000, "{case}"),
@@ -205,8 +205,8 @@ except TimeoutError: print("reads", reads, "bytes", taken)
     }
 }
 
-/// Of a long transfer, buffers are used again and again, and packets are longer than the device takes: each record is of
-/// one packet, from its sender on.
+/// In a long transfer, buffers are reused and packets exceed the device's limit. Each record describes one packet, with
+/// its sender.
 #[test]
 fn packets_of_a_transfer_are_kept_apart() {
     const TRANSFER: &str = r#"
@@ -255,7 +255,8 @@ fn filters_and_directions() {
     assert_eq!(other["packets"]["seen"], 0, "nothing goes to port 9");
     let named = ping_pong(&bench, &["--comm", "absent"], tcp);
     assert_eq!(named["packets"]["seen"], 0, "no thread is called absent");
-    // No program reads these: they are in flight when the run ends, and still do not count for a thread called absent.
+    // No program reads these datagrams. They are in flight when the run ends, and must not count for a thread named
+    // absent.
     let unread = r#"
 import socket, subprocess, sys, threading
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
@@ -291,14 +292,14 @@ sys.exit(run.returncode)
     if overloaded(&rx) {
         return;
     }
-    // A packet's program is known at its copy; a packet evicted earlier has no program.
+    // A packet's program is known at its copy. A packet evicted earlier has no program.
     let (matched, evicted) =
         (number(&rx["packets"]["matched"]), rx.pointer("/limits/evicted/frames").map_or(0.0, number));
     assert!(matched <= 100.0 && matched + evicted >= 100.0 && matched > 0.0, "{rx}");
     assert!(slice(&rx, "copy").is_some() && slice(&rx, "link").is_none());
 }
 
-/// Datagrams that came and were read while probes were being attached are not taken for later ones.
+/// Datagrams that arrived and were read while probes were being attached are not mistaken for later ones.
 #[test]
 fn datagrams_of_a_program_that_runs_already_are_followed() {
     const BURSTS: &str = r#"
@@ -336,12 +337,12 @@ while time.time() < end and os.getppid() == int(sys.argv[1]):
     if overloaded(&report) {
         return;
     }
-    // Those that still wait at the end say nothing.
+    // Packets still waiting at the end have no result.
     let ended = count("seen") - count("unfinished");
     assert!(ended > 100.0 && count("matched") > 0.9 * ended, "{report}");
 }
 
-/// A short packet is padded to the least frame of Ethernet, and what is read beside datagrams is none of them.
+/// Ethernet pads short packets to the minimum frame length. Reads of the error queue are not reads of datagrams.
 #[test]
 fn padding_is_no_payload_and_the_error_queue_no_datagram() {
     const PADDED: &str = r#"
@@ -388,12 +389,12 @@ for _ in range(20):
     if overloaded(&report) {
         return;
     }
-    // Every other one waits for 20 ms.
+    // Every other datagram waits for 20 ms.
     let mean = number(&report["total"]["mean_ns"]);
     assert!((8e6..20e6).contains(&mean), "{mean} ns: {report}");
 }
 
-/// Datagrams that were there before the probes are read before those that are followed.
+/// Datagrams queued before the probes were attached are read before those that are traced.
 #[test]
 fn datagrams_already_at_a_socket_are_not_mistaken_for_new_ones() {
     let Some((bench, _turn)) = bench() else { return };
@@ -416,12 +417,12 @@ for _ in range(8): time.sleep(0.02); s.recv(100)
         return;
     }
     assert_eq!(report["packets"]["matched"], 5, "{report}");
-    // Read as the 4th to 8th; the three before are not theirs.
+    // Read as the 4th to 8th. The first three are not traced.
     let waited = number(&report["total"]["p50_ns"]) / 20e6;
     assert!((5.5..9.0).contains(&waited), "six naps before the middle one is read, not three: {waited}");
 }
 
-/// A packet that never reached its reader is of its connection all the same: the sender alone was not asked for.
+/// A packet that never reached its reader still belongs to its connection: its sender alone does not match the filter.
 #[test]
 fn lost_packets_of_a_connection_count_for_either_end() {
     const SERVER: &str = r#"
@@ -433,7 +434,7 @@ s, _ = l.accept(); s.setsockopt(6, 1, 1); s.recv(1)
 for _ in range(200): s.send(bytes(100)); time.sleep(0.001)
 s.close(); sys.exit(run.wait())
 "#;
-    // Reads when all is there: what came by then was merged in the socket's queue.
+    // Reads only after everything has arrived, so packets were merged in the socket's queue.
     const CLIENT: &str = r#"
 import socket, sys, time
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); s.send(b"x"); time.sleep(1)
@@ -450,6 +451,6 @@ while s.recv(65536): pass
     }
     check(&report);
     let count = |name: &str| number(&report["packets"][name]);
-    // How many packets TCP makes of 200 calls depends on its window.
+    // The number of packets that TCP makes of 200 calls depends on its window.
     assert!(count("seen") > 40.0 && count("lost") > 20.0, "{report}");
 }

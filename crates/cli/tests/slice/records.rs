@@ -1,4 +1,4 @@
-//! Records written and read again, and those that programs write of themselves.
+//! Records written and read back, and records that programs write about themselves.
 
 use super::common::{Bench, Finished};
 use super::{bench, check, number, ping_pong};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Whoever kills the run has the packets up to then.
+/// After a kill, the file holds the packets up to that point.
 #[test]
 fn packets_are_in_the_file_before_the_run_ends() {
     let Some((bench, _turn)) = bench() else { return };
@@ -26,7 +26,7 @@ fn records_are_written_and_read_again() {
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
     let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
     assert_eq!(live["packets"], read["packets"]);
-    // Text holds one bit less of a cost than memory.
+    // Text stores a cost with one bit less than memory.
     let near = |a: &Value, b: &Value| (number(a) / number(b) - 1.0).abs() < 1e-9;
     assert!(near(&live["total"]["mean_ns"], &read["total"]["mean_ns"]), "{live}\n{read}");
     assert!(near(&live["loop"]["mean_ns"], &read["loop"]["mean_ns"]), "{live}\n{read}");
@@ -43,13 +43,13 @@ fn records_are_written_and_read_again() {
     );
     let json: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("one object");
     assert_eq!(json["packets"], live["packets"]);
-    // Packets for which the ring had no room are known by their number.
+    // The number of packets that the ring had no room for is known.
     let crowded = ping_pong(&bench, &["--buffer", "64KiB", "-w", "crowded.jsonl"], ["tcp", "127.0.0.1", "4", "20000"]);
     assert!(number(&crowded["packets"]["evicted"]) > 0.0, "{crowded}");
     let finished = bench.run(["slice", "kernel", "--json", "-r", "crowded.jsonl"]);
     let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
     assert_eq!(crowded["packets"], read["packets"]);
-    // A file whose writer was killed: what is there counts, and what is missing is said.
+    // A file whose writer was killed: the existing records count, and the error names what is missing.
     let mut cut = bench.read("records.jsonl");
     cut.truncate(cut.len() - 100);
     bench.write("cut.jsonl", cut);
@@ -58,7 +58,7 @@ fn records_are_written_and_read_again() {
     assert!(cut.stderr.contains("cut.jsonl: line "), "{}", cut.stderr);
     let cut: Value = serde_json::from_str(&cut.stdout).expect("one object");
     assert_eq!(cut["packets"]["seen"].as_u64(), live["packets"]["seen"].as_u64().map(|seen| seen - 1));
-    // It may have been killed between two lines: none is the last of a whole file then.
+    // The writer may be killed between two lines. Then the file has no end line.
     let whole = String::from_utf8(bench.read("records.jsonl")).expect("text");
     let lines: Vec<&str> = whole.lines().collect();
     let some = |bench: &Bench, kept: &[&str]| {
@@ -73,7 +73,7 @@ fn records_are_written_and_read_again() {
         let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
         assert_eq!(read["packets"]["seen"].as_u64(), Some(records as u64), "{}", finished.stdout);
     }
-    // A packet that is not there, and what is of another file.
+    // A missing packet, and the lines of another file after the end line.
     let without: Vec<&str> =
         lines.iter().enumerate().filter(|(n, _)| *n != lines.len() - 2).map(|(_, line)| *line).collect();
     for (kept, told) in [
@@ -84,7 +84,7 @@ fn records_are_written_and_read_again() {
         assert_eq!(finished.status, Some(2), "{}", finished.stderr);
         assert!(finished.stderr.contains(told), "{}", finished.stderr);
     }
-    // Stamps that run backwards, as those of two CPUs may, add nothing: the slices are still the whole way.
+    // Stamps may run backwards between two CPUs. They add nothing: the slices still sum to the whole.
     let late = |line: &str| {
         let mut record: Value = serde_json::from_str(line).expect("a record");
         let after = record.pointer("/stamps/2/at").and_then(Value::as_u64);
@@ -107,14 +107,14 @@ fn records_are_written_and_read_again() {
     bench.write("back.jsonl", back);
     let back = bench.run(["slice", "kernel", "-q", "-r", "back.jsonl"]);
     assert!(back.status == Some(2) && back.stderr.contains("-5 is no pace"), "{}", back.stderr);
-    // It has no line that ends.
+    // The file has no line end.
     let script = "ulimit -v 1000000; exec timeout 60 \"$0\" slice kernel -r /dev/zero";
     let endless = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");
     let stderr = String::from_utf8_lossy(&endless.stderr);
     assert!(endless.status.code() == Some(2) && stderr.contains("holds no records"), "{stderr}");
 }
 
-/// Two sections, one within the other, of a program in C; the inner one waits for about 5 µs.
+/// Two sections in a C program, one inside the other. The inner one waits for about 5 µs.
 #[test]
 fn probes_in_a_program_show_where_its_time_goes() {
     const PROGRAM: &str = r#"
@@ -174,7 +174,7 @@ int main(int count, char **arguments)
     assert_eq!(outer["count"], inner["count"]);
     let wait = number(&inner["p50_ns"]);
     assert!((wait / 5_000.0 - 1.0).abs() < 0.05, "{report}");
-    // Block by block: one interruption between the two stops would move a mean by 2 %.
+    // Compare block by block: one interruption between the two stops would shift a mean by 2 %.
     let us = |line: &str, name: &str| {
         let (_, after) = line.split_once(&format!("{name} "))?;
         after.split_once(" µs")?.0.parse::<f64>().ok()
@@ -189,7 +189,7 @@ int main(int count, char **arguments)
     assert!((round / wait - 1.0).abs() < 0.05, "less what the probes cost, the rest takes no time: {report}");
 }
 
-/// However a ring lies, the reader ends when its time is up, and when it is asked.
+/// Whatever the ring claims, the reader ends on time and on request.
 #[test]
 fn attach_ends_however_the_ring_lies() {
     use std::os::unix::fs::FileExt as _;
@@ -205,7 +205,7 @@ fn attach_ends_however_the_ring_lies() {
             }
             super::common::await_handlers(reader.id());
             let ring = fs::OpenOptions::new().write(true).open(bench.path("ring")).expect("it is there");
-            // What it finds at its beginning it forgets.
+            // The reader ignores the count that it finds at the start.
             thread::sleep(Duration::from_millis(150));
             ring.write_all_at(&count.to_ne_bytes(), 8 * 8).expect("it can be written");
             if asked {

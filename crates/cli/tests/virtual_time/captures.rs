@@ -1,4 +1,4 @@
-//! Captures of every dialect, and what `measure` says of them.
+//! Captures of every dialect, and how `measure` reports them.
 
 use super::common::{Bench, Dialect, Record, words};
 use super::{WIRE_10G, check_bytes, close, shape, uneven_arrivals};
@@ -6,7 +6,7 @@ use super::{WIRE_10G, check_bytes, close, shape, uneven_arrivals};
 #[test]
 fn every_dialect_of_capture_gives_the_same() {
     let bench = Bench::new();
-    // Whole microseconds, so that every dialect can say it.
+    // Whole microseconds, so every dialect can represent them.
     let records: Vec<Record> =
         (0..500).map(|i| Record::new(1_700_000_000_000_000_000 + u64::from(i * i) * 1_000, 64 + i, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
@@ -88,7 +88,7 @@ fn measure_tells_hits_from_misses() {
 fn measure_wants_gaps_near_and_not_only_their_mean() {
     let bench = Bench::new();
     for (every, status) in [(10, Some(1)), (30, Some(0))] {
-        // One frame in `every` is 5 µs late: two gaps in `every` are bad, the mean is not.
+        // One frame in `every` is 5 µs late: two gaps in `every` are wrong, but the mean is right.
         let late = |i: u64| if i % every == 5 { 5_000 } else { 0 };
         let records: Vec<Record> = (0..1_000).map(|i| Record::new(i * 10_000 + late(i), 100, i as u32)).collect();
         bench.capture("a.pcap", Dialect::USUAL, &records);
@@ -111,7 +111,7 @@ fn measure_writes_the_frames_it_read() {
     assert!(written.iter().all(|record| record.ns - records[0].ns <= 1_000_000));
 }
 
-/// A pcapng capture of blocks, little-endian.
+/// A little-endian pcapng capture made of blocks.
 fn blocks(blocks: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (kind, body) in blocks {
@@ -166,7 +166,7 @@ fn odd_records_are_skipped_and_counted_by_every_command() {
         let text = bench.run(words(command)).stdout;
         assert!(text.contains("\n  skipped   1 record: unknown-interface\n"), "{command}: {text}");
     }
-    // Where no stamp is needed, a simple packet block is a frame as any other.
+    // If no stamp is needed, a simple packet block is a frame like any other.
     for how in ["--rate 1kpps", "--gap 1us", "--speed max"] {
         let report = bench.report(words(&format!("gen --pcap odd.pcapng --out null {how}")));
         assert_eq!(
@@ -175,7 +175,7 @@ fn odd_records_are_skipped_and_counted_by_every_command() {
             "{how}"
         );
     }
-    // What is cut is used up to there, and the place is where its block starts.
+    // A truncated capture is used up to the cut. The error gives the offset at which the last block starts.
     let last = file.len() - 92;
     bench.write("odd.pcapng", &file[..file.len() - 1]);
     let finished = bench.run(words("measure --pcap odd.pcapng --json"));
@@ -185,7 +185,7 @@ fn odd_records_are_skipped_and_counted_by_every_command() {
     assert_eq!(finished.report()["pipelines"][0]["in"]["frames"], 2);
 }
 
-/// Runs a line in a shell, in the folder of the bench.
+/// Runs a line in a shell, in the bench's folder.
 fn shell(bench: &Bench, line: &str) -> super::common::Finished {
     let mut command = std::process::Command::new("bash");
     let line = line.replace("netlathe", env!("CARGO_BIN_EXE_netlathe"));
@@ -201,7 +201,8 @@ fn packed_captures_and_pipes_are_read_and_written() {
     bench.generate("400B", 10_000);
     let records = bench.records("in.pcap");
     bench.report(words("measure --pcap in.pcap --write in.pcapng"));
-    // As other programs pack, by the first bytes and not by the name; also two packed files in a row.
+    // Compressed by other programs and recognised by the first bytes, not by the name. Also two compressed files in a
+    // row.
     for program in ["gzip", "zstd -q", "xz", "bzip2", "lz4 -q"] {
         let name = program.split(' ').next().unwrap_or_default();
         if shell(&bench, &format!("command -v {name}")).status != Some(0) {
@@ -221,7 +222,7 @@ fn packed_captures_and_pipes_are_read_and_written() {
         shell(&bench, &parts.replace("PROGRAM", program));
         bench.report(words("shape --in pcap:packed --out pcap:out.pcap"));
         assert!(bench.records("out.pcap") == records, "{program} in parts");
-        // What is cut gives what is whole.
+        // A truncated file still yields its whole records.
         shell(&bench, "head -c $(($(stat -c %s packed) - 100)) packed > cut");
         let cut = bench.run(words("measure --pcap cut --json"));
         assert_eq!((cut.status, cut.complaints().len()), (Some(2), 1), "{program}: {}", cut.stderr);
@@ -325,7 +326,7 @@ fn ranges_of_streams_may_go_down() {
         .map(|record| u16::from_be_bytes([record.bytes[36], record.bytes[37]]))
         .collect();
     assert_eq!(ports, [2000, 1500, 1000, 2000]);
-    // Drawn ones have no direction; classes by rules know them, too.
+    // Random ports have no direction. Class rules handle descending ranges too.
     let stream = "udp 10.0.0.1:5 > 10.0.0.2:2000..1000 size 64B";
     bench.report(words(&format!("gen --out null --count 40 --stream '{stream}'")));
     let stream = "udp 10.0.0.1:5 > 10.0.0.2:2000-1998 size 64B";

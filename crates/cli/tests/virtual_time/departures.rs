@@ -1,4 +1,4 @@
-//! When frames leave by a model line: gaps, rates and fillers, in byte times.
+//! When frames leave on a model line: gaps, rates and fillers, in byte times.
 
 use super::common::{Bench, Listed};
 use super::{
@@ -61,7 +61,7 @@ fn fillers_and_frames_tile_the_line() {
     }
 }
 
-/// The receiver's capture holds fillers where the list says so, and they are of the kind that was asked.
+/// Checks that the capture holds fillers where the list says so, and that they are of the requested kind.
 fn check_fillers(bench: &Bench, listed: &[Listed], how: &str) {
     let left = bench.records("out.pcap");
     let came = bench.records("in.pcap");
@@ -179,7 +179,7 @@ fn impossible_gap_or_rate_runs_at_line_rate_with_a_warning() {
     }
 }
 
-/// What a rate counts of a frame.
+/// The bytes of a frame that a rate counts.
 #[derive(Clone, Copy)]
 enum Counted {
     Frame,
@@ -245,13 +245,13 @@ fn aligned_fillers_cancel_the_deficit_idle_count() {
     ] {
         let line = line(name, bps);
         let (listed, _) = shape(&bench, line, &format!("--gap 10us --filler self,align={align}"));
-        // 10 µs are 31 250 byte times at 25G, 7 812.5 lanes: such a MAC cannot do better than half a lane.
+        // At 25G, 10 µs are 31 250 byte times or 7 812.5 lanes. Such a MAC cannot do better than half a lane.
         let possible = if bps == 25_000 { 2 * line.ps(1.0) as u64 } else { 0 };
         assert_eq!(worst_error(&listed, 10_000_000), possible, "{name} align={align}");
         let (listed, _) = shape(&bench, line, &format!("--gap 10.24us --filler self,align={align}"));
         assert_eq!(worst_error(&listed, 10_240_000), 0, "{name} align={align}");
 
-        // A gap that is no multiple of the lane: without alignment it is off by up to a lane less a byte.
+        // The gap is not a multiple of the lane. Without alignment it is off by up to a lane minus a byte.
         let bytes = 2_501;
         let gap_ps = bytes * line.ps(1.0) as u64;
         let (listed, _) = shape(&bench, line, &format!("--gap {gap_ps}ps"));

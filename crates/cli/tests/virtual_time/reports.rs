@@ -22,7 +22,7 @@ fn a_disk_that_is_full_costs_no_report() {
         ("copy.pcap", "measure --pcap in.pcap --write copy.pcap", 19_999),
         ("log.csv", "emulate --in pcap:in.pcap --out null --forward 'delay 1ms' --decisions log.csv", 20_000),
     ] {
-        // Files of 32 KiB at the most; writing more is an error as on a full disk.
+        // Files are limited to 32 KiB. Writing more fails as on a full disk.
         let line = format!("ulimit -f 64; exec {} {line} --json", env!("CARGO_BIN_EXE_netlathe"));
         let output = Command::new("sh").args(["-c", &line]).current_dir(bench.path("")).output();
         let finished = Finished::of(output.expect("sh is there"));

@@ -1,4 +1,4 @@
-//! What a run does with what comes: it repeats, starves, delays, drops, ends and stays small.
+//! How a run treats its input: it repeats, starves, delays and drops frames, ends, and stays small.
 
 use super::common::{Bench, Dialect, Finished, words};
 use super::{WIRE_1G, WIRE_3G, WIRE_10G, WIRE_25G, WIRE_100G, WIRE_400G, check_bytes, shape, uneven_arrivals};
@@ -47,7 +47,7 @@ fn a_starved_schedule_restarts_at_the_arrival() {
                 due = arrival;
             }
             let off = frame.start_ps.abs_diff(due) as f64;
-            // Less than a smallest filler may be idle before it: then it waits for one.
+            // If the idle time before it is too short for a filler, the frame waits for one.
             let bound = if off <= line.half_byte() { line.half_byte() } else { line.ps(84.0) };
             assert!(off <= bound, "{} {gap}: off by {off} ps", line.name);
             assert!(frame.start_ps as f64 >= arrival as f64 - line.half_byte().max(1_000.0), "left before it came");
@@ -174,7 +174,7 @@ fn memory_does_not_grow_with_the_file() {
     assert_ne!(held.status, Some(0), "the limit is real: who holds the whole file exceeds it");
 }
 
-/// They were read until the memory was full.
+/// Regression: these texts were read until memory was full.
 #[test]
 fn texts_that_never_end_are_refused() {
     let bench = Bench::new();
@@ -198,7 +198,7 @@ fn texts_that_never_end_are_refused() {
     let search = "search --dut 'loss 1%' --trial 10ms --max 1Mpps --trials";
     let refused = bench.run(words(&format!("{search} bytes")));
     assert!(refused.stderr.contains("--trials: bytes: byte 1 is zero, so this is no text"), "{}", refused.stderr);
-    // A device has no earlier trials: it is only written.
+    // A device has no earlier trials, so it is only written.
     assert_eq!(bench.run(words(&format!("{search} /dev/zero"))).status, Some(0));
     let mut shell = Command::new("sh");
     shell.args(["-c", "yes | \"$0\" check /dev/stdin", env!("CARGO_BIN_EXE_netlathe")]);

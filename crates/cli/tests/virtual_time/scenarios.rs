@@ -1,4 +1,4 @@
-//! Scenarios, and the expectations in them.
+//! Scenarios and their expectations.
 
 use super::common::Bench;
 use super::worst_error;
