@@ -1,4 +1,4 @@
-//! Figures of many frames.
+//! Statistics over many frames.
 
 use crate::costs::Costs;
 use crate::record::{Ended, Flow, Point, Record};
@@ -12,34 +12,34 @@ use std::net::IpAddr;
 /// One slice over all frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct SliceReport {
-    /// What it was, less what the probes cost.
+    /// Its times, minus the cost of the probes.
     #[serde(flatten)]
     pub figures: SliceFigures,
     /// Mean as stamped.
     pub raw_mean_ns: f64,
 }
 
-/// How often an event came in a slice, on the CPU of its two stamps, whoever ran there meanwhile.
+/// How often an event occurred in a slice, on the CPU of the slice's two stamps, in any program that ran there.
 #[derive(Clone, Debug, Serialize)]
 pub struct Counted {
     /// The slice.
     pub name: &'static str,
-    /// Occurrences of the slice that were counted: both stamps on one CPU.
+    /// Occurrences of the slice that were counted: those with both stamps on one CPU.
     pub count: u64,
-    /// Events per occurrence, less what the probes add: formulas (2) and (4).
+    /// Events per occurrence, minus the events of the probes: formulas (2) and (4).
     pub mean: f64,
     /// As counted.
     pub raw_mean: f64,
 }
 
-/// Round trips at the user's level: from one send call of a conversation's first sender to its next.
+/// Round trips at user level: from one send call of a conversation's first sender to its next.
 #[derive(Clone, Debug, Serialize)]
 pub struct Loop {
     /// Rounds.
     pub count: u64,
-    /// Mean, less what the probes add to a round.
+    /// Mean, minus the cost of the probes per round.
     pub mean_ns: f64,
-    /// Median of the same.
+    /// Median, minus the cost of the probes per round.
     pub p50_ns: f64,
     /// Mean as stamped.
     pub raw_mean_ns: f64,
@@ -48,7 +48,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// If there were any, `raw` as stamped.
+    /// The report of these rounds, if there were any. `raw` has the rounds as stamped.
     pub(crate) fn of(rounds: &Tally, raw: &Histogram<u64>) -> Option<Loop> {
         let SliceTimes { count, mean_ns, p50_ns, raw_mean_ns, .. } = rounds.total();
         let raw_p50_ns = raw.value_at_quantile(0.5) as f64;
@@ -56,26 +56,26 @@ impl Loop {
     }
 }
 
-/// What became of the frames; seen = matched + lost. Datagrams that the kernel handles as one packet count one by one.
+/// Counters of frames; seen = matched + lost. Datagrams that the kernel handles as one packet count individually.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Packets {
-    /// Frames with payload that were begun to be followed and are of those asked for.
+    /// Frames with payload that were traced and match the filter.
     pub seen: u64,
-    /// Followed to the application, or out of the machine.
+    /// Traced to the application, or out of the machine.
     pub matched: u64,
-    /// Not followed to an end, by the three reasons below.
+    /// Not traced to an end, for one of the three reasons below.
     pub lost: u64,
-    /// Lost: the buffer came by at the start of another journey, so it was dropped, merged with another or copied.
+    /// Lost: the buffer appeared at the start of another journey, so the frame was dropped, merged with another or
+    /// copied.
     pub reused: u64,
-    /// Lost: another frame needed the place, or the ring of records was full.
+    /// Lost: another frame needed the slot, or the ring of records was full.
     pub evicted: u64,
-    /// Lost: still under way at the end of the run, or of a window.
+    /// Lost: in flight at the end of the run or of a window.
     pub unfinished: u64,
-    /// Matched frames that left outside of a send call that is followed. The cause is unknown: an acknowledgement, a timer,
-    /// or another call, as setsockopt or io_uring.
+    /// Matched frames that left outside a traced send call. The cause is unknown: an acknowledgement, a timer, or
+    /// another call such as setsockopt or io_uring.
     pub without_call: u64,
-    /// Matched frames of which nothing was seen before they arrived: from outside, or pieces that a queue made of a
-    /// longer packet.
+    /// Matched frames first seen on arrival: they came from outside, or a queue split them off a longer packet.
     pub without_sender: u64,
 }
 
@@ -102,7 +102,7 @@ impl Tally {
         self.count_times(raw, net, 1);
     }
 
-    /// The same for each of several.
+    /// Counts the same times for each of `times` frames.
     fn count_times(&mut self, raw: f64, net: f64, times: u16) {
         let n = f64::from(times);
         self.raw += n * raw;
@@ -155,23 +155,23 @@ impl Sum {
     }
 }
 
-/// Both ends of a conversation, the lesser first.
+/// Both ends of a conversation, the smaller address first.
 type Ends = [(IpAddr, u16); 2];
 
 struct Conversation {
-    /// Who sent first.
+    /// The end that sent first.
     first: (IpAddr, u16),
-    /// The first sender's last call, and what the probes added since.
+    /// Time of the first sender's last call, and the cost of the probes since then.
     last: Option<u64>,
     added: f64,
 }
 
-/// Gathers records.
+/// Collects records.
 pub struct Book {
-    /// As calibrated, and at the machine's pace of the moment.
+    /// Costs as calibrated, and costs at the machine's present pace.
     calibrated: Costs,
     costs: Costs,
-    /// Of the matched frames.
+    /// Sum of the paces of the matched frames.
     paces: f64,
     pace: f64,
     slices: BTreeMap<Slice, Tally>,
@@ -205,7 +205,7 @@ impl Book {
         }
     }
 
-    /// Takes a record in.
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         let times = record.packets;
         let packets = u64::from(times);
@@ -222,7 +222,7 @@ impl Book {
         self.packets.matched += packets;
         self.paces += f64::from(times) * self.pace;
         let parts = slices::parts(record, &self.costs);
-        // One slice of one frame may come in pieces, where a finer stamp lies within: they are one occurrence.
+        // A finer stamp may split one slice of a frame into pieces. They count as one occurrence.
         let mut whole: Option<(Slice, f64, f64)> = None;
         for Part { slice, raw, net, .. } in &parts {
             whole = match whole.take() {
@@ -261,7 +261,7 @@ impl Book {
         }
     }
 
-    /// Counts an event in the slices of a frame. Where a slice has pieces, all of them must be known.
+    /// Counts an event in the slices of a frame. If a slice has pieces, all their counts must be known.
     fn count(&mut self, record: &Record, event: usize) {
         let piece = |n: usize| {
             let raw = record.counted(n, event)? as f64;
@@ -282,7 +282,7 @@ impl Book {
         }
     }
 
-    /// What an event counted in each slice, in the order of the way.
+    /// The counts of an event per slice, in path order.
     #[must_use]
     pub fn counted(&self, event: usize) -> Vec<Counted> {
         let report = |((_, slice), sum): (&(usize, Slice), &Sum)| Counted {
@@ -301,7 +301,7 @@ impl Book {
         let added = self.costs.whole(record);
         let conversation =
             self.conversations.entry(ends).or_insert(Conversation { first: from, last: None, added: 0.0 });
-        // What one call sends in several packets is of one round, with the cost of all.
+        // Packets of one call belong to one round, at the cost of all of them.
         if conversation.first == from && conversation.last.is_none_or(|last| last < at) {
             if let Some(last) = conversation.last {
                 let raw = at - last;
@@ -314,62 +314,63 @@ impl Book {
         conversation.added += added;
     }
 
-    /// From now on the probes take `pace` times their cost in the calibration: [`Kernel::pace`](crate::Kernel::pace).
+    /// Sets the cost of the probes to `pace` times the calibrated cost from now on:
+    /// [`Kernel::pace`](crate::Kernel::pace).
     pub fn at_pace(&mut self, pace: f64) {
         self.pace = pace;
         self.costs = self.calibrated.at_pace(pace);
     }
 
-    /// Its mean over the matched frames.
+    /// The mean pace over the matched frames.
     #[must_use]
     pub fn pace(&self) -> f64 {
         if self.packets.matched > 0 { self.paces / self.packets.matched as f64 } else { 1.0 }
     }
 
-    /// What the probes took in the calibration.
+    /// The calibrated cost of the probes.
     #[must_use]
     pub fn calibrated(&self) -> &Costs {
         &self.calibrated
     }
 
-    /// Between what came and what comes, nothing was followed: no round reaches across.
+    /// Starts a new window. Nothing was traced between the windows, so no round spans the gap.
     pub fn window(&mut self) {
         self.conversations.clear();
     }
 
-    /// Frames of which nothing but their number is known: they were under way when the probes were taken away.
+    /// Adds frames of which only the number is known: they were in flight when the probes were detached.
     pub fn given_up(&mut self, frames: u64) {
         self.packets.seen += frames;
         self.packets.lost += frames;
         self.packets.unfinished += frames;
     }
 
-    /// Frames of which nothing but their number is known: they did not fit into the ring.
+    /// Adds frames of which only the number is known: they did not fit into the ring.
     pub fn lost_records(&mut self, frames: u64) {
         self.packets.seen += frames;
         self.packets.lost += frames;
         self.packets.evicted += frames;
     }
 
-    /// What became of the frames so far.
+    /// The counters of frames so far.
     #[must_use]
     pub fn packets(&self) -> &Packets {
         &self.packets
     }
 
-    /// What is subtracted at the moment.
+    /// The costs that are subtracted now.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// The mean that was subtracted from a frame's total, in ns.
+    /// The mean cost that was subtracted from a frame's total, in ns.
     #[must_use]
     pub fn added_ns(&self) -> f64 {
         self.added / self.total.len().max(1) as f64
     }
 
-    /// The slices that came, in the order of the way.
+    /// The slices that occurred, in path order.
     #[must_use]
     pub fn slices(&self) -> Vec<SliceReport> {
         let whole = self.total();
@@ -380,7 +381,7 @@ impl Book {
         self.slices.iter().map(report).collect()
     }
 
-    /// All of a frame's way, over all matched frames, less what the probes cost.
+    /// A frame's whole path, over all matched frames, minus the cost of the probes.
     #[must_use]
     pub fn total(&self) -> SliceTimes {
         self.total.total()
@@ -444,7 +445,7 @@ mod tests {
         assert_eq!(of("syscall-tcp-ip"), Some((1, 490.0)), "formula (2)");
         assert_eq!(of("driver"), Some((1, 0.0)), "not below nothing");
         assert_eq!(of("receive-softirq"), Some((1, 275.0)), "another program ran there, too");
-        // The next one's softirq runs elsewhere: its counter is another.
+        // The next softirq runs on another CPU, which has its own counter.
         record.stamps[4].cpu = 1;
         record.counts[1][0] = None;
         book.add(&record);

@@ -1,9 +1,9 @@
-//! What the probes cost here and now: the same work with and without them.
+//! Measures the cost of the probes on this machine, by the same work with and without them.
 //!
-//! The work is a message there and one back between two processes on one CPU, over TCP and loopback. They switch at each
-//! message, as programs do, so that the probes find caches as cold as theirs: with both ends in one thread a probe costs
-//! less than it does later, and with two threads of one process, which share what the CPU knows of their memory, another
-//! amount. Medians of thousands, in turns, since machines hiccup.
+//! The work is one message each way between two processes on one CPU, over TCP and loopback. The processes switch at
+//! each message, as real programs do, so the probes find equally cold caches. With both ends in one thread, a probe
+//! would cost less than in real use. With two threads of one process, which share address translations, the cost would
+//! differ too. Machines hiccup, so the results are medians of thousands of rounds, in alternating turns.
 
 use crate::costs::{Costs, EventCost, ProbeCost};
 use crate::error::{self, Error};
@@ -21,38 +21,37 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Messages there and back of one turn, and turns: short ones, so that a turn with the probes and the one without them
-/// beside it find the machine in the same mood.
+/// Round trips per turn, and the number of turns. Turns are short, so that a turn with probes and the neighbouring turn
+/// without them run under the same conditions.
 const ROUNDS: usize = 250;
 const TURNS: usize = 45;
-/// On a machine that has other things to do there are fewer turns.
+/// On a busy machine there are fewer turns.
 const ENOUGH: Duration = Duration::from_millis(1_500);
 const FEWEST: usize = 5;
-/// Rounds without probes that differ by less are of one pace of the machine.
+/// Two turns without probes whose rounds differ by less than this share ran at the same pace.
 const CALM: f64 = 0.05;
-/// Over which CPUs are compared: some clock ticks.
+/// Interval over which CPU load is compared: several clock ticks.
 const MOMENT: Duration = Duration::from_millis(150);
-/// How long a message over loopback may take.
+/// Limit on the time of a message over loopback.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Frames and system calls of one round.
 const FRAMES: f64 = 2.0;
 const CALLS: f64 = 4.0;
 
-/// Time in clock ticks that each CPU spent so far: in programs, and in nothing.
+/// Clock ticks that each CPU has spent so far: CPU, busy ticks, idle ticks.
 fn spent() -> io::Result<Vec<(usize, u64, u64)>> {
     let text = std::fs::read_to_string("/proc/stat")?;
     let of_cpu = |line: &str| {
         let mut words = line.strip_prefix("cpu")?.split(' ');
         let cpu = words.next()?.parse().ok()?;
         let ticks: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
-        // User, nice, system, idle, waiting for I/O.
+        // User, nice, system; then idle and waiting for I/O.
         Some((cpu, ticks.get(..3)?.iter().sum(), ticks.get(3..5)?.iter().sum()))
     };
     Ok(text.lines().filter_map(of_cpu).collect())
 }
 
-/// Of the CPUs that this thread may use that which had least to do in the last moment: what else runs there would be
-/// taken for the cost of probes.
+/// The least loaded CPU of those that this thread may use. Other work on that CPU would count as cost of the probes.
 fn idlest() -> io::Result<usize> {
     let here = nix::sched::sched_getcpu()?;
     let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
@@ -61,14 +60,14 @@ fn idlest() -> io::Result<usize> {
     let idle =
         spent()?.into_iter().zip(before).map(|((cpu, _, after), (_, _, before))| (cpu, after.saturating_sub(before)));
     let allowed = idle.filter(|(cpu, _)| allowed.is_set(*cpu).unwrap_or(false));
-    // Where several are as idle, the one that is warm.
+    // Of several equally idle CPUs, the present one, whose caches are warm.
     Ok(allowed.max_by_key(|(cpu, idle)| (*idle, *cpu == here)).map_or(here, |(cpu, _)| cpu))
 }
 
-/// Two ends of a connection, whose processes share a CPU.
+/// Two ends of a connection. Their processes share a CPU.
 struct Bench {
     near: TcpStream,
-    /// Sends back what it gets, until the near end is closed.
+    /// Echoes what it receives, until the near end is closed.
     echo: Child,
     cpu: u32,
 }
@@ -78,10 +77,10 @@ impl Bench {
         let cpu = idlest()?;
         let mut here = CpuSet::new();
         here.set(cpu)?;
-        // A process that this thread starts stays with it.
+        // A process that this thread starts inherits the affinity.
         nix::sched::sched_setaffinity(Pid::from_raw(0), &here)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        // Loopback may be filtered or its softirq late: an error then, never a standstill.
+        // Loopback may be filtered, or its softirq late. Then return an error and never block.
         let near = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
         let (far, _) = listener.accept()?;
         for end in [&near, &far] {
@@ -114,13 +113,14 @@ impl Bench {
         Ok(median(&mut times))
     }
 
-    /// The median time of a send call that fails at once, in ns. Of eight each, or the clock would be half of it.
+    /// The median time of a send call that fails at once, in ns. Each sample is eight calls; otherwise the clock would
+    /// be half of it.
     fn calls() -> f64 {
         let mut times = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
             let before = Instant::now();
             for _ in 0..8 {
-                // There is no such socket: it says so and returns.
+                // The socket does not exist, so the call returns an error.
                 let _no_socket = nix::sys::socket::send(-1, &[], nix::sys::socket::MsgFlags::empty());
             }
             times.push(before.elapsed().as_nanos() as f64 / 8.0);
@@ -131,7 +131,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // They may be closed and have ended already.
+        // Both may have ended already.
         let _closed = self.near.shutdown(Shutdown::Both);
         let _ended = self.echo.kill().and_then(|()| self.echo.wait());
     }
@@ -142,13 +142,13 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Attaches the probes, and measures what they cost by the same work with and without them, asking of each packet what
-/// `filter` will ask: whose it is takes time, too.
+/// Attaches the probes and measures their cost, by the same work with and without them. The probes evaluate the
+/// conditions of `filter` for each packet, because that takes time too.
 ///
 /// # Errors
-/// As [`Kernel::attach`], and when there is no loopback to try on.
+/// As [`Kernel::attach`], or no usable loopback.
 pub fn calibrate(buffer: u32, points: Points, events: &[Event], filter: &Filter) -> Result<(Kernel, Costs), Error> {
-    // The work is done in a thread of its own: it may need a network namespace of its own.
+    // Runs on a separate thread, because it may need its own network namespace.
     thread::scope(|scope| {
         let started = thread::Builder::new().spawn_scoped(scope, || {
             let mut bench = bench()?;
@@ -160,7 +160,7 @@ pub fn calibrate(buffer: u32, points: Points, events: &[Event], filter: &Filter)
     })
 }
 
-/// On loopback, or where there is none, in a network of its own.
+/// A bench on loopback. If loopback is unusable, the bench runs in a new network namespace.
 fn bench() -> Result<Bench, Error> {
     match Bench::open() {
         Ok(bench) => Ok(bench),
@@ -178,19 +178,19 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |cause| error::calibration(what, cause)
 }
 
-/// One turn without probes, one with them, one in which they hand over what they have.
+/// One turn: without probes, with probes, and with probes that hand over their records.
 struct Turn {
-    /// Medians in ns of a round and of a call that does nothing, and what the events counted in a round.
+    /// Medians in ns of a round and of a call that does nothing, and the counts of the events per round.
     off: (f64, f64),
     mute: (f64, f64),
     loud: f64,
     counted: [Vec<f64>; 3],
-    /// What the probes counted in the rounds and in the calls of the second.
+    /// Counters of the probes in the rounds and the calls of the second part.
     rounds: Counters,
     calls: Counters,
 }
 
-/// Who else ran on the CPU of the calibration.
+/// Load of other programs on the CPU of the calibration.
 struct Others {
     cpu: usize,
     echo: Pid,
@@ -213,12 +213,12 @@ impl Others {
         Ok(Duration::from(here) + Duration::from(there))
     }
 
-    /// Clock ticks of all programs.
+    /// Busy clock ticks of a CPU.
     fn all(cpu: usize) -> io::Result<u64> {
         Ok(spent()?.into_iter().find(|(number, ..)| *number == cpu).map_or(0, |(_, ticks, _)| ticks))
     }
 
-    /// The share of the time since then that the CPU had for other programs.
+    /// The share of the elapsed time that the CPU spent on other programs.
     fn share(&self) -> io::Result<f64> {
         let ticks_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)?.unwrap_or(100);
         let all = (Others::all(self.cpu)? - self.all) as f64 / ticks_a_second as f64;
@@ -289,9 +289,9 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
     Ok((kernel, costs))
 }
 
-/// What the turns say, and `last`, a round and a call without probes behind them. A host slows a virtual machine down for
-/// a second by a quarter, and with it what probes cost: a turn counts where the rounds without probes on both sides of it
-/// agree, and is taken at the pace that all turns have in the median, by what the probes themselves take.
+/// Computes the costs from the turns and `last`, a round and a call without probes after them. A host may slow a
+/// virtual machine down by a quarter for a second, and the probes with it. A turn counts only if the rounds without
+/// probes before and after it agree. It is scaled to the median pace of all turns, by the run times of the probes.
 fn conclude(turns: &[Turn], last: (f64, f64)) -> Costs {
     let off = |n: usize| turns.get(n).map_or(last, |turn| turn.off);
     let calm = |n: &usize| (off(*n).0 / off(n + 1).0 - 1.0).abs() < CALM;
@@ -305,7 +305,7 @@ fn conclude(turns: &[Turn], last: (f64, f64)) -> Costs {
     let paces: Vec<f64> = counting.iter().map(|&n| unit.pace(&turns[n].rounds).unwrap_or(f64::NAN)).collect();
     let known: Vec<f64> = paces.iter().copied().filter(|pace| pace.is_finite()).collect();
     let usual = if known.is_empty() { 1.0 } else { median(&mut known.clone()) };
-    // What is not known is the usual.
+    // An unknown pace counts as the median.
     let pace = |n: usize| if paces[n].is_finite() { paces[n] / usual } else { 1.0 };
     let of = |figure: &dyn Fn(usize) -> f64| {
         median(&mut counting.iter().enumerate().map(|(k, &n)| figure(n) / pace(k)).collect::<Vec<f64>>())
@@ -324,19 +324,19 @@ fn conclude(turns: &[Turn], last: (f64, f64)) -> Costs {
     costs(&added, &rounds, &calls)
 }
 
-/// What the probes add, medians in ns.
+/// Time that the probes add, medians in ns.
 struct Added {
-    /// To a round, when nothing is handed over.
+    /// Per round, without handing over records.
     round: f64,
-    /// To that, when its two frames are.
+    /// In addition per round, if the two frames are handed over.
     exit: f64,
-    /// To a system call that does nothing.
+    /// Per system call that does nothing.
     call: f64,
 }
 
-/// From what was measured to what each part costs. `rounds` and `calls` are the counters of the turns.
+/// Splits the measured time into the cost of each part. `rounds` and `calls` are the counters of the turns.
 fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
-    // Medians of the turns: an interrupt within a program is not its cost.
+    // Medians of the turns: an interrupt during a probe does not count as its cost.
     let body = |turns: &[Counters], probe: Probe| {
         let of = |turn: &Counters| {
             let timed = turn.timed[probe as usize];
@@ -356,24 +356,25 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
         }
     }
     let call_bodies = body(calls, Probe::SysEnter) + body(calls, Probe::SysExit);
-    // Where no call is traced, the difference is noise.
+    // If no call is traced, the difference is noise.
     let call_way = if call_bodies > 0.0 { ((added.call - call_bodies) / 2.0).max(0.0) } else { 0.0 };
-    // Of the network's probes in one round: how many, and how long they run. The rest of the difference is the ways.
+    // The network probes of one round: their number and run time. The rest of the difference is the cost of entry and
+    // exit.
     let network = |probe: &&Probe| !matches!(**probe, Probe::SysEnter | Probe::SysExit | Probe::Fork);
-    // Not those of others' frames, which only the machine's idle time pays for.
+    // Excludes probes that run for other programs' frames, which cost only idle time.
     let count = |probe: Probe| per_round(probe).round().min(CALLS);
     let hits: f64 = Probe::ALL.iter().filter(network).map(|p| count(*p)).sum();
     let bodies: f64 = Probe::ALL.iter().filter(network).map(|p| count(*p) * body(rounds, *p)).sum();
     let in_calls = CALLS * (body(rounds, Probe::SysEnter) + body(rounds, Probe::SysExit) + 2.0 * call_way);
     let way = if hits > 0.0 { ((added.round - in_calls - bodies) / hits).max(0.0) } else { 0.0 };
-    // A probe that only stamps; of the few points, the one at the receive path.
+    // A probe that only stamps. With few points, this is the one at the receive path.
     let plain = [Probe::Transmit, Probe::Receive].map(|probe| body(rounds, probe)).into_iter().find(|ns| *ns > 0.0);
     let plain = plain.unwrap_or(0.0);
     let stamp = plain + way;
     Costs {
         overhead: Overhead {
             alpha: (body(rounds, Probe::Queue) - plain).max(0.0),
-            // One stamp ends a slice and begins the next: a pair is two of them, one lies inside.
+            // One stamp ends a slice and starts the next. A pair is two stamps, and one of them lies inside.
             beta: 2.0 * stamp,
             inside: stamp,
             gamma: (added.exit / FRAMES).max(0.0),
@@ -390,7 +391,7 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
 mod tests {
     use super::*;
 
-    /// `per_round` runs of a probe, of which each fifth was timed.
+    /// Records `per_round` runs of a probe. Every fifth run was timed.
     fn set(counters: &mut Counters, probe: Probe, per_round: u64, body: u64) {
         let hits = per_round * ROUNDS as u64;
         counters.hits[probe as usize] = hits;
@@ -416,7 +417,7 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            // The others may be busy, too, now and then.
+            // The other CPUs may be busy at times, too.
             let another = (0..30).any(|_| idlest().expect("/proc/stat") != busy);
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             another
@@ -427,7 +428,7 @@ mod tests {
         assert!(another, "CPU {busy} has no time");
     }
 
-    /// Turns at two paces, and one in which the pace changed, say the same as one at the usual pace.
+    /// Turns at two paces, and one turn in which the pace changed, give the same result as one turn at the usual pace.
     #[test]
     fn results_do_not_depend_on_the_pace_of_the_machine() {
         let turn = |off: u64, mute: u64, body: u64| {
@@ -446,7 +447,8 @@ mod tests {
                 calls,
             }
         };
-        // With probes of 40 ns a round of 10 000 takes 1 000 longer; at a pace slower by half, all of it half as much again.
+        // With probes of 40 ns, a round of 10 000 ns takes 1 000 ns longer. On a slow machine, everything takes half as
+        // long again.
         let (usual, slow) = (turn(10_000, 11_000, 40), turn(15_000, 16_500, 60));
         let one = conclude(std::slice::from_ref(&usual), (10_000.0, 100.0));
         let changed = turn(10_000, 16_500, 60);
@@ -462,7 +464,7 @@ mod tests {
         assert!(one.pace(&Counters::default()).is_none());
     }
 
-    /// A machine of which all is known gives its own figures back.
+    /// The figures of a fully known machine are recovered.
     #[test]
     fn known_costs_come_out() {
         let mut rounds = Counters::default();

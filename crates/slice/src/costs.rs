@@ -1,4 +1,4 @@
-//! What each probe costs, and how much of it lies in each slice.
+//! The cost of each probe, and its share in each slice.
 
 use crate::formulas::Overhead;
 use crate::kernel::Counters;
@@ -6,60 +6,60 @@ use crate::record::{Point, Probe, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a program in the kernel costs, apart from the way into it and out of it.
+/// Cost of a kernel program, without entry and exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProbeCost {
-    /// Its run, from its stamp to its end, in ns.
+    /// Run time from its stamp to its end, in ns.
     pub body_ns: f64,
-    /// How often it ran for one frame of the calibration.
+    /// Runs per frame of the calibration.
     pub per_packet: f64,
 }
 
-/// What the probes cost on this machine, by calibration. The default is nothing.
+/// Cost of the probes on this machine, from calibration. The default is zero.
 ///
-/// A program stamps first and works afterwards, so its work lies in the slice that its stamp begins. The way into a
-/// program lies before its stamp and the way out behind: half each is taken.
+/// A program stamps first and works afterwards, so its work lies in the slice that its stamp starts. Entry lies before
+/// the stamp and exit after it. Half of the sum is attributed to each side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// NetSlice's four figures, of a frame that has all its stamps.
+    /// NetSlice's four costs, for a frame that has all its stamps.
     #[serde(flatten)]
     pub overhead: Overhead,
-    /// Into a program at a tracepoint of the network and out of it, in ns.
+    /// Entry to and exit from a program at a network tracepoint, in ns.
     pub way_ns: f64,
-    /// The same at the entry and the return of system calls, which leave the kernel's short path for it.
+    /// The same at the entry and return of system calls, which leave the kernel's fast path for it.
     pub call_way_ns: f64,
-    /// Each program.
+    /// Cost per program.
     pub probes: BTreeMap<Probe, ProbeCost>,
-    /// What the programs add to the events that are counted, in their order.
+    /// Events that the programs add to the counts, in order of the events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventCost>,
-    /// The share of the calibration's time that its CPU spent on other programs, whose work is then among the costs.
+    /// Share of the calibration time that its CPU spent on other programs. Their work is included in the costs.
     #[serde(default)]
     pub others: f64,
 }
 
-/// What the programs add to the count of an event: NetSlice's n(…,e).
+/// Events that the programs add to a count: NetSlice's n(…,e).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventCost {
-    /// Its name.
+    /// Name of the event.
     pub event: String,
     /// n(β,e), of two stamps: a start and a stop.
     pub beta: f64,
-    /// n(o,e), of one, which lies between them.
+    /// n(o,e), of one stamp, which lies between start and stop.
     pub inside: f64,
     /// n(γ,e), of the hand-over.
     pub gamma: f64,
 }
 
-/// Probes that only stamp, and run to their end for a frame that is followed only: what they take tells the machine's
-/// pace, whatever else it does.
+/// Probes that only stamp, and that run to their end only for traced frames. Their run time shows the machine's pace
+/// under any load.
 const PACERS: [Probe; 6] =
     [Probe::Transmit, Probe::TransmitDone, Probe::TcpReceive, Probe::Ready, Probe::Copy, Probe::Copied];
 /// Timed runs needed for an estimate.
 const ENOUGH: u64 = 64;
 
 impl Costs {
-    /// How much longer probes took than in the calibration, by the timed runs; `None` if they are too few.
+    /// Run time of the probes as a multiple of the calibrated one, from the timed runs. `None` if there are too few.
     #[must_use]
     pub fn pace(&self, runs: &Counters) -> Option<f64> {
         let (mut timed, mut spent, mut expected) = (0, 0.0, 0.0);
@@ -72,7 +72,7 @@ impl Costs {
         (timed >= ENOUGH && expected > 0.0).then(|| spent / expected)
     }
 
-    /// The costs at another pace of the machine: all of them alike. Events are counted, not timed.
+    /// The costs at another pace of the machine. All times scale alike; events are counted and do not scale.
     #[must_use]
     pub fn at_pace(&self, pace: f64) -> Costs {
         let Overhead { alpha, beta, inside, gamma } = self.overhead;
@@ -94,21 +94,21 @@ impl Costs {
 
     fn way(&self, probe: Probe) -> f64 {
         match probe {
-            // What is not there costs nothing.
+            // A missing probe costs nothing.
             _ if !self.probes.contains_key(&probe) => 0.0,
             Probe::SysEnter | Probe::SysExit => self.call_way_ns,
             _ => self.way_ns,
         }
     }
 
-    /// All of a program, in ns.
+    /// Total cost of a program, in ns.
     #[must_use]
     pub fn probe(&self, probe: Probe) -> f64 {
         self.body(probe) + self.way(probe)
     }
 
-    /// The work after stamp `n`. A frame's first stamp in the network finds its place and reads its headers, which
-    /// the calibration sees at the device's queue; later ones there only stamp.
+    /// The work after stamp `n`. At its first stamp in the network, a frame gets a slot and its headers are read; the
+    /// calibration measures this at the device's queue. Later network stamps only stamp.
     fn after(&self, record: &Record, n: usize) -> f64 {
         let point = record.stamps[n].point;
         if matches!(point, Point::SendEnter | Point::TcpSend | Point::IpSend) {
@@ -117,7 +117,7 @@ impl Costs {
         let before = &record.stamps[..n];
         let first = before.iter().all(|s| matches!(s.point, Point::SendEnter | Point::TcpSend | Point::IpSend));
         match point {
-            // It begins a piece, as the device's queue begins a packet.
+            // It starts a piece, as the device's queue starts a packet.
             Point::Ready if record.piece > 0 => self.body(Probe::Queue),
             _ if first => self.body(Probe::Queue),
             Point::Queue if self.probes.contains_key(&Probe::Transmit) => self.body(Probe::Transmit),
@@ -125,10 +125,10 @@ impl Costs {
         }
     }
 
-    /// What the probes add between stamp `n` of a frame and the next, in ns.
+    /// Time that the probes add between stamp `n` of a frame and the next, in ns.
     ///
     /// # Panics
-    /// When there is no next stamp.
+    /// There is no next stamp.
     #[must_use]
     pub fn between(&self, record: &Record, n: usize) -> f64 {
         let (here, next) = (record.stamps[n], record.stamps[n + 1]);
@@ -140,20 +140,20 @@ impl Costs {
         own + others + parts + pieces
     }
 
-    /// Programs that run while the parts of a packet behind its first one are read, and how often. Each read is a call.
+    /// Programs that run while the later parts of a packet are read, and how often. Each read is a call.
     fn of_parts(&self, record: &Record, n: usize) -> impl Iterator<Item = (Probe, u32)> {
         let (here, next) = (record.stamps[n].point, record.stamps[n + 1].point);
         let calls = if here == Point::Part { record.parts.saturating_sub(1) } else { 0 };
         let few = if (here, next) == (Point::Copy, Point::Copy) { record.parts.saturating_sub(1) } else { 0 };
         let of_calls = [Probe::ReceiveLength, Probe::SysExit, Probe::SysEnter, Probe::Copy];
         let each_call = of_calls.map(|probe| (probe, calls));
-        // The last of them is a stamp.
+        // The last of these runs is a stamp.
         let copied = [(Probe::Copied, calls.saturating_sub(1))];
         let of_few = [(Probe::ReceiveLength, few), (Probe::Copy, few.saturating_sub(1))];
         each_call.into_iter().chain(copied).chain(of_few)
     }
 
-    /// Programs that run on the same CPU between stamp `n` and the next, and stamp nothing of this frame.
+    /// Programs that run on the same CPU between stamp `n` and the next without stamping this frame.
     fn meanwhile(&self, record: &Record, n: usize) -> &'static [Probe] {
         let (here, next) = (record.stamps[n], record.stamps[n + 1]);
         let first = record.stamps[0];
@@ -162,15 +162,15 @@ impl Costs {
         match (here.point, next.point) {
             (Point::Arrive, Point::Receive) if same_cpu => &[Probe::TransmitDone],
             (Point::Copied, Point::ReceiveExit) if record.flow.protocol == 6 => &[Probe::ReceiveLength],
-            // The sender, on the CPU that its reader waits for, ends its call and waits in the next.
+            // On the CPU that the reader waits for, the sender ends its call and waits in the next one.
             (Point::Ready, Point::Copy | Point::Copied) if on_the_senders => &[Probe::SysExit, Probe::SysEnter],
-            // The reader, preempted in a call of its own, ends that before it makes the next.
+            // The reader was preempted in a call, and ends that call before it makes the next.
             (Point::Ready, Point::ReceiveEnter) if on_the_senders => &[Probe::SysExit],
             _ => &[],
         }
     }
 
-    /// What the programs add to the count of an event between stamp `n` and the next: n(o,e) for each that runs there.
+    /// Events that the programs add between stamp `n` and the next: n(o,e) for each program that runs there.
     pub(crate) fn added(&self, record: &Record, n: usize, event: usize) -> f64 {
         let one = self.events.get(event).map_or(0.0, |cost| cost.inside);
         let others = self.meanwhile(record, n).iter().filter(|probe| self.probes.contains_key(probe)).count();
@@ -180,11 +180,11 @@ impl Costs {
         one * (1.0 + others as f64 + f64::from(parts) + f64::from(pieces))
     }
 
-    /// What the probes add to the round of which a frame is a part, in ns: formula (5) with each stamp's own cost.
+    /// Time that the probes add to the round of a frame, in ns: formula (5) with the cost of each stamp.
     #[must_use]
     pub fn whole(&self, record: &Record) -> f64 {
         let Some(last) = record.stamps.last() else { return 0.0 };
-        // The way before the cut was that of the first piece, with its probes.
+        // The first piece carries the cost of the probes before the split.
         let from = (0..record.stamps.len() - 1).find(|&n| pieces_before(record, n) > 0);
         let from = from.map_or(0, |n| n + 1);
         let between: f64 = (from..record.stamps.len() - 1).map(|n| self.between(record, n)).sum();
@@ -197,8 +197,8 @@ impl Costs {
     }
 }
 
-/// Of datagrams that arrived as one packet, those that were cut out of it between stamp `n` and the next. Each of them
-/// ran the probe there.
+/// Number of datagrams that were split off one packet between stamp `n` and the next. The probe there ran for each of
+/// them.
 fn pieces_before(record: &Record, n: usize) -> u16 {
     let cut = record.stamps[n].point == Point::Receive && record.stamps[n + 1].point == Point::Ready;
     if cut { record.piece.saturating_sub(1) } else { 0 }
@@ -261,7 +261,7 @@ pub(crate) mod tests {
         record.parts = 2;
         let two = costs.between(&record, 1);
         record.parts = 8;
-        // Two probes at system calls with 80 ns to each and back, three others with 20 ns.
+        // Two probes at system calls with 80 ns of entry and exit each, three others with 20 ns.
         let read = (30.0 + 80.0) + (40.0 + 80.0) + 3.0 * (5.0 + 20.0);
         assert!((costs.between(&record, 1) - two - 6.0 * read).abs() < 1e-9, "six reads more");
     }

@@ -4,7 +4,7 @@ use std::error::Error as Cause;
 use std::io;
 use std::path::PathBuf;
 
-/// Why slices cannot be had, and what to do about it.
+/// Why slices are unavailable, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no type information.
@@ -12,31 +12,31 @@ pub enum Error {
         "cannot read /sys/kernel/btf/vmlinux ({0}): kernel slices need a kernel built with CONFIG_DEBUG_INFO_BTF=y, as distributions' kernels are"
     )]
     NoTypes(String),
-    /// The rights are not there.
+    /// The user lacks the rights.
     #[error(
         "the kernel does not let this user load BPF programs ({0}): run it as root, or with CAP_BPF and CAP_PERFMON"
     )]
     NotAllowed(String),
-    /// A program that slices cannot do without was refused.
+    /// A required program was refused.
     #[error(
         "the kernel refuses the probe at {tracepoint}: {cause}: kernel slices need Linux 5.8 or later, without lockdown"
     )]
     Refused {
         /// The tracepoint.
         tracepoint: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: String,
     },
-    /// The process may not open as many files as it takes.
+    /// The limit on open files is too low.
     #[error("{0}: slices take some 60 open files, and one more for each event and CPU: `ulimit -n 1024`, or more")]
     FewFiles(String),
-    /// The kernel took the programs but something about its maps failed.
+    /// The kernel accepted the programs, but an operation on their maps failed.
     #[error("the probes' memory cannot be used: {0}")]
     Maps(String),
     /// The cost of the probes cannot be measured.
     #[error("what the probes cost cannot be measured: {what}: {cause}")]
     Calibration {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         cause: io::Error,
@@ -46,12 +46,12 @@ pub enum Error {
     Journal {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
 }
 
-/// The innermost cause in one line: what the kernel said, without the verifier's log.
+/// The innermost cause in one line: the kernel's error, without the verifier's log.
 pub(crate) fn reason(error: &(dyn Cause + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -60,7 +60,7 @@ pub(crate) fn reason(error: &(dyn Cause + 'static)) -> String {
     cause.to_string().lines().next().unwrap_or("no reason given").to_owned()
 }
 
-/// What it is if no file more could be opened.
+/// The error if the limit on open files was reached.
 pub(crate) fn few_files(error: &(dyn Cause + 'static)) -> Option<Error> {
     is_of(error, libc::EMFILE).then(|| Error::FewFiles(reason(error)))
 }
@@ -73,9 +73,9 @@ pub(crate) fn refused(tracepoint: &'static str, error: &ProgramError) -> Error {
     if_allowed(error, |cause| Error::Refused { tracepoint, cause })
 }
 
-/// What it is if the rights are there.
+/// The error if the user has the rights.
 fn if_allowed(error: &(dyn Cause + 'static), otherwise: impl FnOnce(String) -> Error) -> Error {
-    // Without the rights it is EPERM; EACCES is the kernel's verifier, which no right persuades.
+    // Missing rights give EPERM. EACCES is from the verifier, and no right changes that.
     if is_of(error, libc::EPERM) {
         return Error::NotAllowed(reason(error));
     }
@@ -87,12 +87,12 @@ pub(crate) fn maps(cause: MapError) -> Error {
     few_files(&cause).unwrap_or_else(|| Error::Maps(reason(&cause)))
 }
 
-/// Of a measurement of what the probes cost.
+/// The error of a failed calibration.
 pub(crate) fn calibration(what: &'static str, cause: io::Error) -> Error {
     few_files(&cause).unwrap_or(Error::Calibration { what, cause })
 }
 
-/// Whether the system gave this number for it.
+/// Whether the cause is this system error.
 fn is_of(error: &(dyn Cause + 'static), errno: i32) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

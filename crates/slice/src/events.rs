@@ -1,5 +1,5 @@
-//! Events that CPUs or the kernel count: cycles, cache misses, context switches. One counter for each event and CPU, which
-//! the programs in the kernel read at each stamp.
+//! Events that the CPU or the kernel counts: cycles, cache misses, context switches. There is one counter per event and
+//! CPU. The kernel programs read it at each stamp.
 
 use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, MapError};
@@ -12,13 +12,13 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Events that are counted at once: `EVENTS` of `bpf/maps.h`.
+/// Limit on events counted at once: `EVENTS` of `bpf/maps.h`.
 pub const MOST_EVENTS: usize = 4;
 
-/// Where Linux names the units that count.
+/// Where Linux lists its performance monitoring units.
 const UNITS: &str = "/sys/bus/event_source/devices";
 
-/// What counts an event.
+/// The source of an event's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Hardware(Hardware),
@@ -33,7 +33,7 @@ const fn loads(cache: CacheId, result: CacheResult) -> Kind {
     Kind::Cache(cache, CacheOp::READ, result)
 }
 
-/// The names that perf has for them, its other names behind.
+/// Event names of perf, each with its alias.
 const EVENTS: &[(&str, &str, Kind)] = &[
     ("cycles", "cpu-cycles", Kind::Hardware(Hardware::CPU_CYCLES)),
     ("instructions", "", Kind::Hardware(Hardware::INSTRUCTIONS)),
@@ -64,7 +64,7 @@ const EVENTS: &[(&str, &str, Kind)] = &[
     ("emulation-faults", "", Kind::Software(Software::EMULATION_FAULTS)),
 ];
 
-/// An event, by the name that `perf list` has for it.
+/// An event, by its name in `perf list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     name: String,
@@ -106,7 +106,7 @@ impl FromStr for Event {
     }
 }
 
-/// A word that may be a part of a path.
+/// Whether a word may be part of a path.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')) && text != ".."
 }
@@ -117,23 +117,23 @@ impl fmt::Display for Event {
     }
 }
 
-/// An event that this machine does not count, and why.
+/// An event that this machine cannot count, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsupported {
-    /// Its name.
+    /// Name of the event.
     pub event: String,
-    /// Why not.
+    /// The reason.
     pub unsupported: String,
 }
 
 impl Event {
-    /// The name that perf has for it.
+    /// The event's name in perf.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A counter that is running: of a CPU, whoever runs there.
+    /// A running counter of a CPU, for all programs.
     fn counter(&self, cpu: u32) -> io::Result<Counter> {
         let mut builder = match self.kind {
             Kind::Hardware(event) => Builder::new(event),
@@ -155,7 +155,7 @@ impl Event {
         builder.include_kernel();
         builder.any_pid().one_cpu(cpu as usize);
         let mut counter = match builder.build() {
-            // A unit that cannot tell the kernel from the hypervisor, as those of virtual machines.
+            // The unit cannot exclude the hypervisor, as in virtual machines.
             Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => builder.include_hv().build()?,
             built => built?,
         };
@@ -182,10 +182,10 @@ impl Event {
     }
 }
 
-/// The programs' maps with the counters in them.
+/// The programs' maps that hold the counters.
 pub(crate) type Filled = Vec<Array<MapData, u32>>;
 
-/// Counters that are running, one for each event and CPU.
+/// Running counters, one per event and CPU.
 pub struct EventCounters {
     events: Vec<Event>,
     /// By event, then CPU.
@@ -194,13 +194,13 @@ pub struct EventCounters {
 }
 
 impl EventCounters {
-    /// Counts nothing.
+    /// No counters.
     #[must_use]
     pub fn none() -> EventCounters {
         EventCounters { events: Vec::new(), counters: Vec::new(), unsupported: Vec::new() }
     }
 
-    /// Starts counters on these CPUs. What the machine does not count is left out, and named by
+    /// Starts counters on these CPUs. Events that the machine cannot count are left out and listed by
     /// [`EventCounters::unsupported`].
     #[must_use]
     pub fn on(cpus: &[u32], events: &[Event]) -> EventCounters {
@@ -224,7 +224,7 @@ impl EventCounters {
         &self.events
     }
 
-    /// Those that this machine does not count.
+    /// The events that this machine cannot count.
     #[must_use]
     pub fn unsupported(&self) -> &[Unsupported] {
         &self.unsupported
@@ -236,14 +236,15 @@ impl EventCounters {
         self.unsupported.push(event.unsupported(cause));
     }
 
-    /// Gives the programs the counters, or says which event the kernel does not let them read, and why.
+    /// Puts the counters into the programs' maps. The inner error is an event that the kernel does not let programs
+    /// read, with the cause.
     pub(crate) fn fill(&self, programs: &mut Ebpf) -> Result<Result<Filled, (usize, io::Error)>, MapError> {
         let mut filled = Vec::new();
         for (event, counters) in self.counters.iter().enumerate() {
             let Some(Map::PerfEventArray(map)) = programs.take_map(&format!("event{event}")) else {
                 return Err(MapError::InvalidMapType { map_type: 0 });
             };
-            // To user space it is an array of descriptors.
+            // User space sees an array of descriptors.
             let mut array: Array<MapData, u32> = Array::try_from(Map::Array(map))?;
             for (cpu, counter) in counters {
                 match array.set(*cpu, counter.as_raw_fd().cast_unsigned(), 0) {
@@ -257,11 +258,11 @@ impl EventCounters {
         Ok(Ok(filled))
     }
 
-    /// What each event counted so far on all CPUs, and the share of the time in which it was counted: less than 1 when
-    /// there are more events than the CPU has counters.
+    /// Counts of each event so far on all CPUs, and the share of the time in which it was counted. The share is below 1
+    /// if there are more events than the CPU has counters.
     ///
     /// # Errors
-    /// When a counter cannot be read.
+    /// A counter cannot be read.
     pub fn totals(&mut self) -> io::Result<Vec<EventTotal>> {
         let total = |counters: &mut Vec<(u32, Counter)>| {
             let (mut count, mut enabled, mut running) = (0, 0.0, 0.0);
@@ -276,7 +277,7 @@ impl EventCounters {
         self.counters.iter_mut().map(total).collect()
     }
 
-    /// What each event counted so far on one CPU.
+    /// Counts of each event so far on one CPU.
     pub(crate) fn on_cpu(&mut self, cpu: u32) -> io::Result<Vec<u64>> {
         let of = |counters: &mut Vec<(u32, Counter)>| {
             counters.iter_mut().find(|(at, _)| *at == cpu).map_or(Ok(0), |(_, counter)| counter.read())
@@ -285,7 +286,7 @@ impl EventCounters {
     }
 }
 
-/// What an event counted on all CPUs.
+/// Count of an event on all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EventTotal {
     /// Occurrences.
@@ -333,7 +334,7 @@ mod tests {
             return;
         }
         let before = counters.totals().expect("they run")[0].count;
-        // New pages, each of which faults once it is written; as few as two where pages are huge.
+        // Each new page faults on its first write. There are as few as two if pages are huge.
         let pages = std::hint::black_box(vec![1_u8; 4 << 20]);
         let after = counters.totals().expect("they run")[0].count;
         drop(pages);

@@ -1,4 +1,4 @@
-//! Records in a file: JSON lines, the first of which says what they are and what the probes cost.
+//! A file of records: JSON lines. The first line describes the file and the cost of the probes.
 
 use crate::{Costs, Error, Record};
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 /// The first line of a file of records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// Of this format; 1.
+    /// Version of the format: 1.
     pub schema: u32,
-    /// What the file is: `slice-records`.
+    /// Type of the file: `slice-records`.
     pub kind: String,
-    /// What the probes cost where the records were made.
+    /// Cost of the probes where the records were made.
     pub costs: Costs,
-    /// Which probes there were.
+    /// The set of probes.
     pub probes: String,
 }
 
@@ -36,26 +36,25 @@ enum Between {
         unfinished: u64,
         evicted: u64,
     },
-    /// The last line, with the number of records before it: a writer that was killed leaves a file that may well end with
-    /// a whole line.
+    /// The last line, with the number of records before it. Without it, a file of a killed writer could look complete,
+    /// because it may end with a whole line.
     End {
         records: u64,
     },
 }
 
-/// A line of a file of records, but for the first.
+/// A line of a file of records, except the first.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// A packet.
     Record(Box<Record>),
-    /// The packets from here on are of the window with this number, counted from 1; between the windows none was
-    /// followed.
+    /// The following packets belong to the window with this number, counted from 1. Between windows nothing was traced.
     Window(u64),
-    /// Cost of the probes as a multiple of the calibration, for the packets from here on.
+    /// Cost of the probes as a multiple of the calibration, for the following packets.
     Pace(f64),
     /// This many frames have no record.
     Lost {
-        /// They were under way when the probes were taken away.
+        /// They were in flight when the probes were detached.
         unfinished: u64,
         /// The ring had no room for them.
         evicted: u64,
@@ -70,48 +69,48 @@ pub struct JournalWriter<W> {
 }
 
 impl<W: Write> JournalWriter<W> {
-    /// Writes to `file`, which has this path. It should gather small writes.
+    /// Writes to `file`, which has this path. `file` should buffer small writes.
     pub fn new(path: &Path, file: W) -> Self {
         JournalWriter { path: path.to_owned(), file, records: 0 }
     }
 
-    /// Writes the first line; once, before the records.
+    /// Writes the first line. Call once, before the records.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn header(&mut self, header: &Header) -> Result<(), Error> {
         self.line(header)?;
         self.flush()
     }
 
-    /// Gives the file what was written so far, for those who read it when this process has been killed.
+    /// Flushes what was written so far, so that it survives if this process is killed.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.file.flush().map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
     }
 
-    /// Says that the records from here on are of another window.
+    /// Records that the following records belong to another window.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn window(&mut self, number: u64) -> Result<(), Error> {
         self.line(&Between::Window(number))
     }
 
-    /// Says at which pace the probes ran for the records from here on.
+    /// Records the pace of the probes for the following records.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn pace(&mut self, pace: f64) -> Result<(), Error> {
         self.line(&Between::Pace(pace))
     }
 
-    /// Notes that frames have no record: see [`Entry::Lost`].
+    /// Records that frames have no record: see [`Entry::Lost`].
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn lost(&mut self, unfinished: u64, evicted: u64) -> Result<(), Error> {
         self.line(&Between::Lost { unfinished, evicted })
     }
@@ -119,7 +118,7 @@ impl<W: Write> JournalWriter<W> {
     /// Writes a record.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn write(&mut self, record: &Record) -> Result<(), Error> {
         self.records += 1;
         self.line(record)
@@ -132,10 +131,10 @@ impl<W: Write> JournalWriter<W> {
             .map_err(|cause| problem(&self.path, format!("cannot be written: {cause}")))
     }
 
-    /// Writes the last line. Returns the file.
+    /// Writes the last line and returns the file.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn finish(mut self) -> Result<W, Error> {
         self.line(&Between::End { records: self.records })?;
         self.flush()?;
@@ -143,7 +142,7 @@ impl<W: Write> JournalWriter<W> {
     }
 }
 
-/// In bytes; one takes 2 kB.
+/// Limit on the header in bytes. A usual one has 2 kB.
 const LONGEST_HEADER: u64 = 1 << 20;
 
 /// Reads records from a file.
@@ -160,11 +159,11 @@ impl Journal {
     /// Reads the first line of `file`, which has this path.
     ///
     /// # Errors
-    /// When it is no file of records, or of a later version.
+    /// The file is not a file of records, or has another version.
     pub fn read(path: &Path, file: Box<dyn Read>) -> Result<Journal, Error> {
         let mut file = BufReader::new(file);
         let none = || problem(path, "holds no records: write one with netlathe slice kernel -w FILE".to_owned());
-        // A file of something else may have no end of a line.
+        // Another type of file may contain no line end.
         let mut first = String::new();
         file.by_ref().take(LONGEST_HEADER).read_line(&mut first).map_err(|_| none())?;
         let header: Header = serde_json::from_str(&first).map_err(|_| none())?;
@@ -196,7 +195,7 @@ impl Iterator for Journal {
         let at = |what: String| problem(&self.path, format!("line {}: {what}", self.number));
         Some(match line {
             Ok(line) => match serde_json::from_str::<Between>(&line) {
-                // Nothing takes less than no time, nor for ever.
+                // No cost is negative or unbounded.
                 Ok(Between::Pace(pace)) if !(0.0..1e9).contains(&pace) => Err(at(format!("{pace} is no pace"))),
                 _ if self.ended => Err(at("stands behind the last one: give one file of records".into())),
                 Ok(Between::Window(window)) => Ok(Entry::Window(window)),

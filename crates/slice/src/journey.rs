@@ -1,7 +1,7 @@
-//! One way from the sender's program through a pipeline in user space to the receiver's program.
+//! The path of a packet from the sender's program through a user-space pipeline to the receiver's program.
 //!
-//! A pipeline copies frames, so their buffers end and begin at it. Their identity goes through: addresses, ports,
-//! TCP's sequence number or a datagram's digest, length. Of records with the same identity, times tell which is which.
+//! A pipeline copies frames, so their buffers end and start there. The identity of a packet survives: addresses, ports,
+//! length, and TCP's sequence number or a datagram's digest. Times distinguish records with the same identity.
 
 use crate::costs::Costs;
 use crate::record::{Point, Record};
@@ -9,7 +9,7 @@ use crate::slices;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// What tells a packet from others, wherever it is seen.
+/// Identifies a packet wherever it is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Sender's address.
@@ -29,7 +29,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// That of a record.
+    /// The key of a record.
     #[must_use]
     pub fn of(record: &Record) -> Key {
         let flow = &record.flow;
@@ -45,36 +45,36 @@ impl Key {
     }
 }
 
-/// A packet that a pipeline carried; instants are of CLOCK_MONOTONIC, in nanoseconds.
+/// A packet that a pipeline carried. Instants are of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Carried {
-    /// Which.
+    /// The packet's identity.
     pub key: Key,
-    /// When the pipeline looked and had it.
+    /// When the pipeline polled it.
     pub arrived: u64,
-    /// For how long it had been in the port's ring by then, in ns, where the port tells.
+    /// How long it had waited in the port's ring by then, in ns, if the port reports it.
     pub waited: Option<f64>,
-    /// Its slices from then up to its departure: name and length in ns.
+    /// Its slices from arrival to departure: name and length in ns.
     pub slices: Vec<(String, f64)>,
     /// When it departed.
     pub departed: u64,
 }
 
-/// The whole way of one packet: slices in their order, names and lengths in ns. Those of the kernel are less what the
-/// probes cost.
+/// The whole path of a packet: names and lengths in ns of its slices, in order. The cost of the probes is subtracted
+/// from the kernel's slices.
 pub type Journey = Vec<(String, f64)>;
 
-/// How far two clocks of one machine may be apart, in ns.
+/// Largest difference between two clocks of one machine, in ns.
 const CLOCKS: u64 = 2_000;
 
-/// Records by what they are of.
+/// Records by packet identity.
 pub struct Ends<'a> {
     records: HashMap<Key, Vec<&'a Record>>,
     costs: &'a Costs,
 }
 
 impl<'a> Ends<'a> {
-    /// Of these records, in any order.
+    /// Indexes these records, which may be in any order.
     #[must_use]
     pub fn new(records: &'a [Record], costs: &'a Costs) -> Ends<'a> {
         let mut by_key: HashMap<Key, Vec<&Record>> = HashMap::new();
@@ -84,14 +84,14 @@ impl<'a> Ends<'a> {
         Ends { records: by_key, costs }
     }
 
-    /// The whole way of a packet; `None` when its sender's or its receiver's end was not seen.
+    /// The whole path of a packet. `None` if its sender's or its receiver's end was not seen.
     #[must_use]
     pub fn journey(&self, carried: &Carried) -> Option<Journey> {
         let records = self.records.get(&carried.key)?;
-        // The last that began before: an earlier one is of a packet that was sent again since.
+        // The last one that started before. Earlier ones belong to a packet that was retransmitted since.
         let sent = records.iter().filter(|record| record.stamps[0].at < carried.arrived && is_sent(record));
         let sent = sent.max_by_key(|record| record.stamps[0].at)?;
-        // The pipeline's copy may lie in the buffer that the sender's packet had, and then goes on in its record.
+        // The pipeline's copy may reuse the buffer of the sender's packet. It then continues in the sender's record.
         let behind = |at: u64| at + CLOCKS > carried.departed && at > carried.arrived;
         let first = |record: &&'a Record| {
             let n = record.stamps.iter().position(|stamp| is_network(stamp.point) && behind(stamp.at))?;
@@ -107,7 +107,8 @@ impl<'a> Ends<'a> {
         for part in slices::parts(sent, self.costs).into_iter().take(until.max(1) - 1) {
             add(&mut journey, format!("client {}", part.slice.name()), part.net);
         }
-        // Of the two clocks that tell of the way between them the kernel's last stamp is nearer: no wait reaches behind it.
+        // Two clocks describe the path to the pipeline. The kernel's last stamp is more reliable, so no wait reaches
+        // back beyond it.
         let reached = carried.arrived as f64 - left as f64;
         let waited = carried.waited.map(|waited| waited.clamp(0.0, reached.max(0.0)));
         add(&mut journey, "to netlathe".to_owned(), reached - waited.unwrap_or(0.0));
@@ -125,22 +126,22 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// It left a program: its send call, or TCP on behalf of one, was seen.
+/// Whether it left a program: its send call, or TCP on behalf of one, was seen.
 fn is_sent(record: &Record) -> bool {
     matches!(record.stamps[0].point, Point::SendEnter | Point::TcpSend | Point::Queue)
 }
 
-/// A program took it.
+/// Whether a program received it.
 fn is_received(record: &Record) -> bool {
     record.receiver[0] != 0 && record.matched()
 }
 
-/// A stamp of the network, not of a call.
+/// Whether the stamp is from the network and not from a call.
 fn is_network(point: Point) -> bool {
     !matches!(point, Point::SendEnter | Point::TcpSend | Point::IpSend)
 }
 
-/// A slice in several pieces is one.
+/// Adds a slice. Adjacent pieces of the same slice are merged.
 fn add(journey: &mut Journey, name: String, ns: f64) {
     match journey.last_mut() {
         Some((last, length)) if *last == name => *length += ns,
@@ -162,7 +163,7 @@ mod tests {
     }
 
     fn received(at: u64) -> Record {
-        // The pipeline's own send call is at the head of it.
+        // It starts with the pipeline's own send call.
         let points = [(Point::SendEnter, 0), (Point::Queue, 500), (Point::Receive, 900), (Point::Copy, 2_900)];
         record(&points.map(|(point, after)| (point, at + after)))
     }
@@ -198,7 +199,7 @@ mod tests {
         let records = [received(202_000), sent(1_000)];
         let costs = Costs::default();
         let ends = Ends::new(&records, &costs);
-        // Of 600 ns since the kernel's last stamp. What the clock of the ring tells beyond it is not believed.
+        // 600 ns have passed since the kernel's last stamp. A longer wait reported by the ring is cut off.
         for (told, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
             let carried = Carried { waited: Some(told), ..carried(3_000, 202_100) };
             let journey = ends.journey(&carried).expect("both ends are there");
@@ -219,7 +220,7 @@ mod tests {
             assert_eq!(journey[5], ("from netlathe".into(), 400.0));
         }
         assert_eq!(ends.journey(&carried(600_000, 700_000)), None, "it was lost behind the pipeline");
-        // A pipeline that used the sender's buffer for its copy.
+        // A pipeline that reused the sender's buffer for its copy.
         let mut one = sent(1_000);
         one.stamps.extend(received(12_000).stamps.into_iter().skip(1));
         let (records, received) = ([Record { receiver: [9, 9], ended: Ended::Followed, ..one }], costs.clone());
