@@ -125,7 +125,7 @@ fn marks_and_changes_are_done_again_in_their_order() {
     let bench = Bench::new();
     let stream = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B ecn 2 stamp off";
     bench.report(["gen", "--out", "pcap:in.pcap", "--count", "20000", "--rate", "10kpps", "--stream", stream]);
-    // Frames are short, so many of the changes hit the header.
+    // Frames are short, and many of the changes hit the header.
     for (spec, fates) in [
         ("loss 30% ecn duplicate 30% corrupt 50%", "mark"),
         ("corrupt 50% rate 4mbit queue codel target 1ms ecn", "mark-queue"),

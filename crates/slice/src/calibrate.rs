@@ -51,7 +51,7 @@ fn spent() -> io::Result<Vec<(usize, u64, u64)>> {
     Ok(text.lines().filter_map(of_cpu).collect())
 }
 
-/// The least loaded CPU of those that this thread may use. Other work on that CPU would count as cost of the probes.
+/// The least loaded CPU that this thread may use. Other work on that CPU would count as cost of the probes.
 fn idlest() -> io::Result<usize> {
     let here = nix::sched::sched_getcpu()?;
     let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0))?;

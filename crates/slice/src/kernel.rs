@@ -1,6 +1,6 @@
-//! The programs in the kernel: loaded, attached, read and taken away again.
+//! Loads, attaches, reads and removes the kernel programs.
 //!
-//! Nothing is pinned: programs and maps live as long as this process holds them, however it ends.
+//! Nothing is pinned: programs and maps live only as long as this process, however it ends.
 
 mod counters;
 mod object;
@@ -23,21 +23,21 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 use strangers::Strangers;
 
-/// At how many points a packet is stamped.
+/// The points at which a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Points {
-    /// All that this kernel has, system calls among them.
+    /// All points of this kernel, including system calls.
     All,
-    /// No system calls, and five points of the way: a third of the cost.
+    /// Five points of the path, without system calls, at a third of the cost.
     Few,
 }
 
 /// Bytes of `struct waiting`.
 const WAITING: usize = 8 * 2048 + 24;
 
-/// The probes, attached.
+/// The attached probes.
 pub struct Kernel {
-    // The programs are detached when this goes.
+    // Dropping this detaches the programs.
     programs: Option<Ebpf>,
     records: RingBuf<MapData>,
     frames: Array<MapData, [u8; SIZE]>,
@@ -46,9 +46,9 @@ pub struct Kernel {
     family: HashMap<MapData, u32, u32>,
     sockets: HashMap<MapData, u64, [u8; WAITING]>,
     strangers: Strangers,
-    /// Frames that were asked for and given until the window began.
+    /// Counters at the start of the window.
     before: Counters,
-    /// What the probes counted when their pace was asked for last.
+    /// Counters of the probes when [`Kernel::pace`] last gave a pace.
     paced: Counters,
     now: Settings,
     missing: Vec<(&'static str, String)>,
@@ -57,18 +57,18 @@ pub struct Kernel {
     links: Vec<(&'static str, BtfTracePointLinkId)>,
     function: Option<FEntryLinkId>,
     counters: EventCounters,
-    // The kernel takes the counters out of them when they go.
+    // Dropping these maps removes the counters from the programs.
     _events: Filled,
 }
 
 impl Kernel {
-    /// Loads and attaches the programs. They follow every frame and hand nothing over until [`Kernel::follow`].
+    /// Loads and attaches the programs. They trace every frame and hand nothing over until [`Kernel::follow`].
     ///
-    /// `buffer` is the size of the ring of records in bytes, a power of two. Of `events`, up to [`MOST_EVENTS`] are
-    /// counted at each stamp, if this machine counts them.
+    /// `buffer` is the size of the ring of records in bytes, a power of two. Up to [`MOST_EVENTS`] of `events` are
+    /// counted at each stamp, if this machine can count them.
     ///
     /// # Errors
-    /// When the kernel has no types, refuses BPF to this user, or refuses a program that is needed.
+    /// The kernel has no type information, refuses BPF to this user, or refuses a required program.
     pub fn attach(buffer: u32, points: Points, events: &[Event]) -> Result<Kernel, Error> {
         let btf =
             Btf::from_sys_fs().map_err(|cause| few_files(&cause).unwrap_or_else(|| Error::NoTypes(reason(&cause))))?;
@@ -78,7 +78,7 @@ impl Kernel {
             let mut programs = open(&btf, buffer, counters.events().len())?;
             match counters.fill(&mut programs).map_err(maps)? {
                 Ok(filled) => break (programs, filled),
-                // One that the kernel does not let programs read, such as one that counts for the whole socket.
+                // An event that the kernel does not let programs read, such as one counted for a whole socket.
                 Err((event, cause)) => counters.refuse(event, &cause),
             }
         };
@@ -90,7 +90,7 @@ impl Kernel {
             });
             match tried {
                 Ok(link) => links.push((name, link)),
-                // One that could be had with more files is not left out without a word.
+                // A program that fails only for lack of open files is an error, and not left out silently.
                 Err(cause) if needed || few_files(&cause).is_some() => return Err(refused(probe.name(), &cause)),
                 Err(cause) => missing.push((probe.name(), reason(&cause))),
             }
@@ -139,12 +139,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Detaches the programs, which stay loaded: until [`Kernel::resume`] nothing is stamped and nothing costs, but that
-    /// processes are still known by who started them. What was followed is given up; says how many frames of those
-    /// that were asked for.
+    /// Detaches the programs, which stay loaded. Until [`Kernel::resume`] nothing is stamped and the probes cost
+    /// nothing, but child processes are still tracked. Packets in flight are given up. Returns how many of them match
+    /// the filter.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn rest(&mut self) -> Result<u64, Error> {
         let Some(programs) = &mut self.programs else { return Ok(0) };
         let (staying, leaving): (Vec<_>, Vec<_>) = self.links.drain(..).partition(|(name, _)| *name == FORK);
@@ -157,16 +157,16 @@ impl Kernel {
         }
         let window = self.counters()?.since(&self.before);
         self.set(Settings { window: self.now.window + 1, ..self.now.clone() })?;
-        // Datagrams come and go unseen from now on.
+        // From now on, datagrams come and go unseen.
         let sockets: Vec<u64> = self.sockets.keys().filter_map(Result::ok).collect();
         for socket in sockets {
-            // The kernel may have taken it out for another.
+            // The kernel may have evicted the entry.
             let _gone = self.sockets.remove(&socket);
         }
         Ok(window.asked.saturating_sub(window.handed + window.full))
     }
 
-    /// Attaches them again.
+    /// Attaches the programs again.
     ///
     /// # Errors
     /// As [`Kernel::attach`].
@@ -190,59 +190,60 @@ impl Kernel {
         Ok(())
     }
 
-    /// Frames begin to be followed for so long from now on, and no longer, however late we look; those under way still
-    /// are.
+    /// Starts to trace new frames for `time` from now. The kernel enforces the end, even if this process wakes late.
+    /// Frames in flight are traced to their end.
     ///
     /// # Errors
-    /// When a map cannot be written.
+    /// A map cannot be written.
     pub(crate) fn open_for(&mut self, time: Duration) -> Result<(), Error> {
         self.set(Settings { until: settings::monotonic_in(time), ..self.now.clone() })
     }
 
-    /// Which set of probes this is: `tp_btf`, or `fentry` where functions are traced, too.
+    /// The set of probes: `tp_btf`, or `fentry` if functions are traced too.
     #[must_use]
     pub fn probes(&self) -> &'static str {
         if self.functions.is_ok() { "fentry" } else { "tp_btf" }
     }
 
-    /// Why there are no finer points, if there are none.
+    /// Why there are no function probes, if there are none.
     #[must_use]
     pub fn why_no_functions(&self) -> Option<&str> {
         self.functions.as_ref().err().map(String::as_str)
     }
 
-    /// Probes that this kernel does not have, or refused, and why.
+    /// Probes that this kernel lacks or refused, with the reason.
     #[must_use]
     pub fn missing(&self) -> &[(&'static str, String)] {
         &self.missing
     }
 
-    /// At which points packets are stamped.
+    /// The points at which packets are stamped.
     #[must_use]
     pub fn points(&self) -> Points {
         self.points
     }
 
-    /// The events that are counted, and those that this machine does not count.
+    /// The counted events, and those that this machine cannot count.
     #[must_use]
     pub fn events(&self) -> &EventCounters {
         &self.counters
     }
 
-    /// What the events counted so far, on all CPUs, whoever ran.
+    /// Counts of the events so far, on all CPUs and for all programs.
     ///
     /// # Errors
-    /// When a counter cannot be read.
+    /// A counter cannot be read.
     pub fn totals(&mut self) -> Result<Vec<EventTotal>, Error> {
         self.counters.totals().map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
     }
 
-    /// What the events counted so far on one CPU.
+    /// Counts of the events so far on one CPU.
     pub(crate) fn counted_on(&mut self, cpu: u32) -> Result<Vec<u64>, Error> {
         self.counters.on_cpu(cpu).map_err(|cause| Error::Maps(format!("a counter cannot be read: {cause}")))
     }
 
-    /// The calibration asks of packets whose they are, as this filter does; its own are those that are asked for.
+    /// Makes the calibration check packets against the same conditions as this filter. The calibration's own packets
+    /// match.
     pub(crate) fn calibrate_as(&mut self, filter: &Filter) -> Result<(), Error> {
         self.adopt(std::process::id())?;
         let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
@@ -252,15 +253,15 @@ impl Kernel {
         self.calibrating(true)
     }
 
-    /// From now on every frame is followed, for the calibration; `mute` hands nothing over.
+    /// From now on traces every frame, for the calibration. With `mute`, nothing is handed over.
     pub(crate) fn calibrating(&mut self, mute: bool) -> Result<(), Error> {
         self.set(Settings { mute, ..self.now.clone() })
     }
 
-    /// From now on the frames that are asked for are followed and handed over; those under way are forgotten.
+    /// From now on traces the frames that match `filter` and hands them over. Frames in flight are forgotten.
     ///
     /// # Errors
-    /// When a map cannot be written.
+    /// A map cannot be written.
     pub fn follow(&mut self, filter: &Filter) -> Result<(), Error> {
         if let Some(pid) = filter.pid {
             self.adopt(pid)?;
@@ -287,18 +288,18 @@ impl Kernel {
         Ok(())
     }
 
-    /// Counts a process, and those it starts from now on, among the family.
+    /// Adds a process, and the processes it starts from now on, to the family.
     ///
     /// # Errors
-    /// When a map cannot be written.
+    /// A map cannot be written.
     pub fn adopt(&mut self, pid: u32) -> Result<(), Error> {
         self.family.insert(pid, pid, 0).map_err(maps)
     }
 
-    /// Takes a process out of the family; those it started stay.
+    /// Removes a process from the family. The processes it started remain.
     ///
     /// # Errors
-    /// When a map cannot be written.
+    /// A map cannot be written.
     pub fn disown(&mut self, pid: u32) -> Result<(), Error> {
         match self.family.remove(&pid) {
             Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
@@ -306,15 +307,16 @@ impl Kernel {
         }
     }
 
-    /// The processes of the family, those that have ended included as long as their numbers are not reused.
+    /// The processes of the family. Ended processes are included until their numbers are reused.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn family(&self) -> Result<Vec<u32>, Error> {
         self.family.keys().collect::<Result<_, _>>().map_err(maps)
     }
 
-    /// Gives the records that are there; where they may come faster than they are taken, those of so long.
+    /// Passes the available records to `each`. Stops after `within`, if given, because records may arrive faster than
+    /// they are read.
     pub fn records(&mut self, within: Option<Duration>, mut each: impl FnMut(Record)) {
         let (end, events) = (within.map(|within| Instant::now() + within), self.counters.events().len());
         let mut count: u32 = 0;
@@ -323,18 +325,18 @@ impl Kernel {
                 sort(&mut self.strangers, &self.now.filter, record, is_asked(&bytes), &mut each);
             }
             count += 1;
-            // The clock is not asked for each.
+            // The clock is not read for each record.
             if count.is_multiple_of(64) && end.is_some_and(|end| Instant::now() >= end) {
                 break;
             }
         }
     }
 
-    /// Takes the programs out of the kernel and gives the records that are left, with those of frames still under
-    /// way.
+    /// Removes the programs from the kernel. Passes the remaining records to `each`, including those of frames in
+    /// flight.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn detach(&mut self, mut each: impl FnMut(Record)) -> Result<(), Error> {
         self.programs = None;
         self.records(None, &mut each);
@@ -344,7 +346,7 @@ impl Kernel {
             let word = |at: usize| u32::from_ne_bytes(bytes[end + at..end + at + 4].try_into().expect("four bytes"));
             let half = |at: usize| u16::from_ne_bytes(bytes[end + at..end + at + 2].try_into().expect("two bytes"));
             let (count, window) = (word(0), half(6));
-            // Those of windows before were given up then.
+            // Frames of earlier windows were given up then.
             if count == 0 || u32::from(window) != self.now.window & 0xffff {
                 continue;
             }
@@ -356,7 +358,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What the kernel says of its programs (since Linux 5.12; before, nothing).
+    /// Runs that the kernel reports as missed (since Linux 5.12; 0 before that).
     fn missed(&self) -> u64 {
         let Some(programs) = &self.programs else { return 0 };
         let of = |program: &aya::programs::Program| {
@@ -367,11 +369,11 @@ impl Kernel {
         programs.programs().filter_map(|(_, program)| of(program)).sum()
     }
 
-    /// How much longer the probes took since this was asked for last than in the calibration: a host slows a virtual
-    /// machine down, and CPUs change their speed. `None` where too few ran.
+    /// Run time of the probes since the last pace, as a multiple of the calibrated one. It varies because a host slows
+    /// down a virtual machine and CPUs change their speed. `None` if too few probes ran.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn pace(&mut self, costs: &Costs) -> Result<Option<f64>, Error> {
         let now = self.tallies(None)?;
         let pace = costs.pace(&now.since(&self.paced));
@@ -381,20 +383,20 @@ impl Kernel {
         Ok(pace)
     }
 
-    /// What the probes counted so far.
+    /// Counters of the probes so far.
     ///
     /// # Errors
-    /// When a map cannot be read.
+    /// A map cannot be read.
     pub fn counters(&self) -> Result<Counters, Error> {
         Ok(Counters { missed: self.missed(), ..self.tallies(None)? })
     }
 
-    /// What the probes of one CPU counted so far.
+    /// Counters of the probes on one CPU so far.
     pub(crate) fn counters_on(&self, cpu: u32) -> Result<Counters, Error> {
         self.tallies(Some(cpu as usize))
     }
 
-    /// Of all CPUs or one, without what the kernel left out.
+    /// Counters of all CPUs, or of one, without the runs that the kernel missed.
     fn tallies(&self, cpu: Option<usize>) -> Result<Counters, Error> {
         let values = self.cpus.get(&0, 0).map_err(maps)?;
         let asked = values.iter().enumerate().filter(|(number, _)| cpu.is_none_or(|cpu| cpu == *number));
@@ -402,19 +404,19 @@ impl Kernel {
     }
 }
 
-/// Whether an end of a frame is one that was asked for, by its `flags`.
+/// Whether an end of a frame matches the filter, according to its `flags`.
 fn is_asked(bytes: &[u8]) -> bool {
     bytes.get(SIZE - 8..SIZE - 6).is_some_and(|flags| flags != [0, 0])
 }
 
-/// Gives a record that was asked for, and lost ones that are so by their connection.
+/// Passes on a record that matches the filter, and lost records that match it by their connection.
 fn sort(strangers: &mut Strangers, filter: &Filter, record: Record, asked: bool, each: &mut impl FnMut(Record)) {
     if asked {
         strangers.ask(&record).into_iter().for_each(&mut *each);
         each(record);
         return;
     }
-    // It left by its sender's call, which is known, and is not one that was asked for.
+    // It left by the call of a known sender that does not match the filter.
     let sent_by_others = filter.direction == Direction::Tx && record.sender[0] != 0;
     if !record.matched()
         && !sent_by_others

@@ -1,8 +1,9 @@
-//! Where a packet's time goes: slices of its way, with what the measuring cost known and subtracted.
+//! Where a packet's time goes: slices of its path, with the cost of measuring known and subtracted.
 //!
-//! Kernel slices ([`Kernel`]) come from programs at the kernel's own tracepoints; each [`Record`] is one frame with
-//! the stamps of its way. A slice is the time from one stamp to the next ([`Slice`]), so the slices of a frame do not
-//! overlap and their sum is its whole time. [`Book`] gathers them; [`Costs`] holds what a probe costs on this machine.
+//! Kernel slices ([`Kernel`]) come from programs at the kernel's own tracepoints. Each [`Record`] is one frame with the
+//! stamps of its path. A slice is the time from one stamp to the next ([`Slice`]), so the slices of a frame do not
+//! overlap and their sum is its whole time. [`Book`] collects them; [`Costs`] holds the cost of a probe on this
+//! machine.
 //!
 //! The corrections are those of NetSlice (*formulas (1) to (5)* of the paper): see [`formulas`].
 

@@ -1,4 +1,4 @@
-//! Sections of a program that carries probes, by the paper's formulas.
+//! Sections of a program that contains probes, by the paper's formulas.
 
 use crate::book::{Loop, Tally, growing};
 use crate::formulas::Overhead;
@@ -15,34 +15,34 @@ pub struct SectionReport {
     pub id: u8,
     /// Its name, if the program gave it one.
     pub name: Option<String>,
-    /// How often it came, and how long it took.
+    /// Its count and times.
     #[serde(flatten)]
     pub times: SliceTimes,
     /// Occurrences per block.
     pub per_block: f64,
 }
 
-/// What became of the blocks, and what is in them.
+/// Counters of the blocks, and their sections.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramReport {
-    /// Blocks that were read.
+    /// Blocks read.
     pub received: u64,
-    /// Blocks that the program dropped, since the ring was full.
+    /// Blocks that the program dropped because the ring was full.
     pub dropped: u64,
-    /// Blocks whose threads were killed while they wrote them.
+    /// Blocks lost because their threads were killed while writing them.
     pub lost: u64,
-    /// Sections for which a block had no room, or whose number is above 31.
+    /// Sections beyond a block's capacity, or with a number above 31.
     pub beyond: u64,
-    /// The sections, by their numbers.
+    /// The sections, by number.
     pub sections: Vec<SectionReport>,
-    /// From a thread's block to its next, by formula (5).
+    /// Time from a thread's block to its next, by formula (5).
     #[serde(rename = "loop")]
     pub rounds: Option<Loop>,
     /// τα, τβ, τo, τγ of the program, in nanoseconds.
     pub overhead: Overhead,
 }
 
-/// Gathers blocks.
+/// Collects blocks.
 pub struct ProgramBook {
     overhead: Overhead,
     ns_per_tick: f64,
@@ -55,13 +55,13 @@ pub struct ProgramBook {
     raw_rounds: Histogram<u64>,
 }
 
-/// Sections that lie within the one at `n`: they stopped before it and began after it.
+/// Number of sections inside the one at `n`: they stopped before it and started after it.
 fn within(sections: &[Section], n: usize) -> u32 {
     let inside = sections[..n].iter().filter(|section| section.after >= sections[n].after).count();
     u32::try_from(inside).unwrap_or(u32::MAX)
 }
 
-/// From ticks to ns.
+/// Converts costs from ticks to ns.
 fn overhead(costs: Costs, ns_per_tick: f64) -> Overhead {
     let Costs { alpha, beta, inside, gamma } = costs;
     let [alpha, beta, inside, gamma] = [alpha, beta, inside, gamma].map(|ticks| ticks * ns_per_tick);
@@ -69,7 +69,7 @@ fn overhead(costs: Costs, ns_per_tick: f64) -> Overhead {
 }
 
 impl ProgramBook {
-    /// A book for blocks of a program whose costs and clock these are.
+    /// A book for blocks of a program with these costs and this clock.
     #[must_use]
     pub fn new(costs: Costs, ns_per_tick: f64) -> ProgramBook {
         ProgramBook {
@@ -85,7 +85,7 @@ impl ProgramBook {
         }
     }
 
-    /// What the program knows of its costs by now; for blocks to come.
+    /// Updates the costs that the program reports, for later blocks.
     pub fn learn(&mut self, costs: Costs) {
         self.overhead = overhead(costs, self.ns_per_tick);
     }
@@ -96,13 +96,13 @@ impl ProgramBook {
         self.received
     }
 
-    /// What a section lasted, in ns: as stamped, and less what the probes cost.
+    /// Duration of a section in ns: as stamped, and minus the cost of the probes.
     fn lengths(&self, data: &Data, n: usize) -> (f64, f64) {
         let raw = data.sections[n].length as f64 * self.ns_per_tick;
         (raw, self.overhead.enclosing(raw, within(&data.sections, n)).max(0.0))
     }
 
-    /// Takes a block in.
+    /// Adds a block.
     pub fn add(&mut self, data: &Data) {
         self.received += 1;
         self.beyond += u64::from(data.beyond);
@@ -112,8 +112,8 @@ impl ProgramBook {
         }
         let pairs = u32::try_from(data.sections.len()).unwrap_or(u32::MAX) + u32::from(data.beyond);
         let last = self.last.insert(data.thread, (data.start, pairs));
-        // Over a block that was dropped, two rounds would look like one. And of blocks that a thread has open at the same
-        // time, the one that ends last may have begun first: that is no round.
+        // Across a dropped block, two rounds would look like one. If a thread has several blocks open at once, the one
+        // that ends last may have started first; that is not a round.
         if let Some((start, before)) = last.filter(|(start, _)| !data.after_drop && *start < data.start) {
             let raw = (data.start - start) as f64 * self.ns_per_tick;
             self.rounds.count(raw, self.overhead.round(raw, &[before]).max(0.0));
@@ -190,7 +190,7 @@ mod tests {
         book.add(&block(20_000, &[]));
         book.add(&Data { after_drop: true, ..block(50_000, &[]) });
         book.add(&block(60_000, &[]));
-        // Of two that are open at once, the one that began first ends last.
+        // Two blocks are open at once. The one that started first ends last.
         book.add(&block(58_000, &[]));
         book.add(&block(68_000, &[]));
         book.lost(1);
@@ -202,12 +202,12 @@ mod tests {
         assert!((rounds.mean_ns - 10_000.0).abs() < 1e-9, "{rounds:?}");
     }
 
-    /// Ticks of half a nanosecond; a pair costs 20 ns, of which 10 lie inside.
+    /// A tick is half a nanosecond. A pair costs 20 ns, of which 10 lie inside.
     #[test]
     fn sums_sections_loops_and_their_contents() {
         let costs = Costs { alpha: 10.0, beta: 40.0, inside: 20.0, gamma: 60.0 };
         let mut book = ProgramBook::new(costs, 0.5);
-        // X holds A and B; C comes after.
+        // X contains A and B. C follows.
         let sections = [(1, 100, 1_020), (2, 2_000, 2_020), (9, 50, 5_100), (3, 6_000, 420)];
         for n in 0..10 {
             book.add(&block(n * 20_000, &sections));

@@ -1,10 +1,10 @@
-//! One frame and the stamps of its way, as the kernel's part hands it over (`bpf/maps.h`).
+//! One frame and the stamps of its path, as the kernel programs hand it over (`bpf/maps.h`).
 
 use crate::events::MOST_EVENTS;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Stamps that one frame has room for.
+/// Limit on stamps per frame.
 pub(crate) const POINTS: usize = 32;
 /// Bytes of `struct frame`.
 pub(crate) const SIZE: usize = 8 + 11 * POINTS + 16 + 56 + 32;
@@ -24,7 +24,7 @@ macro_rules! numbered {
             pub fn name(self) -> &'static str {
                 match self { $($name::$item => $text),* }
             }
-            /// The one of that number, if there is one.
+            /// The item with this number, if there is one.
             #[must_use]
             pub fn of(number: u32) -> Option<$name> {
                 match number { $($number => Some($name::$item),)* _ => None }
@@ -56,7 +56,7 @@ numbered! {
 }
 
 numbered! {
-    /// A program in the kernel, by the tracepoint or function it is at.
+    /// A kernel program, by its tracepoint or function.
     Probe:
     SysEnter = 0, "sys_enter";
     SysExit = 1, "sys_exit";
@@ -79,7 +79,7 @@ numbered! {
 }
 
 impl Point {
-    /// The program whose stamp this is.
+    /// The program that writes this stamp.
     #[must_use]
     pub fn probe(self) -> Probe {
         match self {
@@ -103,7 +103,7 @@ impl Point {
 }
 
 numbered! {
-    /// How the journey of a frame ended, for the probes.
+    /// How the journey of a frame ended, as seen by the probes.
     Ended:
     Followed = 1, "followed";
     Sent = 2, "sent";
@@ -123,7 +123,7 @@ pub struct Stamp {
     pub cpu: u16,
 }
 
-/// Whose packet it is, and how long. These are the header fields of NetSlice's data blocks.
+/// The flow and length of a packet: the header fields of NetSlice's data blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Flow {
     /// Sender's address.
@@ -144,35 +144,36 @@ pub struct Flow {
     pub length: u32,
     /// Bytes of payload.
     pub payload: u32,
-    /// TCP's sequence number; of UDP a digest of the IP identification and the first eight bytes of payload.
+    /// TCP's sequence number; for UDP, a digest of the IP identification and the first eight bytes of payload.
     pub sequence: u32,
 }
 
-/// A frame and the stamps of its way.
+/// A frame and the stamps of its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Whose.
+    /// Flow and length.
     pub flow: Flow,
-    /// The stamps in their order; there is at least one.
+    /// The stamps in order, at least one.
     pub stamps: Vec<Stamp>,
     /// How it ended.
     pub ended: Ended,
-    /// The sending process and thread; 0 when it left outside of a call.
+    /// The sending process and thread; 0 if it left outside a call.
     pub sender: [u32; 2],
-    /// The receiving process and thread; 0 when it was not copied.
+    /// The receiving process and thread; 0 if it was not copied.
     pub receiver: [u32; 2],
-    /// Stamps for which there was no room.
+    /// Stamps beyond the limit.
     pub beyond: u32,
-    /// Copies in which the program took it: more than one where each read took a part of it.
+    /// Copies in which the program received it: more than one if each read took a part.
     #[serde(default, skip_serializing_if = "is_at_once")]
     pub parts: u32,
-    /// Datagrams that it stands for: more than one where the kernel handled several as one packet.
+    /// Datagrams in it: more than one if the kernel handled several as one packet.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub packets: u16,
-    /// Its number among the datagrams that were cut out of one packet at their socket, from 1; 0 if it was not cut there.
+    /// Its number among the datagrams that were split off one packet at their socket, from 1. It is 0 if it was not
+    /// split there.
     #[serde(default, skip_serializing_if = "is_no_piece")]
     pub piece: u16,
-    /// For each stamp, what the counters of its CPU said, in the order of the events; empty where nothing is counted.
+    /// For each stamp, the counters of its CPU, in order of the events. Empty if no events are counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Vec<Option<u64>>>,
 }
@@ -197,8 +198,8 @@ fn is_at_once(parts: &u32) -> bool {
 }
 
 impl Record {
-    /// Reads `struct frame`, and where events are counted what `struct counted_frame` has behind it; `None` when it is
-    /// none, or holds no stamp.
+    /// Parses `struct frame` and, if events are counted, the rest of `struct counted_frame`. `None` if the bytes are no
+    /// frame, or it has no stamp.
     #[must_use]
     pub fn read(bytes: &[u8], events: usize) -> Option<Record> {
         if bytes.len() < SIZE {
@@ -268,8 +269,8 @@ impl Record {
         Some(record)
     }
 
-    /// Has no stamp earlier than those before it. Clocks of two CPUs may be that far apart; the slices of a frame would
-    /// add up to more than there is between its first stamp and its last.
+    /// Raises each stamp to at least those before it. The clocks of two CPUs may differ, and the slices of a frame
+    /// would otherwise sum to more than the time between its first and last stamp.
     pub(crate) fn order(&mut self) {
         let mut latest = 0;
         for stamp in &mut self.stamps {
@@ -278,9 +279,9 @@ impl Record {
         }
     }
 
-    /// Whether the frame was seen to its end: at the application, or out of this machine's hands.
+    /// Whether the frame was seen to its end: at the application, or outside this machine's control.
     ///
-    /// One whose buffer was used again after its driver had returned went out by a device that tells no more.
+    /// A frame whose buffer was reused after its driver had returned went out by a device that reports no more.
     #[must_use]
     pub fn matched(&self) -> bool {
         match self.ended {
@@ -289,14 +290,15 @@ impl Record {
         }
     }
 
-    /// What an event counted between stamp `n` and the next; `None` when they were on two CPUs, or it was not read.
+    /// Count of an event between stamp `n` and the next. `None` if the stamps are from two CPUs, or a count was not
+    /// read.
     pub(crate) fn counted(&self, n: usize, event: usize) -> Option<u64> {
         let at = |n: usize| *self.counts.get(n)?.get(event)?;
         let same = self.stamps[n].cpu == self.stamps[n + 1].cpu;
         same.then(|| at(n + 1)?.checked_sub(at(n)?)).flatten()
     }
 
-    /// First to last stamp in nanoseconds, nothing subtracted.
+    /// Time from the first to the last stamp in nanoseconds, with nothing subtracted.
     #[must_use]
     pub fn whole(&self) -> u64 {
         match (self.stamps.first(), self.stamps.last()) {
@@ -310,7 +312,7 @@ impl Record {
 pub(crate) mod tests {
     use super::*;
 
-    /// A frame of 512 B of TCP on loopback.
+    /// A TCP frame of 512 B on loopback.
     pub(crate) fn record(points: &[(Point, u64)]) -> Record {
         Record {
             flow: Flow {

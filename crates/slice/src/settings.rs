@@ -1,57 +1,58 @@
-//! Settings that the programs read while they run.
+//! Settings that the kernel programs read while they run.
 
 use std::time::Duration;
 
-/// Which half of a packet's way is looked at.
+/// The part of a packet's path to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the send call to the driver.
     Tx = 1,
     /// From the receiver's queue to the return of the receive call.
     Rx = 2,
-    /// Both, of one frame where both are on this machine.
+    /// Both. One record covers both if both ends are on this machine.
     Both = 3,
 }
 
-/// Which frames are followed. All that is given must hold.
+/// Which frames are traced. All given conditions must hold.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// Either port.
     pub port: Option<u16>,
     /// One end is this process or one that it starts.
     pub pid: Option<u32>,
-    /// One end is a process that was started by us: see [`Kernel::adopt`].
+    /// One end is a process that we started: see [`Kernel::adopt`].
     pub family: bool,
     /// One end is a thread of this name.
     pub comm: Option<String>,
-    /// Which half of the way.
+    /// The part of the path.
     pub direction: Direction,
 }
 
 /// `struct settings` of `bpf/maps.h`, as eight-byte words.
 pub(crate) type Words = [u64; 7];
 
-/// Which frames begin to be followed, and whether they are handed over.
+/// Which new frames are traced, and whether they are handed over.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Frames begin to be followed until then, in ns of `CLOCK_MONOTONIC`: the kernel keeps to it, however late we are.
+    /// New frames are traced until then, in ns of `CLOCK_MONOTONIC`. The kernel enforces it, even if this process wakes
+    /// late.
     pub(crate) until: u64,
-    /// Hand nothing over.
+    /// Hands nothing over.
     pub(crate) mute: bool,
     /// System calls are not traced.
     pub(crate) few: bool,
-    /// How often the probes were taken away.
+    /// How often the probes were detached.
     pub(crate) window: u32,
     pub(crate) filter: Filter,
 }
 
 impl Settings {
-    /// Follows every frame and hands nothing over.
+    /// Traces every frame and hands nothing over.
     pub(crate) fn new(few: bool) -> Settings {
         Settings { until: u64::MAX, mute: true, few, window: 0, filter: Filter::default() }
     }
 
-    /// Only frames of which an end is of a family of processes.
+    /// Whether an end of the frame must belong to the family of processes.
     pub(crate) fn by_family(&self) -> bool {
         self.filter.family || self.filter.pid.is_some()
     }
@@ -80,7 +81,7 @@ impl Default for Filter {
     }
 }
 
-/// The time in so long, in ns of `CLOCK_MONOTONIC`; 0, which has passed, if it cannot be told.
+/// The time after `time`, in ns of `CLOCK_MONOTONIC`. If the clock cannot be read, counts from 0, which has passed.
 pub(crate) fn monotonic_in(time: Duration) -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX)

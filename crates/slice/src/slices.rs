@@ -1,4 +1,4 @@
-//! From stamps to slices: each stretch between two stamps has one name, so none is counted twice or left out.
+//! From stamps to slices: each interval between two stamps has one name, so none is counted twice or left out.
 
 use crate::costs::Costs;
 use crate::record::{Point, Record};
@@ -8,19 +8,19 @@ const TCP: u8 = 6;
 
 macro_rules! slices {
     ($($item:ident, $name:literal, $top:literal, $meaning:literal;)*) => {
-        /// A section of a packet's way, in the order of the way.
+        /// A section of a packet's path, in path order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Slice { $(#[doc = $meaning] $item,)* }
         impl Slice {
-            /// All of them, in the order of the way.
+            /// All slices, in path order.
             pub const ALL: &[Slice] = &[$(Slice::$item),*];
             /// Its stable name.
             #[must_use]
             pub fn name(self) -> &'static str { match self { $(Slice::$item => $name),* } }
-            /// Whether it belongs to the slices that do not overlap and sum to the whole; the others are parts of them.
+            /// Whether it is one of the slices that do not overlap and sum to the whole. The others are parts of these.
             #[must_use]
             pub fn top(self) -> bool { match self { $(Slice::$item => $top),* } }
-            /// From where to where, in words.
+            /// Where it starts and ends, in words.
             #[must_use]
             pub fn meaning(self) -> &'static str { match self { $(Slice::$item => $meaning),* } }
         }
@@ -58,23 +58,23 @@ slices! {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) slice: Slice,
-    /// The stamp that it begins with.
+    /// The stamp that starts it.
     pub(crate) from: usize,
-    /// After the first stamp, in ns, nothing subtracted.
+    /// Start after the first stamp, in ns, with nothing subtracted.
     pub(crate) start: u64,
     /// As stamped, in ns.
     pub(crate) raw: u64,
-    /// Less what the probes cost, in ns; not below zero.
+    /// Minus the cost of the probes, in ns; not below zero.
     pub(crate) net: f64,
 }
 
-/// The parts that a frame's way consists of: adjacent, from the first stamp to the last.
+/// The parts of a frame's path: adjacent, from the first stamp to the last.
 pub(crate) fn parts(record: &Record, costs: &Costs) -> Vec<Part> {
     let stamps = &record.stamps;
     (1..stamps.len()).map(|n| part(record, costs, n - 1, n, top(record, n - 1))).collect()
 }
 
-/// Finer sections that lie within those of [`parts`].
+/// Finer sections inside those of [`parts`].
 pub(crate) fn details(record: &Record, costs: &Costs) -> Vec<Part> {
     let point = |n: usize| record.stamps[n].point;
     let detail = |n: usize| match (point(n - 1), point(n)) {
@@ -95,7 +95,7 @@ fn part(record: &Record, costs: &Costs, from: usize, to: usize, slice: Slice) ->
     Part { slice, from, start: stamps[from].at.saturating_sub(stamps[0].at), raw, net }
 }
 
-/// What follows on stamp `n`.
+/// The slice that starts at stamp `n`.
 fn top(record: &Record, n: usize) -> Slice {
     let tcp = record.flow.protocol == TCP;
     let next = record.stamps[n + 1].point;
@@ -110,7 +110,7 @@ fn top(record: &Record, n: usize) -> Slice {
         Point::TransmitDone | Point::Arrive => Slice::Softirq,
         Point::Receive | Point::TcpReceive => match next {
             Point::Queue => Slice::Forward,
-            // A device upon the device, as a bridge's port or a VLAN: the frame is received once more.
+            // A device on top of the device, such as a bridge port or a VLAN: the frame is received again.
             Point::Arrive | Point::Receive => Slice::Softirq,
             _ if tcp => Slice::IpTcpReceive,
             _ => Slice::IpUdpReceive,

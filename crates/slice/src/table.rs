@@ -1,4 +1,4 @@
-//! Slices as people read them.
+//! Slices as text.
 
 use crate::book::{Book, Loop, SliceReport};
 use crate::costs::Costs;
@@ -9,7 +9,7 @@ use measure::figures::{brief, share, thousands, time};
 use measure::slices::SliceTimes;
 use std::fmt::Write;
 
-/// All slices, one line each; with `raw`, the means as stamped, too.
+/// All slices, one line each. With `raw`, also the means as stamped.
 #[must_use]
 pub fn packet_table(book: &Book, raw: bool) -> String {
     let mut out = String::new();
@@ -52,7 +52,7 @@ fn end_row(out: &mut String, raw: bool, raw_mean_ns: f64) {
     let _ = if raw { writeln!(out, " {:>15}", brief(raw_mean_ns)) } else { writeln!(out) };
 }
 
-/// Rounds, which go from where to where, below names of `width`.
+/// The row of round trips, described by `way`, below names of `width`.
 fn round_row(rounds: &Loop, width: usize, way: &str) -> String {
     format!(
         "  {:<width$} {:>11} {:>11}  {} rounds, {way}; as stamped {}, median {}\n",
@@ -65,7 +65,7 @@ fn round_row(rounds: &Loop, width: usize, way: &str) -> String {
     )
 }
 
-/// Sections of a program, with what became of its blocks; with `raw`, the means as stamped, too.
+/// Sections of a program, with the counters of its blocks. With `raw`, also the means as stamped.
 #[must_use]
 pub fn program_text(report: &ProgramReport, raw: bool) -> String {
     let mut out = "slice attach\n".to_owned();
@@ -115,7 +115,7 @@ pub fn program_text(report: &ProgramReport, raw: bool) -> String {
     out
 }
 
-/// What was counted, one line for each slice, one column for each event.
+/// Event counts: one line per slice, one column per event.
 #[must_use]
 pub fn counter_table(book: &Book) -> String {
     let events = &book.costs().events;
@@ -129,7 +129,7 @@ pub fn counter_table(book: &Book) -> String {
         let name = figures.shown();
         let _ = write!(out, "  {name:<16}");
         for (event, counted) in events.iter().zip(&counted) {
-            // Of a slice that is never on one CPU, nothing is known.
+            // A slice that is never on one CPU has no count.
             let mean =
                 counted.iter().find(|counted| counted.name == figures.name).map_or("-".to_owned(), |c| number(c.mean));
             let _ = write!(out, " {mean:>width$}", width = width(&event.event));
@@ -152,7 +152,7 @@ fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.3}") } else { thousands(value.round() as u64) }
 }
 
-/// A frame in one line, as it comes.
+/// A frame in one line.
 #[must_use]
 pub fn line(record: &Record, costs: &Costs) -> String {
     let flow = &record.flow;
@@ -187,13 +187,13 @@ pub fn line(record: &Record, costs: &Costs) -> String {
     out
 }
 
-/// A frame's top slices, in the order of its way: name, and length in ns less what the probes cost.
+/// A frame's top slices, in path order: name, and length in ns minus the cost of the probes.
 #[must_use]
 pub fn way(record: &Record, costs: &Costs) -> Vec<(&'static str, f64)> {
     slices::parts(record, costs).iter().map(|part| (part.slice.name(), part.net)).collect()
 }
 
-/// One frame's way: a bar for each part, to scale.
+/// The path of one frame: a bar for each part, to scale.
 #[must_use]
 pub fn waterfall(record: &Record, costs: &Costs) -> String {
     const WIDTH: f64 = 48.0;

@@ -1,4 +1,4 @@
-//! Probes that are in place now and then: what they cost is paid for a share of the time only.
+//! Probes that are attached only in short windows, so their cost is paid for a share of the time.
 
 use crate::error::Error;
 use crate::kernel::Kernel;
@@ -7,19 +7,20 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 use units::{ParseError, Span};
 
-/// The least time that one is open: packets shall begin and arrive in it.
+/// Minimum length of a window: packets must start and arrive in it.
 const LEAST: Span = Span::from_ms(1);
-/// Probes are in place for twice the time that a window is open, and there is time to put them there.
+/// Minimum ratio of the interval to the window. Probes are attached for twice the window, and attaching them takes time
+/// too.
 const LEAST_RATIO: u64 = 4;
 
-/// In each `every` there is a window, in which new packets are followed for `open`, and those under way for as long
-/// again. Outside of it the probes are not there.
+/// One window per `every`. It traces new packets for `open`, and those in flight for the same time again. Outside
+/// windows the probes are detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
-    /// For how long new packets are followed.
+    /// How long new packets are traced.
     pub open: Span,
-    /// One window in each such time, at a random place in it: what a program does each second is neither always nor
-    /// never met.
+    /// Interval with one window at a random position in it, so that a periodic activity of a program is neither always
+    /// nor never hit.
     pub every: Span,
 }
 
@@ -41,35 +42,35 @@ impl FromStr for Windows {
     }
 }
 
-/// What happened to the probes.
+/// State of the probes after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// They are in place, and packets begin to be followed.
+    /// They are attached and trace new packets.
     Opened,
-    /// No more packets begin to be followed.
+    /// They trace no new packets.
     Closed,
     /// The probes were detached; this many packets in flight were given up.
     Rested(u64),
 }
 
-/// Windows, one after another. The first is open from the start.
+/// A sequence of windows. The first is open from the start.
 pub struct Turns {
     windows: Windows,
-    /// When the time began that the window is in.
+    /// Start of the present interval.
     begun: Instant,
     last: Turn,
     next: Instant,
-    /// Since when probes are in place, and for how long they were before.
+    /// Since when the probes are attached, and how long they were attached before.
     since: Option<Instant>,
     in_place: Duration,
     opened: u64,
 }
 
 impl Turns {
-    /// The first window begins; probes are in place and follow.
+    /// Opens the first window. The probes are already attached and tracing.
     ///
     /// # Errors
-    /// When a map cannot be written.
+    /// A map cannot be written.
     pub fn begin(windows: Windows, kernel: &mut Kernel) -> Result<Turns, Error> {
         kernel.open_for(windows.open.to_std())?;
         Ok(Turns::begun(windows, Instant::now()))
@@ -80,31 +81,31 @@ impl Turns {
         Turns { windows, begun: now, last: Turn::Opened, next, since: Some(now), in_place: Duration::ZERO, opened: 1 }
     }
 
-    /// When something is to be done next.
+    /// When the next turn is due.
     #[must_use]
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Windows so far.
+    /// Number of windows so far.
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// For how long probes have been in place until `now`.
+    /// How long the probes have been attached in total until `now`.
     #[must_use]
     pub fn in_place(&self, now: Instant) -> Duration {
         self.in_place + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Does what is to be done at [`Turns::next`].
+    /// Performs the turn that is due at [`Turns::next`].
     ///
     /// # Errors
     /// As [`Kernel::resume`] and [`Kernel::rest`].
     pub fn turn(&mut self, kernel: &mut Kernel) -> Result<Turn, Error> {
         let turn = match self.last {
-            // The kernel has closed it itself.
+            // The kernel has closed the window itself.
             Turn::Opened => Turn::Closed,
             Turn::Closed => Turn::Rested(kernel.rest()?),
             Turn::Rested(_) => {
@@ -118,7 +119,7 @@ impl Turns {
         Ok(turn)
     }
 
-    /// A turn was done at `now`; `random` says where in its time the next window is.
+    /// Records a turn at `now`. `random` sets the position of the next window in its interval.
     fn done(&mut self, turn: Turn, now: Instant, random: u64) {
         let (open, every) = (self.windows.open.to_std(), self.windows.every.to_std());
         self.last = turn;
@@ -129,7 +130,7 @@ impl Turns {
             Turn::Rested(_) => {
                 self.in_place = self.in_place(now);
                 self.since = None;
-                // Where putting them in place took long, a time may have passed without a window.
+                // If attaching took long, whole intervals may have passed without a window.
                 while self.begun <= now {
                     self.begun += every;
                 }

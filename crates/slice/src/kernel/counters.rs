@@ -7,34 +7,34 @@ const PROBES: usize = Probe::ALL.len();
 /// Words of `struct cpu`.
 pub(super) const WORDS: usize = 3 * PROBES + 12;
 
-/// What the probes counted, on all CPUs together.
+/// Counters of the probes, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Runs of each probe, in the order of [`Probe::ALL`].
     #[serde(skip)]
     pub(crate) hits: [u64; PROBES],
-    /// Nanoseconds in each probe's runs that were timed, one in sixteen by chance.
+    /// Nanoseconds in the timed runs of each probe. One run in sixteen is timed, at random.
     #[serde(skip)]
     pub(crate) spent: [u64; PROBES],
-    /// How many were.
+    /// Number of timed runs.
     #[serde(skip)]
     pub(crate) timed: [u64; PROBES],
     /// Records handed over.
     pub handed: u64,
-    /// Records that did not fit into the ring.
+    /// Records for which the ring had no room.
     pub full: u64,
-    /// Frames that were given up because another needed the place.
+    /// Frames given up because another frame needed the slot.
     pub evicted: u64,
-    /// Frames whose receive call copied too many to wait for its return.
+    /// Frames whose receive call copied more frames than can wait for its return.
     pub crowded: u64,
-    /// Frames that turned out to be asked for.
+    /// Frames that matched the filter.
     pub(crate) asked: u64,
-    /// Runs that the kernel left out, since a thread was preempted within the same program on that CPU.
+    /// Runs that the kernel skipped, because a thread was preempted in the same program on that CPU.
     pub missed: u64,
 }
 
 impl Counters {
-    /// From the words of CPUs, without what the kernel left out.
+    /// Sums the words of CPUs, without the runs that the kernel skipped.
     pub(super) fn of<'a>(cpus: impl Iterator<Item = &'a [u64; WORDS]>) -> Counters {
         let sum = cpus.fold([0_u64; WORDS], |sum, words| from_fn(|word| sum[word].wrapping_add(words[word])));
         let probes = |first: usize| from_fn(|probe| sum[first + probe]);
@@ -51,7 +51,7 @@ impl Counters {
         }
     }
 
-    /// What came since.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, before: &Counters) -> Counters {
         let less = |a: &[u64; PROBES], b: &[u64; PROBES]| from_fn(|probe| a[probe].saturating_sub(b[probe]));

@@ -1,4 +1,4 @@
-//! The object that we compiled: its programs, where they go, and how it is opened.
+//! Our compiled object: its programs, where they attach, and how it is opened.
 
 use super::Points;
 use crate::error::{Error, not_allowed};
@@ -10,18 +10,18 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sl
 
 /// `FRAMES` of `bpf/maps.h`.
 const FRAMES: u32 = 65_536;
-/// System call numbers that are looked at.
+/// Number of system calls that are tracked.
 const CALLS: usize = 512;
 const SENDS: u8 = 1;
 const RECEIVES: u8 = 2;
 
-/// A program of the object, and where it goes.
+/// A program of the object, and where it attaches.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) probe: Probe,
-    /// Without it there are no slices.
+    /// Slices are impossible without it.
     pub(super) needed: bool,
-    /// It is one of [`Points::Few`].
+    /// It belongs to [`Points::Few`].
     few: bool,
 }
 
@@ -38,7 +38,7 @@ impl Program {
         Program { few: true, ..self }
     }
 
-    /// Those that stamp at `points`.
+    /// The programs that stamp at `points`.
     pub(super) fn at(points: Points) -> impl Iterator<Item = &'static Program> {
         PROGRAMS.iter().filter(move |program| program.few || points == Points::All)
     }
@@ -64,10 +64,10 @@ const PROGRAMS: &[Program] = &[
     program("on_fork", Probe::Fork).needed().few(),
 ];
 
-/// Of [`PROGRAMS`], the one that tells whose child a process is: it stays while the others rest.
+/// The program of [`PROGRAMS`] that tracks child processes. It stays attached while the others are detached.
 pub(super) const FORK: &str = "on_fork";
 
-/// The programs and their maps, not loaded yet, with room for that many events.
+/// The programs and their maps, not loaded yet, with room for `events` events.
 pub(super) fn open(btf: &Btf, buffer: u32, events: usize) -> Result<Ebpf, Error> {
     let calls = calls();
     let counted = u32::try_from(events).unwrap_or(0);
@@ -83,7 +83,7 @@ pub(super) fn open(btf: &Btf, buffer: u32, events: usize) -> Result<Ebpf, Error>
     loader.load(OBJECT).map_err(|cause| not_allowed(&cause))
 }
 
-/// What each system call does for us.
+/// What each system call does: send, receive or neither.
 fn calls() -> [u8; CALLS] {
     let mut calls = [0; CALLS];
     let sends = [

@@ -1,18 +1,18 @@
-//! Lost frames whose ends are unknown: neither was seen to be one that was asked for, so only other frames of their
-//! connection tell whether they belong to it.
+//! Lost frames with unknown ends. Neither end is known to match the filter, so only other frames of their connection
+//! show whether they belong to it.
 
 use crate::record::{Flow, Record};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-/// Protocol and both ends, the lesser first.
+/// Protocol and both ends, the smaller address first.
 type Connection = (u8, [(IpAddr, u16); 2]);
 
-/// Limits on connections remembered and on frames kept. Beyond them lost frames stay unknown, as without this.
+/// Limits on remembered connections and on kept frames. Lost frames beyond them stay unknown.
 const KNOWN: usize = 65_536;
 const HELD: usize = 16_384;
 
-/// Connections that were asked for, and lost frames of others.
+/// Connections that match the filter, and lost frames of other connections.
 #[derive(Default)]
 pub(super) struct Strangers {
     known: HashSet<Connection>,
@@ -21,7 +21,7 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    /// The connection of this frame was asked for. Gives the lost frames that turn out to be of it.
+    /// Records that this frame's connection matches. Returns the kept lost frames of that connection.
     pub(super) fn ask(&mut self, record: &Record) -> Vec<Record> {
         let connection = connection(&record.flow);
         if self.known.len() >= KNOWN || !self.known.insert(connection) {
@@ -32,7 +32,7 @@ impl Strangers {
         found
     }
 
-    /// Gives the lost frame back if its connection was asked for; else keeps it.
+    /// Returns the lost frame if its connection matches. Keeps it otherwise.
     pub(super) fn meet(&mut self, record: Record) -> Option<Record> {
         let connection = connection(&record.flow);
         if self.known.contains(&connection) {
