@@ -42,7 +42,7 @@ const MOST_READY: usize = 64;
 pub(crate) const CLEAR: Span = Span::from_us(20);
 
 impl Answers {
-    /// `heard` was counted before the run.
+    /// `heard` has the counts from before the run.
     pub(crate) fn new(queues: Vec<RxQueue>, hosts: Vec<Host>, heard: AnswersReport) -> Self {
         Answers {
             queues,

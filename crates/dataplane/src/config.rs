@@ -30,8 +30,8 @@ pub struct Config {
     pub duration: Option<Span>,
     /// Frames that the stages of both directions may hold.
     pub room: u64,
-    /// The interface whose traffic is diverted through the ports: the input has what the host sends, the output what
-    /// arrives. Both ports are [`Device::Detour`].
+    /// The interface whose traffic is diverted through the ports: the input receives what the host sends, the output
+    /// receives what arrives from the link. Both ports are [`Device::Detour`].
     pub on: Option<String>,
 }
 

@@ -63,8 +63,8 @@ impl Floor {
         }
     }
 
-    /// True if departures `gap` apart on average are closer than this machine can resolve: with nothing but waiting,
-    /// half of them would be off by half a gap, or one in a hundred by a whole gap.
+    /// True if departures `gap` apart on average are closer than this machine can resolve: a loop that only waits would
+    /// miss half of them by half a gap, or one in a hundred by a whole gap.
     #[must_use]
     pub fn is_above(&self, gap: Span) -> bool {
         gap < self.p50 * 2 || gap < self.p99

@@ -195,8 +195,8 @@ impl LineEnd {
                 ran_dry = true;
                 continue;
             }
-            // Fetches what another core wrote for all frames at once. Fillers are retained for reuse and data frames
-            // are not, whatever their contents.
+            // Fetches what another core wrote for all frames at once. A retained frame is a filler, and any other frame
+            // is data, regardless of contents.
             for (into, frame) in frames.iter_mut().zip(&burst) {
                 *into = (frame.length(), frame.is_kept());
             }

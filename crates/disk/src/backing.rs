@@ -246,7 +246,7 @@ impl Backing {
         Ok((attributes, self.keep(fd)))
     }
 
-    /// Gives a new file to the caller, or removes it if that fails.
+    /// Makes the caller the owner of a new file. Removes the file if that fails.
     fn give(&self, parent: &OwnedFd, name: &OsStr, caller: Caller, remove: AtFlags) -> Result<()> {
         if !self.privileged || (caller.uid, caller.gid) == (0, 0) {
             return Ok(());

@@ -58,8 +58,8 @@ impl Filesystem for Service {
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            // With this flag the kernel requests a program's mode once more when it reads the program to run it. At
-            // that point no other program can write to it. See `Service::opened`.
+            // With this flag the kernel requests a program's mode again when it reads the program to run it. At that
+            // point no other program can write to it. See `Service::opened`.
             InitFlags::FUSE_AUTO_INVAL_DATA,
         ];
         if self.cached {

@@ -59,10 +59,11 @@ pub fn run(options: &Run) -> Result<i32> {
     run_by(options, Ok)
 }
 
-/// The same, of the command that `change` makes of the program's: one that ends with this process, for instance.
+/// Like [`run`], but starts the command that `change` returns for the program's command, for example one that ends with
+/// this process.
 ///
 /// # Errors
-/// As [`run`], and why `change` could not.
+/// As [`run`], or the error of `change`.
 pub fn run_by(options: &Run, change: impl FnOnce(Command) -> io::Result<Command>) -> Result<i32> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let relay = Relay::start()?;
