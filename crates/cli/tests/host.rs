@@ -161,7 +161,7 @@ fn distinguishes_one_flow_from_many() {
          ip route add 10.77.0.100 dev s0; ip neigh replace 10.77.0.100 lladdr 02:77:00:00:00:64 dev s0'",
     );
     bed.stdout(Node::Server, "ethtool -K eth0 gro on");
-    // A frame from tx queue 1 stays on a queue that the kernel chooses, whatever the flow. So use one tx queue.
+    // A frame from tx queue 1 stays on a queue that the kernel chooses, for any flow. So use one tx queue.
     bed.stdout(Node::Client(1), "ethtool -L eth0 rx 1 tx 1");
     let shares = |ports: &str| -> (Vec<f64>, Value) {
         let monitor = monitor(&bed);

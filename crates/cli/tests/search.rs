@@ -279,7 +279,7 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
 #[test]
 fn a_line_that_cannot_carry_the_load_limits_the_tester() {
     let bench = Bench::new();
-    // 1 Gbit/s carries 1 488 095 frames/s of 64 B, whatever load is asked for.
+    // 1 Gbit/s carries 1 488 095 frames/s of 64 B, for any requested load.
     for line in ["1Gbps", "100Mbps"] {
         let most = if line == "1Gbps" { 1_488_095.2 } else { 148_809.5 };
         let options = format!("--line-rate {line} --max 3Mpps --trial 20ms --tolerance 0.1% --width 0.2%");

@@ -189,7 +189,7 @@ int main(int count, char **arguments)
     assert!((round / wait - 1.0).abs() < 0.05, "less what the probes cost, the rest takes no time: {report}");
 }
 
-/// Whatever the ring claims, the reader ends on time and on request.
+/// The reader ends on time and on request, even if the ring contains nonsense.
 #[test]
 fn attach_ends_however_the_ring_lies() {
     use std::os::unix::fs::FileExt as _;
