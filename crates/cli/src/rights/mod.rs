@@ -3,7 +3,10 @@
 #[cfg(feature = "live")]
 mod files;
 // A build without live ports or without slices uses some rows only; the list stays whole.
-#[cfg_attr(not(all(feature = "live", feature = "slice")), allow(dead_code, reason = "the list is the same in every build"))]
+#[cfg_attr(
+    not(all(feature = "live", feature = "slice")),
+    allow(dead_code, reason = "the list is the same in every build")
+)]
 pub(crate) mod list;
 
 #[cfg(feature = "live")]
