@@ -21,7 +21,7 @@ pub struct Config {
     /// The fixed gap that was asked, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
     /// CPUs to run on. If empty, one thread that the kernel places. Otherwise one thread per CPU, each with a part of
-    /// the pipeline ([`Pipeline::parts`]); the last part carries out departures. [`Device::Line`] takes one more CPU at
+    /// the pipeline ([`engine::Pipeline::parts`]); the last part carries out departures. [`Device::Line`] takes one more CPU at
     /// the end. A stream without a target is generated on all CPUs, each with its own queue.
     pub cpus: Vec<usize>,
     /// Length of the windows of the rate.

@@ -58,7 +58,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     Ok(behind)
 }
 
-/// The parts that a pipeline is run in at most, as [`Pipeline::most_parts`] has it, and why they are no more.
+/// The most parts a pipeline can run in, as [`engine::Pipeline::most_parts`] counts them, and why there are no more.
 fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
     if sliced && plan.pacer == Pacer::Filler {
         return (vec!["all of it"], ", since with fillers --slices depends on the place on the line");
