@@ -26,9 +26,8 @@ import sys
 import tempfile
 import time
 
-from inlab import Failed, binary, text
+from inlab import Failed, binary, run_alone, text
 
-INSIDE = "NETLATHE_CHAOS_INSIDE"
 HOST_ADDRESS, FAR_ADDRESS = "10.88.0.1", "10.88.0.2"
 PAIRS = (("a0", "a1"), ("b0", "b1"))
 RUN_S = 2
@@ -563,24 +562,13 @@ def chaos():
     return 1 if bad else 0
 
 
-def main():
-    if os.environ.get(INSIDE):
-        for folder in ("/run/netlathe", "/run/netns"):
-            os.makedirs(folder, exist_ok=True)
-            said("mount", "-t", "tmpfs", "tmpfs", folder)
-        return chaos()
-    if os.geteuid() != 0:
-        raise Failed("it makes namespaces, links and mounts: run it as root")
-    environment = os.environ | {INSIDE: "1", "NETLATHE": binary()}
-    environment.pop("NETLATHE_LAB", None)
-    own = ["unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child", "--", sys.executable, *sys.argv]
-    return subprocess.run(own, env=environment).returncode
+def on_own_mounts():
+    """Runs chaos where the records of labs and namespaces are its own."""
+    for folder in ("/run/netlathe", "/run/netns"):
+        os.makedirs(folder, exist_ok=True)
+        said("mount", "-t", "tmpfs", "tmpfs", folder)
+    return chaos()
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failed as failure:
-        sys.exit(f"chaos: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_alone("chaos", on_own_mounts)

@@ -150,3 +150,21 @@ def within(name, inside, *options):
         os.execv(binary(), [binary(), *lab, sys.executable, *sys.argv])
 
     return guarded(name, enter)
+
+
+def run_alone(name, body):
+    """Exits with the status of `body`, run as root in mount, PID and network namespaces of its own. `name` begins messages."""
+    inside = f"NETLATHE_{name.upper()}_INSIDE"
+    try:
+        if os.environ.get(inside):
+            sys.exit(body())
+        if os.geteuid() != 0:
+            raise Failed("it makes namespaces, links and mounts: run it as root")
+        environment = os.environ | {inside: "1", "NETLATHE": binary()}
+        environment.pop("NETLATHE_LAB", None)
+        own = ["unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child", "--", sys.executable, *sys.argv]
+        sys.exit(subprocess.run(own, env=environment).returncode)
+    except Failed as failure:
+        sys.exit(f"{name}: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)

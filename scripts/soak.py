@@ -14,9 +14,8 @@ import sys
 import time
 
 from chaos import said, unbalanced
-from inlab import Failed, binary
+from inlab import Failed, binary, run_alone
 
-INSIDE = "NETLATHE_SOAK_INSIDE"
 SECONDS = int(os.environ.get("T") or 600)
 RATE = os.environ.get("RATE") or "200kpps"
 STREAM = "udp 10.1.0.1:1000-1999 > 10.2.0.1-10.2.0.200:9 size 64B"
@@ -72,20 +71,5 @@ def soak():
     return 1 if failures else 0
 
 
-def main():
-    if os.environ.get(INSIDE):
-        return soak()
-    if os.geteuid() != 0:
-        raise Failed("it makes a network namespace: run it as root")
-    environment = os.environ | {INSIDE: "1", "NETLATHE": binary()}
-    own = ["unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child", "--", sys.executable, *sys.argv]
-    return subprocess.run(own, env=environment).returncode
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failed as failure:
-        sys.exit(f"soak: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_alone("soak", soak)

@@ -10,25 +10,11 @@ use common::{Bench, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the clone")
-}
+use typed::root;
 
 /// All documents by path, without their code blocks.
 fn documents() -> BTreeMap<PathBuf, String> {
-    let mut folders = vec![root().join("docs")];
-    let mut files: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                files.push(path);
-            }
-        }
-    }
+    let files = typed::documents().into_iter().chain([root().join("CHANGELOG.md")]);
     let prose = |text: &str| {
         let mut code = false;
         let lines = text.lines().filter(|line| {
@@ -38,7 +24,7 @@ fn documents() -> BTreeMap<PathBuf, String> {
         });
         lines.map(|line| format!("{line}\n")).collect::<String>()
     };
-    files.into_iter().map(|path| (path.clone(), prose(&fs::read_to_string(path).expect("text")))).collect()
+    files.map(|path| (path.clone(), prose(&fs::read_to_string(path).expect("text")))).collect()
 }
 
 /// The anchors of a document's headings.

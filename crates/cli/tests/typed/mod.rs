@@ -103,8 +103,8 @@ pub(crate) fn commands() -> Vec<String> {
     commands
 }
 
-/// All documents except the decisions, which contain no commands.
-fn documents() -> Vec<PathBuf> {
+/// The README, CONTRIBUTING and every page below `docs`.
+pub(crate) fn documents() -> Vec<PathBuf> {
     let mut folders = vec![root().join("docs")];
     let mut files = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name)).to_vec();
     while let Some(folder) = folders.pop() {
