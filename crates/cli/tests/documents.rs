@@ -9,7 +9,7 @@ mod typed;
 use common::{Bench, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use typed::root;
 
 /// All documents by path, without their code blocks.
