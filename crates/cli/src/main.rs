@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn each_path_option_is_tested_with_a_silent_pipe() {
-        let tested: Vec<&str> = include_str!("../tests/path_options.txt")
+        let tested: Vec<&str> = include_str!("../tests/suite/live/path_options.txt")
             .lines()
             .filter_map(|line| line.split_once(" | ").map(|(option, _)| option))
             .collect();
@@ -167,6 +167,6 @@ mod tests {
             })
             .map(|(words, path)| format!("{words} {path}"))
             .collect();
-        assert!(missing.is_empty(), "add to tests/path_options.txt: {missing:?}");
+        assert!(missing.is_empty(), "add to tests/suite/live/path_options.txt: {missing:?}");
     }
 }

@@ -1,0 +1,92 @@
+//! Programs that a command has started end with it, even if it is killed. Each test prints `SKIP: why` if the machine
+//! permits none.
+
+use crate::bed::{Bed, Program};
+use lab::Node;
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// State and parent of a process.
+fn stat(process: u32) -> Option<(char, u32)> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut words = line.rsplit_once(')')?.1.split_ascii_whitespace();
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+/// The first child of `parent` with this name.
+fn child(parent: u32, name: &str) -> Option<u32> {
+    let listed = fs::read_dir("/proc").expect("it is mounted").flatten();
+    let mut all = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    all.find(|process| {
+        let called = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        called.trim() == name && stat(*process).is_some_and(|(state, of)| of == parent && state != 'Z')
+    })
+}
+
+/// Kills the command once it has started a program of this name. An error means that the program did not end.
+fn ends_with(command: Program, name: &str) -> Result<(), String> {
+    let start = Instant::now();
+    let program = loop {
+        if let Some(program) = child(command.pid(), name) {
+            break program;
+        }
+        if start.elapsed() > PATIENCE || stat(command.pid()).is_none_or(|(state, _)| state == 'Z') {
+            return Err(format!("no {name} was started: {:?}", command.wait()));
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    command.signal("KILL");
+    command.wait();
+    let start = Instant::now();
+    while stat(program).is_some_and(|(state, _)| state != 'Z') {
+        assert!(start.elapsed() < PATIENCE, "{name} lives on");
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_generator_of_a_search_ends_with_it() {
+    let Some(bed) = Bed::paired("orphan-gen") else { return };
+    let search = bed.start(Node::Box, "search --out a0 --in a1 --trial 60s --max 2kpps --size 64B");
+    ends_with(search, "netlathe").expect("a generator runs");
+}
+
+#[test]
+fn the_command_of_a_lab_ends_with_it() {
+    let name = crate::bed::lab_name("orphan-lab");
+    let mut command = Command::new(crate::bed::netlathe());
+    // The program ignores SIGTERM, so a plain request would not end it.
+    command.args(["lab", "run", "--name", &name, "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"]);
+    let ended = ends_with(Program::start(command), "sh");
+    let _left = lab::down(&name);
+    if let Err(why) = ended {
+        println!("SKIP: {why}");
+    }
+}
+
+#[cfg(feature = "slice")]
+#[test]
+fn the_command_of_slice_kernel_ends_with_it() {
+    let mut command = Command::new(crate::bed::netlathe());
+    command.args(["slice", "kernel", "--port", "7", "--duration", "60s", "--", "sleep", "60"]);
+    if let Err(why) = ends_with(Program::start(command), "sleep") {
+        println!("SKIP: {why}");
+    }
+}
+
+#[test]
+fn the_word_between_two_netlathes_is_refused_by_others() {
+    let run = |words: &[&str]| Command::new(crate::bed::netlathe()).args(words).output().expect("it runs");
+    // Process 1 is not the parent.
+    let stray = run(&["program-child-of", "1", "echo", "here"]);
+    assert!(!stray.status.success() && stray.stdout.is_empty(), "{stray:?}");
+    let own = std::process::id().to_string();
+    assert_eq!(run(&["program-child-of", &own, "echo", "here"]).stdout, b"here\n");
+    assert_eq!(run(&["program-child-of", &own, "no-such-program"]).status.code(), Some(127));
+    assert!(run(&["netlathe-child-of", &own, "--version"]).stdout.starts_with(b"netlathe "));
+}

@@ -1,0 +1,174 @@
+//! The search between live ports, against our own devices: a policer of known rate, a plain wire, and a device that
+//! changes its behaviour. Tests print `SKIP: why` if labs are unavailable. Rates on a busy machine are not checked. The
+//! tests check that bounds, counters and verdicts agree with the trials.
+
+use crate::bed::{Bed, Finished, Program, notified};
+use lab::Node;
+use serde_json::Value;
+use std::os::unix::net::UnixDatagram;
+use std::thread;
+use std::time::Duration;
+
+fn report(finished: &Finished) -> Value {
+    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    serde_json::from_str(&finished.stdout).expect("one object on stdout")
+}
+
+fn figure(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {pointer} in {value}"))
+}
+
+/// Checks a search with one goal: each trial that counts was offered in full, and no bound contradicts a trial.
+fn consistent(search: &Value, allowed: f64) {
+    let goal = &search["goals"][0];
+    for trial in search["trials"].as_array().expect("trials") {
+        let (load, sent) = (figure(trial, "/load_fps"), figure(trial, "/sent"));
+        if !trial["flaw"].is_null() {
+            continue;
+        }
+        let seconds = figure(trial, "/took_ns") / 1e9;
+        assert!(sent >= (load * figure(trial, "/duration_ns") / 1e9 - 1.0) * 0.995, "{trial}");
+        assert!((sent / seconds / load - 1.0).abs() < 0.02, "a load that was offered: {trial}");
+        if goal["lower_fps"].as_f64() == Some(load) {
+            assert!(figure(trial, "/loss") <= allowed, "a lower bound is within the goal: {trial}");
+        }
+    }
+}
+
+#[test]
+fn a_policer_is_found_between_ports() {
+    let Some(bed) = Bed::paired("policer") else { return };
+    // 20 000 frames/s of 64 B, and 2000 at once. Hiccups below 100 ms do not matter.
+    let limit = "limit --in a1 --out b0 --one-way --key dst-ip --rate 10240000bps --mode police --burst 128000B --json";
+    let limit = bed.start(Node::Box, limit);
+    thread::sleep(Duration::from_secs(2));
+    let options = "--loss 0.1% --trial 2s --max 40kpps --min 5kpps --width 1% --confirm 0 --tolerance 2% --late 90ms";
+    let line = format!("search --out a0 --in b1 {options} --wait 200ms --trials t.jsonl --report page --json");
+    let found = bed.run(Node::Box, &line);
+    let report = report(&found);
+    let search = &report["searches"][0];
+    consistent(search, 0.001);
+    let lower = figure(search, "/goals/0/lower_fps");
+    // Over 2 s the bucket adds 1000 frames/s, and the goal allows 0.1 % loss. No higher rate can be found.
+    assert!(lower <= 21_000.0 / 0.999 * 1.001, "{lower}: {report}");
+    if search["goals"][0]["verdict"] == "DUT-limited" {
+        assert!(lower >= 20_000.0 * 0.98, "{lower}: {report}");
+    }
+    assert!(figure(search, "/goals/0/delay/p50") > 0.0);
+    // All trials are kept: the same search again runs no trial and reports the same.
+    limit.stop();
+    assert_eq!(self::report(&bed.run(Node::Box, &line)), report);
+    assert!(bed.path("page/report.html").exists());
+}
+
+#[test]
+fn loads_that_the_tester_cannot_offer_are_not_reported() {
+    let Some(bed) = Bed::paired("fast") else { return };
+    // A wire that passes everything: only the tester can be the limit.
+    let report = report(&bed.run(
+        Node::Box,
+        "search --out a0 --in a1 --trial 100ms --max 20Mpps --min 1kpps --width 50% --confirm 0 --wait 50ms --json",
+    ));
+    let search = &report["searches"][0];
+    consistent(search, 0.0);
+    assert_eq!(search["goals"][0]["verdict"], "tester-limited", "{report}");
+    assert!(search["goals"][0]["lower_fps"].as_f64().is_none_or(|lower| lower < 5e7), "{report}");
+}
+
+#[test]
+fn a_search_says_when_frames_of_its_first_trial_pass() {
+    let Some(bed) = Bed::paired("searches") else { return };
+    let path = bed.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+    let options = "--trial 2s --max 2kpps --min 1kpps --confirm 0 --width 50% --tolerance 50% --late 1s --wait 50ms -v";
+    let mut command = bed.netlathe(Node::Box, &format!("search --out a0 --in a1 {options} --trials t.jsonl --json"));
+    command.env("NOTIFY_SOCKET", &path);
+    let search = Program::start(command);
+    assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
+    let trials = std::fs::read_to_string(bed.path("t.jsonl")).expect("it is kept").lines().count();
+    assert_eq!(trials, 1, "the line that says of what, and no trial that has ended");
+    let found = search.wait();
+    assert!(report(&found)["searches"][0]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
+    assert_eq!(found.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{found:?}");
+    // Ready is reported once, and not by each trial.
+    socket.set_nonblocking(true).expect("it can be asked");
+    assert_eq!(notified(&socket), None);
+
+    // A search that never sends does not report ready.
+    let mut command = bed.netlathe(Node::Box, "search --out nosuch0 --in a1 --trial 1s -v");
+    command.env("NOTIFY_SOCKET", &path);
+    let failed = Program::start(command).wait();
+    assert_eq!((failed.status.code(), notified(&socket)), (Some(2), None), "{failed:?}");
+    assert!(!failed.stderr.contains("ready"), "{failed:?}");
+}
+
+#[test]
+fn search_reports_before_its_failure() {
+    let Some(bed) = Bed::paired("broken") else { return };
+    let options = "--trial 1s --max 5kpps --min 1kpps --confirm 20 --tolerance 50% --late 1s --wait 50ms --json";
+    let search = bed.start(Node::Box, &format!("search --out a0 --in a1 {options} --trials t.jsonl"));
+    let trials = || std::fs::read_to_string(bed.path("t.jsonl")).unwrap_or_default().lines().count();
+    while trials() < 2 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    bed.stdout(Node::Box, "ip link set a1 down");
+    let broken = search.wait();
+    assert_eq!(broken.status.code(), Some(2), "{broken:?}");
+    assert!(broken.stderr.contains("a1"), "{broken:?}");
+    let report: Value = serde_json::from_str(&broken.stdout).expect("a report all the same");
+    let search = &report["searches"][0];
+    assert_eq!(search["goals"][0]["verdict"], "unfinished");
+    assert!(
+        search["trials"].as_array().is_some_and(|trials| trials.iter().all(|trial| trial["lost"] == 0)),
+        "{search}"
+    );
+    bed.stdout(Node::Box, "ip link set a1 up");
+    // Frames that exceed the port's MTU are detected in the first trial of their size, not in the last.
+    let sizes = "--size 64B --size 9000B --confirm 0";
+    let line = format!("search --out a0 --in a1 {sizes} {}", options.replace("--confirm 20", ""));
+    let long = bed.run(Node::Box, &line);
+    assert_eq!(long.status.code(), Some(2), "{long:?}");
+    assert!(long.stderr.contains("9000B") && long.stderr.contains("MTU"), "{long:?}");
+    let report: Value = serde_json::from_str(&long.stdout).expect("the other size");
+    assert!(report["searches"][0]["goals"][0]["lower_fps"].is_number(), "{report}");
+    assert_eq!(report["searches"][1]["goals"][0]["verdict"], "unfinished", "{report}");
+}
+
+#[test]
+fn signal_ends_the_search_and_its_trial() {
+    let Some(bed) = Bed::paired("told") else { return };
+    // The trial is longer than a test waits. Only the search gets the signal, as from a supervisor.
+    let options = "--trial 1000s --max 1kpps --wait 50ms -v --json";
+    for driver in ["af_xdp", "af_packet"] {
+        let path = bed.path(driver);
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+        let mut command = bed.netlathe(Node::Box, &format!("search --out if:a0,driver={driver} --in a1 {options}"));
+        command.env("NOTIFY_SOCKET", &path);
+        let search = Program::start(command);
+        assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
+        search.signal("TERM");
+        let ended = search.wait();
+        let report = report(&ended);
+        assert_eq!(report["searches"][0]["goals"][0]["verdict"], "unfinished", "{report}");
+        assert!(report["searches"][0]["trials"].as_array().is_some_and(Vec::is_empty), "{report}");
+        assert!(!bed.has_xdp("a0"), "{driver}");
+    }
+}
+
+#[test]
+fn a_search_without_memory_for_its_threads_ends_with_an_error() {
+    let Some(bed) = Bed::paired("search-threads") else { return };
+    let mut refused = 0;
+    // The limit at which threads cannot be created depends on the libraries. It lies in this range.
+    for kib in (20_000..36_000).step_by(1_000) {
+        let search = "search --out a0 --in a1 --trial 50ms --max 20kpps --size 64B --wait 50ms -q";
+        let line = format!("ulimit -v {kib}; exec timeout 30 {} {search}", crate::bed::netlathe());
+        let output = bed.command(Node::Box, "sh", &["-c", &line]).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked") && output.status.code() != Some(124), "{kib} KiB: {said}");
+        refused += usize::from(said.contains("no thread can be started"));
+    }
+    assert!(refused > 0, "no limit of this range refuses a thread");
+}

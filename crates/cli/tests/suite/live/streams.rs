@@ -1,0 +1,335 @@
+//! Streams and replays over real interfaces: a receiver's counts against the known impairments on the path.
+
+use crate::bed::{Bed, Program, notified, number};
+use lab::Node;
+use std::os::unix::net::UnixDatagram;
+use std::thread;
+use std::time::Duration;
+
+const STREAMS: &str = "--stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B' \
+                       --stream 'tcp [fd00::1]:1 > [fd00::2]:80 vlan 5 size 100B-200B weight 2'";
+
+#[test]
+fn generator_counts_arrivals() {
+    let Some(bed) = Bed::paired("counts") else { return };
+    let line = format!("gen --out a0 --in a1 --rate 20kpps --count 30000 --json {STREAMS}");
+    let report = bed.run(Node::Box, &line).report();
+    for (stream, sent) in [(0, 10_000), (1, 20_000)] {
+        let figure = |name: &str| number(&report, &format!("/streams/{stream}/{name}"));
+        assert_eq!(["sent", "received", "lost", "duplicates", "reordered"].map(figure), [sent, sent, 0, 0, 0]);
+        // Both stamps are from one clock, so the delay is positive and within the receiver's wait.
+        let least = report.pointer(&format!("/streams/{stream}/delay/min_ns")).and_then(serde_json::Value::as_f64);
+        assert!(least.is_some_and(|least| (0.0..1e8).contains(&least)), "{least:?}");
+    }
+}
+
+#[test]
+fn streams_of_classes_keep_their_rates_on_a_port() {
+    let Some(bed) = Bed::paired("rates") else { return };
+    let line = "gen --out a0 --duration 3s --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80-89' \
+                --class 'dns = dport 53' --rate dns=50pps --rate 50kpps";
+    let report = bed.run(Node::Box, line).report();
+    for (class, gap, frames) in [(0, 20e6, 150), (1, 20e3, 150_000)] {
+        let of =
+            |figure: &str| report.pointer(&format!("/classes/{class}/{figure}")).and_then(serde_json::Value::as_f64);
+        let median = of("gap/p50").expect("a median");
+        assert!((median / gap - 1.0).abs() < 0.25, "class {class}: {median} ns instead of {gap}");
+        let sent = number(&report, &format!("/classes/{class}/out/frames"));
+        assert!((frames * 9 / 10..=frames + 1).contains(&sent), "class {class}: {sent} frames instead of {frames}");
+    }
+}
+
+#[test]
+fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
+    let Some(bed) = Bed::paired("loses") else { return };
+    let shape = bed.start(Node::Box, "shape --in a1 --out b0 --one-way --stage 'loss 10%' --json --duration 30s");
+    thread::sleep(Duration::from_secs(2));
+    let generated = bed.run(Node::Box, &format!("gen --out a0 --in b1 --rate 10kpps --count 30000 --json {STREAMS}"));
+    assert_eq!(generated.status.code(), Some(1), "{}", generated.stderr);
+    assert!(generated.stderr.contains("frames were lost"), "{}", generated.stderr);
+    let shaped = shape.stop().report();
+    let report = serde_json::from_str::<serde_json::Value>(&generated.stdout).expect("a report");
+    let lost: u64 = (0..2).map(|stream| number(&report, &format!("/pipelines/0/streams/{stream}/lost"))).sum();
+    assert_eq!(lost, number(&shaped, "/drops/loss"), "{report} {shaped}");
+}
+
+#[test]
+fn explains_why_the_sending_interface_receives_nothing() {
+    let Some(bed) = Bed::paired("itself") else { return };
+    let stream = "--count 10 --wait 50ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
+    for driver in ["af_packet", "af_xdp"] {
+        let itself = bed.run(Node::Box, &format!("gen --out if:a0,driver={driver} --in a0 {stream}"));
+        assert_eq!(itself.status.code(), Some(1), "{itself:?}");
+        assert!(itself.stderr.contains("--in: nothing came back to the sending interface"), "{itself:?}");
+    }
+    let other = bed.run(Node::Box, &format!("gen --out a0 --in b0 {stream}"));
+    assert!(!other.stderr.contains("that sent"), "{other:?}");
+}
+
+/// `gen` from `a0` to `b1` with a short wait. Returns its status and the pipeline's report.
+fn sent_through(bed: &Bed, options: &str) -> (Option<i32>, serde_json::Value) {
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --wait 100ms --json";
+    let generated = bed.run(Node::Box, &format!("gen --out a0 --in b1 {stream} {options}"));
+    let report: serde_json::Value = serde_json::from_str(&generated.stdout).expect("a report");
+    (generated.status.code(), report["pipelines"][0].clone())
+}
+
+#[test]
+fn frames_of_an_earlier_run_are_not_taken_for_those_of_this_one() {
+    let Some(bed) = Bed::paired("earlier") else { return };
+    let held = bed.start(Node::Box, "emulate --in a1 --out b0 --one-way --forward 'delay 4s' --duration 30s");
+    thread::sleep(Duration::from_secs(2));
+    let (status, first) = sent_through(&bed, "--rate 10kpps --count 100");
+    assert_eq!((status, number(&first, "/streams/0/lost")), (Some(1), 100), "none is back after 0.1 s: {first}");
+    // While this run listens, frames of the first run arrive with the same sequence numbers.
+    let (status, second) = sent_through(&bed, "--rate 10pps --count 36");
+    let of = |name: &str| number(&second, name);
+    assert_eq!((status, of("/streams/0/received"), of("/streams/0/lost")), (Some(1), 0, 36), "{second}");
+    assert!(of("/flow/earlier") <= 100, "{second}");
+    drop(held.stop());
+}
+
+#[test]
+fn signal_ends_the_wait_for_frames() {
+    let Some(bed) = Bed::paired("awaited") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --count 10 --rate 1kpps --wait 1000s";
+    let path = bed.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be bounded");
+    let mut command = bed.netlathe(Node::Box, &format!("gen --out a0 --in b1 {stream}"));
+    command.env("NOTIFY_SOCKET", &path);
+    let own = Program::start(command);
+    assert_eq!(notified(&socket).as_deref(), Some("READY=1"));
+    // All frames are sent within 10 ms. An earlier signal would end the sending instead of the wait.
+    thread::sleep(Duration::from_secs(2));
+    let ended = own.stop();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("while it waited for frames"), "{ended:?}");
+    assert!(ended.stdout.contains("10 sent, 0 came, 10 lost"), "{ended:?}");
+}
+
+#[test]
+fn late_frames_depart_when_they_are_sent() {
+    let Some(bed) = Bed::paired("late") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
+    // Each frame takes a system call, which takes longer than the gap. Nearly all frames are late, many at once.
+    for output in ["if:a0,driver=af_packet", "tap:late0"] {
+        let line = format!("gen --out {output} --gap 100ns --count 20000 --json {stream}");
+        let report = bed.run(Node::Box, &line).report();
+        let of = |pointer: &str| report.pointer(pointer).and_then(serde_json::Value::as_f64).expect("a number");
+        assert_eq!(number(&report, "/out/frames"), 20_000);
+        assert!(of("/lateness/p50") > 10_000.0, "{report}");
+        assert!(of("/gap/min_ns") > 0.0 && of("/conformance/back_to_back") <= 0.0, "{report}");
+    }
+}
+
+#[test]
+fn another_generator_without_an_end_keeps_no_receiver() {
+    let Some(bed) = Bed::paired("another") else { return };
+    let other = bed.start(Node::Box, "gen --out a1 --rate 2kpps --stream 'udp 10.0.0.3:1 > 10.0.0.2:9'");
+    thread::sleep(Duration::from_secs(2));
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 1kpps --count 50 --wait 100ms";
+    // The test is that the run ends at all.
+    let own = bed.run(Node::Box, &format!("gen --out b0 --in a0 {stream}"));
+    assert!(own.stderr.contains("more frames arrived than were sent"), "{own:?}");
+    drop(other.stop());
+}
+
+#[test]
+fn a_replay_keeps_its_pace_on_a_port() {
+    let Some(bed) = Bed::paired("replays") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 64B-200B'";
+    bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 20000 --gap 100us --json {stream}")).report();
+    let listens = bed.start(Node::Box, "measure --in a1 --write got.pcap --count 20000 --duration 30s --json");
+    while !bed.path("got.pcap").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let line = "gen --out a0 --pcap in.pcap --speed 2 --rewrite 'dst 10.0.0.0/8 > 20.0.0.0/8, dport 7' --json";
+    let sent = bed.run(Node::Box, line).report();
+    assert_eq!(["/out/frames", "/held"].map(|name| number(&sent, name)), [20_000, 0]);
+    listens.wait().report();
+    let (was, got) = (bed.records("in.pcap").0, bed.records("got.pcap").0);
+    assert_eq!(got.len(), 20_000);
+    for (was, got) in was.iter().zip(&got) {
+        assert_eq!((was.bytes.len(), got.bytes[30], &got.bytes[36..38]), (got.bytes.len(), 20, &[0, 7][..]));
+    }
+    // The schedule is absolute, so hiccups of a busy machine do not add up.
+    let pace = (got[19_999].ns - got[0].ns) as f64 / (19_999.0 * 50_000.0);
+    assert!((pace - 1.0).abs() < 0.1, "{pace}");
+}
+
+/// Runs a command that sends through `a0`. Returns its report, the report at `a1`, and the frames received there.
+fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_json::Value, Vec<Vec<u8>>) {
+    let listens =
+        bed.start(Node::Box, &format!("measure --in a1 --write got.pcap --count {frames} --duration 30s --json"));
+    while !bed.path("got.pcap").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let sent = bed.run(Node::Box, line).report();
+    let measured = listens.wait().report();
+    let got = bed.records("got.pcap").0.into_iter().map(|record| record.bytes).collect();
+    (sent, measured, got)
+}
+
+#[test]
+fn several_cores_send_the_same_frames_as_one() {
+    let Some(bed) = Bed::paired("cores") else { return };
+    if thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("SKIP: one CPU only");
+        return;
+    }
+    let line = "gen --out if:a0,driver=af_packet --cores 0,1 --count 5001 --json \
+                --stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B'";
+    let (sent, measured, got) = received(&bed, 5_001, line);
+    assert_eq!(["/in/frames", "/out/frames", "/held"].map(|name| number(&sent, name)), [5_001, 5_001, 0]);
+    for (stream, frames) in [(0, 2_501), (1, 2_500)] {
+        assert_eq!(number(&sent, &format!("/streams/{stream}/sent")), frames);
+        let figure = |name: &str| number(&measured, &format!("/streams/{stream}/{name}"));
+        assert_eq!(["received", "lost", "duplicates", "reordered"].map(figure), [frames, 0, 0, 0]);
+    }
+    let mut times = vec![0; 1_001];
+    got.iter().for_each(|frame| times[usize::from(u16::from_be_bytes([frame[34], frame[35]]))] += 1);
+    assert_eq!((times[0], times[1]), (0, 6));
+    assert!(times[2..].iter().all(|times| *times == 5), "every value as often as one core would send it");
+}
+
+/// A stage that changed a frame must not change later frames that reuse its buffer.
+#[test]
+fn a_corrupted_frame_is_corrupted_once() {
+    let Some(bed) = Bed::paired("corrupts") else { return };
+    let scenario = "schema = 1\n[[pipeline]]\nname = \"c\"\nout = \"if:a0,driver=af_packet\"\ncount = 5000\ngap = \"50us\"\n\
+                    stream = \"udp 10.0.0.1:1 > 10.0.0.2:9 size 64B\"\nstages = [\"netem corrupt 2%\"]\n";
+    std::fs::write(bed.path("c.toml"), scenario).expect("a scenario");
+    let (sent, _, got) = received(&bed, 5_000, "run c.toml --json");
+    let corrupted = number(&sent, "/effects/corrupted") as usize;
+    // Everything but the stamp is the same in every frame.
+    let mut headers: Vec<&[u8]> = got.iter().map(|frame| &frame[..42]).collect();
+    headers.sort_unstable();
+    let whole = headers.chunk_by(|a, b| a == b).map(<[_]>::len).max().expect("frames");
+    assert!((corrupted / 3..=corrupted).contains(&(5_000 - whole)), "{corrupted} corrupted, {whole} whole");
+}
+
+#[test]
+fn frames_that_never_left_have_not_arrived() {
+    let Some(bed) = Bed::paired("never") else { return };
+    let line = "gen --out a0 --in a1 --count 7 --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1519B weight 2' \
+                --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B'";
+    let finished = bed.run(Node::Box, line);
+    assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
+    assert!(finished.stderr.contains("5 frames were dropped"), "{}", finished.stderr);
+}
+
+#[test]
+fn records_that_were_cut_go_out_as_long_as_they_were() {
+    let Some(bed) = Bed::paired("cut") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 200B-209B payload increment'";
+    bed.run(Node::Box, &format!("gen --out pcap:whole.pcap --count 10 --json {stream}")).report();
+    // Like a capture with a snap length of 64 bytes, with the second record stamped before the first.
+    let mut cut = std::fs::read(bed.path("whole.pcap")).expect("a capture")[..24].to_vec();
+    let whole = bed.records("whole.pcap").0;
+    for (i, record) in whole.iter().enumerate() {
+        let ns = 1_000_000 * if i < 2 { 2 - i as u32 } else { i as u32 };
+        for word in [0, ns, 64, record.bytes.len() as u32] {
+            cut.extend(word.to_le_bytes());
+        }
+        cut.extend(&record.bytes[..64]);
+    }
+    std::fs::write(bed.path("in.pcap"), cut).expect("a capture");
+    for (way, disordered) in [("", 1), ("--speed max", 0)] {
+        let line = format!("gen --out if:a0,driver=af_packet --pcap in.pcap --rewrite 'ttl 9' --json {way}");
+        let _ = std::fs::remove_file(bed.path("got.pcap"));
+        let listens = bed.start(Node::Box, "measure --in a1 --write got.pcap --count 10 --duration 30s --json");
+        while !bed.path("got.pcap").exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let sent = bed.run(Node::Box, &line);
+        listens.wait().report();
+        let report: serde_json::Value = serde_json::from_str(&sent.stdout).expect("a report");
+        assert_eq!(report.pointer("/limits/cut_records"), Some(&10.into()), "{way}: {report}");
+        let expected = (disordered > 0).then(|| disordered.into());
+        assert_eq!(report.pointer("/limits/disordered_records"), expected.as_ref(), "{way}: {report}");
+        assert!(sent.stderr.contains("10 records of the capture are truncated"), "{}", sent.stderr);
+        for (got, was) in bed.records("got.pcap").0.iter().zip(&whole) {
+            assert_eq!((got.bytes.len(), &got.bytes[42..64]), (was.bytes.len(), &was.bytes[42..64]), "{way}");
+            assert!(got.bytes[22] == 9 && got.bytes[64..].iter().all(|byte| *byte == 0), "{way}");
+        }
+    }
+}
+
+#[test]
+fn records_without_a_header_are_sent_as_the_report_says() {
+    let Some(bed) = Bed::paired("runts") else { return };
+    bed.run(Node::Box, "gen --out pcap:one.pcap --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9' -q");
+    let mut runts = std::fs::read(bed.path("one.pcap")).expect("a capture");
+    let whole = bed.records("one.pcap").0[0].bytes.clone();
+    for (ms, length) in [(1, 0), (2, 10), (3, 14), (4, 59)] {
+        for word in [0, ms * 1_000_000, length as u32, length as u32] {
+            runts.extend(word.to_le_bytes());
+        }
+        runts.extend(&whole[..length]);
+    }
+    std::fs::write(bed.path("in.pcap"), runts).expect("a capture");
+    for way in ["driver=af_packet --speed max", "driver=af_packet", "driver=af_xdp"] {
+        let _ = std::fs::remove_file(bed.path("got.pcap"));
+        let (sent, _, got) = received(&bed, 5, &format!("gen --pcap in.pcap --json --out if:a0,{way}"));
+        assert_eq!((number(&sent, "/out/frames"), got.len()), (5, 5), "{way}");
+        let starts = [60, 0, 10, 14, 59];
+        assert!(
+            got.iter().zip(starts).all(|(got, length)| got.len() >= 14 && got[..length] == whole[..length]),
+            "{got:?}"
+        );
+    }
+}
+
+#[test]
+fn warns_of_a_rate_beyond_the_port() {
+    let Some(bed) = Bed::paired("much") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1500B'";
+    let report = bed.run(Node::Box, &format!("gen --out a0 --rate 5Tbps --duration 300ms --json {stream}")).report();
+    let share = report.pointer("/shortfall/obtained_share").and_then(serde_json::Value::as_f64);
+    assert!(share.is_some_and(|share| share < 0.5), "{report}");
+    let slow = bed.run(Node::Box, &format!("gen --out a0 --rate 1Mbps --duration 300ms {stream}"));
+    assert!(slow.stdout.contains("out ") && !slow.stdout.contains("shortfall"), "{}", slow.stdout);
+}
+
+#[test]
+fn a_short_capture_is_sent_again_and_again_in_its_order() {
+    let Some(bed) = Bed::paired("again") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1-7 > 10.0.0.2:9 size 64B-200B stamp off'";
+    bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 7 --json {stream}")).report();
+    let line = "gen --out if:a0,driver=af_packet --pcap in.pcap --speed max --loop 301 --rewrite 'dport 7' --json";
+    let (sent, _, got) = received(&bed, 7 * 301, line);
+    assert_eq!(["/in/frames", "/out/frames", "/held"].map(|name| number(&sent, name)), [2_107, 2_107, 0]);
+    let piped = format!(
+        "cat in.pcap | {} gen --out if:a0,driver=af_packet --pcap /dev/stdin --speed max",
+        crate::bed::netlathe()
+    );
+    let piped = bed.command(Node::Box, "sh", &["-c", &piped]).output().expect("sh is there");
+    assert!(String::from_utf8_lossy(&piped.stdout).contains("out       7 frames"), "a pipe is read once: {piped:?}");
+    let was = bed.records("in.pcap").0;
+    assert_eq!(number(&sent, "/out/bytes"), 301 * was.iter().map(|record| record.bytes.len() as u64 + 4).sum::<u64>());
+    assert_eq!(got.len(), 2_107);
+    for (frame, was) in got.iter().zip(was.iter().cycle()) {
+        assert_eq!((frame.len(), &frame[26..36], &frame[36..38]), (was.bytes.len(), &was.bytes[26..36], &[0, 7][..]));
+    }
+}
+
+#[test]
+fn flood_sends_the_described_frames() {
+    let Some(bed) = Bed::paired("fast") else { return };
+    for (stream, frames) in [
+        ("udp 10.0.0.1-10.0.0.9:1-1000 > random 10.1.0.0/16:9 size 64B", 3_000),
+        ("tcp 10.0.0.1:1 > 10.0.0.2:2-5 size random 80B-300B weight 3", 1_001),
+    ] {
+        let count = format!("--count {frames} --seed 7 --json --stream '{stream}'");
+        bed.run(Node::Box, &format!("gen --out pcap:in.pcap {count}")).report();
+        let (sent, measured, got) = received(&bed, frames, &format!("gen --out if:a0,driver=af_packet {count}"));
+        assert_eq!(number(&sent, "/out/frames"), frames as u64);
+        assert_eq!(number(&measured, "/streams/0/received"), frames as u64);
+        for (frame, was) in got.iter().zip(bed.records("in.pcap").0) {
+            // Everything but the time and its checksum adjustment in the stamp at the end.
+            let end = was.bytes.len() - 16;
+            assert_eq!((&frame[..end], &frame[end + 2..end + 8]), (&was.bytes[..end], &was.bytes[end + 2..end + 8]));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Memory is bounded: input from others cannot grow it beyond limits, and the program reports when memory runs out.
+
+use crate::common::{Bench, Dialect, Finished, Record};
+use nix::sys::resource::{UsageWho, getrusage};
+use packet::Stamp;
+use serde_json::Value;
+use std::process::Command;
+
+/// A capture with `each` frames of 64 B of every stream, one stream after the other.
+fn streams(bench: &Bench, name: &str, streams: u16, each: u32) {
+    let numbered = (0..streams).flat_map(|stream| (0..each).map(move |sequence| (stream, sequence)));
+    let frame = |(at, (stream, sequence)): (usize, (u16, u32))| {
+        let ns = 1_000_000_000 + at as u64 * 1_000;
+        let mut record = Record::new(ns, 64, 0);
+        Stamp { stream, sequence, time_ns: ns }.write(&mut record.bytes);
+        record
+    };
+    let records: Vec<Record> = numbered.enumerate().map(frame).collect();
+    bench.capture(name, Dialect::USUAL, &records);
+}
+
+fn measured(bench: &Bench, words: &[&str]) -> (Value, Finished) {
+    let finished = bench.run(words);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    (finished.report(), finished)
+}
+
+/// Regression: 1 MB of frames, each of a stream of its own, took 1 GB.
+#[test]
+fn stream_numbers_of_others_cost_little() {
+    let bench = Bench::new();
+    streams(&bench, "one.pcap", 16_000, 1);
+    streams(&bench, "many.pcap", 3_000, 20);
+    let (report, _) = measured(&bench, &["measure", "--pcap", "one.pcap", "--json"]);
+    let pipeline = &report["pipelines"][0];
+    let listed = pipeline["streams"].as_array().expect("streams");
+    assert_eq!(
+        (listed.len(), &listed[15_999]["received"], &pipeline["streams_beyond"]),
+        (16_000, &1.into(), &Value::Null)
+    );
+    let (report, finished) = measured(&bench, &["measure", "--pcap", "many.pcap", "--json"]);
+    let pipeline = &report["pipelines"][0];
+    assert_eq!(pipeline["streams"].as_array().map(Vec::len), Some(512));
+    assert_eq!(pipeline["streams_beyond"], serde_json::json!({"streams": 2_488, "frames": 2_488 * 20}));
+    assert!(finished.stderr.contains("--max-streams"), "{}", finished.stderr);
+    let kilobytes = getrusage(UsageWho::RUSAGE_CHILDREN).expect("it can be asked").max_rss();
+    assert!(kilobytes < 100 << 10, "{kilobytes} KiB");
+    let (report, _) = measured(&bench, &["measure", "--pcap", "many.pcap", "--json", "--max-streams", "3000"]);
+    let pipeline = &report["pipelines"][0];
+    assert_eq!(pipeline["streams"].as_array().map(Vec::len), Some(3_000));
+    assert!(pipeline["streams_beyond"].is_null());
+}
+
+#[cfg(feature = "live")]
+#[test]
+fn memory_that_is_not_there_is_an_error_with_a_remedy() {
+    let bench = Bench::new();
+    bench.generate("64B", 100);
+    let users = "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police --users 100000000";
+    let script = format!("ulimit -v 4000000; exec \"$0\" {users}");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("a shell");
+    let finished = Finished::of(output);
+    assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+    assert!(
+        finished
+            .stderr
+            .starts_with("netlathe: --users: 100 000 000 users take 6 400 MB, and the limit on memory leaves "),
+        "{}",
+        finished.stderr
+    );
+    assert!(finished.stderr.contains("users") && finished.stderr.contains("ulimit -v"), "{}", finished.stderr);
+}

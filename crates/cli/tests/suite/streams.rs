@@ -1,0 +1,465 @@
+//! Streams and replays in virtual time, parsed by independent code in the tests, and by tshark if it is installed.
+
+use crate::common::{Bench, Dialect, Record, words};
+use serde_json::Value;
+use std::process::Command;
+
+fn generate(bench: &Bench, out: &str, options: &str) -> Value {
+    bench.report(words(&format!("gen --out pcap:{out} {options}")))
+}
+
+fn u16_at(record: &Record, at: usize) -> u16 {
+    u16::from_be_bytes(record.bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+/// The stream number and sequence number in the stamp at the end of a frame.
+fn stamp(record: &Record) -> (u16, u32) {
+    let stamp = &record.bytes[record.bytes.len() - 18..];
+    assert_eq!(stamp[..2], [0x6e, 0x4c]);
+    (u16::from_be_bytes([stamp[4], stamp[5]]), u32::from_be_bytes(stamp[6..10].try_into().expect("four bytes")))
+}
+
+#[test]
+fn fields_take_the_values_that_were_asked() {
+    let bench = Bench::new();
+    generate(
+        &bench,
+        "a.pcap",
+        "--count 60 --stream 'udp 10.0.0.1-10.0.0.3:1000-2000 > 10.1.0.0/30:53,80-82 vlan 5-6 pcp 3 dscp ef ecn 1 ttl 60-64 step 2 \
+         id 7 smac 02:00:00:00:00:10-02:00:00:00:00:11 size 100B'",
+    );
+    for (i, record) in bench.records("a.pcap").iter().enumerate() {
+        let bytes = &record.bytes;
+        assert_eq!((bytes.len(), bytes[11]), (96, 0x10 + (i % 2) as u8));
+        assert_eq!((u16_at(record, 12), u16_at(record, 14)), (0x8100, 0x6005 + (i % 2) as u16));
+        assert_eq!((bytes[19], u16_at(record, 22), bytes[26]), (0xb9, 7, 60 + 2 * (i % 3) as u8));
+        assert_eq!((bytes[33], bytes[37]), (1 + (i % 3) as u8, (i % 4) as u8), "addresses of frame {i}");
+        assert_eq!((u16_at(record, 38), u16_at(record, 40)), (1000 + i as u16, [53, 80, 81, 82][i % 4]));
+        assert_eq!(stamp(record), (0, i as u32));
+    }
+    let drawn = "--count 500 --stream 'udp random 10.0.0.0/24:1-9 > 10.0.0.9:5..6 size 64B'";
+    generate(&bench, "b.pcap", drawn);
+    let records = bench.records("b.pcap");
+    for (at, least, most) in [(29, 0, 255), (35, 1, 9), (37, 5, 6)] {
+        let mut values: Vec<u8> = records.iter().map(|record| record.bytes[at]).collect();
+        assert!(values.windows(3).any(|three| three[1].wrapping_sub(three[0]) != three[2].wrapping_sub(three[1])));
+        values.sort_unstable();
+        values.dedup();
+        assert!(values[0] >= least && values[values.len() - 1] <= most && values.len() > usize::from(most - least) / 2);
+    }
+}
+
+#[test]
+fn shares_of_streams_and_sizes_are_exact_over_each_cycle() {
+    let bench = Bench::new();
+    generate(
+        &bench,
+        "a.pcap",
+        "--count 2400 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B:7,594B:4,1518B:1 weight 3' --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 100B'",
+    );
+    for cycle in bench.records("a.pcap").chunks(48) {
+        let count = |stream: u16, length: usize| {
+            cycle.iter().filter(|record| stamp(record).0 == stream && record.bytes.len() + 4 == length).count()
+        };
+        assert_eq!([count(0, 64), count(0, 594), count(0, 1518), count(1, 100)], [21, 12, 3, 12]);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_frames_and_streams_do_not_disturb_each_other() {
+    let bench = Bench::new();
+    let first = "--stream 'udp random 10.0.0.0/8:1-9 > 10.0.0.9:5..6 size 64B..200B payload random'";
+    let second = "--stream 'tcp random 10.0.0.0/8:1-9 > 10.0.0.9:80 size 64B..200B'";
+    generate(&bench, "a.pcap", &format!("--count 100 --gap 10us --seed 3 {first}"));
+    generate(&bench, "b.pcap", &format!("--count 100 --gap 10us --seed 3 {first}"));
+    assert_eq!(bench.read("a.pcap"), bench.read("b.pcap"));
+    generate(&bench, "c.pcap", &format!("--count 100 --gap 10us --seed 4 {first}"));
+    assert_ne!(bench.read("a.pcap"), bench.read("c.pcap"));
+    generate(&bench, "d.pcap", &format!("--count 200 --gap 10us --seed 3 {first} {second}"));
+    let alone: Vec<Vec<u8>> = bench.records("a.pcap").into_iter().map(|record| record.bytes).collect();
+    let beside: Vec<Record> = bench.records("d.pcap").into_iter().filter(|record| record.bytes[23] == 17).collect();
+    assert_eq!(beside.len(), 100);
+    for (alone, beside) in alone.iter().zip(&beside) {
+        // Everything but the stamp is equal; the stamps have different times.
+        assert_eq!(alone[..alone.len() - 18], beside.bytes[..beside.bytes.len() - 18]);
+    }
+}
+
+#[test]
+fn tshark_finds_every_checksum_valid() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("SKIP: there is no tshark");
+        return;
+    }
+    let bench = Bench::new();
+    let streams = [
+        "udp random 10.0.0.0/8:1-65535 > 10.0.0.2:2000 size imix svlan 3 vlan 1-9 stamp off",
+        "tcp [2001:db8::1-2001:db8::ffff]:80 > [2001:db8::2]:1..65535 flags SA,A,FA seq random 0-4294967295 size 100B-200B",
+        "tcp 10.0.0.1:1-65535 step 1001 > 10.0.0.2:80 ack 1-9 window 5,9 size (normal mean 500B sd 100B clip 100B..1518B)",
+        "icmp 10.0.0.1 > 10.0.0.2 icmp-seq 0-65535 payload increment",
+        "icmp [fe80::1] > [fe80::2] icmp-id 7 size 90B-99B payload random",
+        "udp [::1]:1-9 > [::2]:5 flow-label 0-1048575 step 999 hop-limit 1-255 size 81B..300B payload text \"odd\"",
+        "pcap odd.pcap frame 2 dport 5-9 size 70B-90B",
+    ];
+    let udp = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 77B payload text \"netlathe\"' --count 3";
+    generate(&bench, "odd.pcap", udp);
+    let streams: String = streams.iter().map(|stream| format!(" --stream '{stream}'")).collect();
+    generate(&bench, "a.pcap", &format!("--count 7000 {streams}"));
+    generate(
+        &bench,
+        "b.pcap",
+        "--pcap a.pcap --rewrite 'ip 10.0.0.0/8 > 192.168.0.0/16, ip 2001:db8::/32 > fd00::/16, port 80 > 8080, vlan 7, ttl 9'",
+    );
+    for (file, tagged) in [("a.pcap", 1000), ("b.pcap", 7000)] {
+        let fields = [
+            "ip.checksum.status", "udp.checksum.status", "tcp.checksum.status", "icmp.checksum.status",
+            "icmpv6.checksum.status", "vlan.id",
+        ];
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(bench.path(file)).args(["-T", "fields", "-E", "separator=;", "-n"]);
+        for check in ["ip", "udp", "tcp"] {
+            tshark.args(["-o", &format!("{check}.check_checksum:TRUE")]);
+        }
+        for field in fields {
+            tshark.args(["-e", field]);
+        }
+        let output = tshark.output().expect("tshark runs");
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        assert_eq!(text.lines().count(), 7000, "{}", String::from_utf8_lossy(&output.stderr));
+        let mut with_tag = 0;
+        for (i, line) in text.lines().enumerate() {
+            let columns: Vec<&str> = line.split(';').collect();
+            let statuses: Vec<&&str> = columns[..5].iter().filter(|status| !status.is_empty()).collect();
+            // 1 is good, 0 bad, 2 unverified.
+            assert!(!statuses.is_empty() && statuses.iter().all(|status| **status == "1"), "frame {}: {line}", i + 1);
+            with_tag += usize::from(!columns[5].is_empty());
+        }
+        assert_eq!(with_tag, tagged, "{file}");
+    }
+}
+
+/// Frames with uneven gaps, in ns.
+fn uneven(bench: &Bench) -> Vec<Record> {
+    let mut ns = 1_700_000_000_987_654_321;
+    let mut records = Vec::new();
+    for number in 0..2_000_u32 {
+        records.push(Record::new(ns, 64 + number % 1000, number));
+        ns += u64::from(number * 7_919 % 30_011) * 2;
+    }
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    records
+}
+
+fn gaps(records: &[Record]) -> Vec<u64> {
+    records.windows(2).map(|pair| pair[1].ns - pair[0].ns).collect()
+}
+
+#[test]
+fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
+    let bench = Bench::new();
+    let records = uneven(&bench);
+    generate(&bench, "own.pcap", "--pcap in.pcap");
+    assert_eq!(bench.records("own.pcap"), records, "nothing is changed, stamps included");
+    generate(&bench, "twice.pcap", "--pcap in.pcap --speed 2");
+    let halves: Vec<u64> = gaps(&records).iter().map(|gap| gap / 2).collect();
+    assert_eq!(gaps(&bench.records("twice.pcap")), halves);
+    generate(&bench, "slow.pcap", "--pcap in.pcap --speed 0.25");
+    let fourfold: Vec<u64> = gaps(&records).iter().map(|gap| gap * 4).collect();
+    assert_eq!(gaps(&bench.records("slow.pcap")), fourfold);
+    // No drift at a speed that leaves fractions of a nanosecond.
+    generate(&bench, "thirds.pcap", "--pcap in.pcap --speed 3");
+    let thirds = bench.records("thirds.pcap");
+    for (got, was) in thirds.iter().zip(&records) {
+        let wanted = (was.ns - records[0].ns) as f64 / 3.0;
+        assert!(((got.ns - thirds[0].ns) as f64 - wanted).abs() <= 0.5);
+    }
+    let even = generate(&bench, "even.pcap", "--pcap in.pcap --gap 10us");
+    assert!(gaps(&bench.records("even.pcap")).iter().all(|gap| *gap == 10_000), "{even}");
+    let report = bench.report(words("gen --pcap in.pcap --rate 100% --out wire:10G,frames=f.csv,pcap=w.pcap"));
+    assert_eq!(report["out"]["frames"], 2_000);
+    let listed = bench.listed("f.csv");
+    assert!(listed.windows(2).all(|pair| pair[1].start_ps - pair[0].start_ps == (pair[0].length + 20) * 800));
+    // Without a schedule, back-to-back frames miss no target.
+    let streams = "--count 2000 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size imix'";
+    for (what, report) in [("--pcap in.pcap --speed max", &report), (streams, &Value::Null)] {
+        let finished = bench.run(words(&format!("gen {what} --out wire:10G --json")));
+        assert_eq!((finished.status, finished.stderr.as_str()), (Some(0), ""), "{what}");
+        let free = finished.report()["pipelines"][0].take();
+        assert!(free["crowded"].is_null() && free["shortfall"].is_null() && free["lateness"].is_null(), "{free}");
+        assert!(report.is_null() || free["gap"]["mean_ns"] == report["gap"]["mean_ns"], "{free}");
+    }
+}
+
+/// Records from `tcpdump -i any` and from tunnels are sent as Ethernet, with the addresses that are known.
+#[test]
+fn records_without_an_ethernet_header_get_one() {
+    let bench = Bench::new();
+    generate(&bench, "in.pcap", "--count 20 --gap 10us --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size random 64B-1518B'");
+    let frames = bench.records("in.pcap");
+    let cooked = [&[0, 0, 0, 1, 0, 6][..], &frames[0].bytes[6..12], &[0, 0, 0x08, 0x00]].concat();
+    for (link_type, before) in [(101, &[][..]), (113, &cooked)] {
+        let instead = |frame: &Record| {
+            let bytes = [before, &frame.bytes[14..]].concat();
+            Record { ns: frame.ns, original: bytes.len() as u32, bytes }
+        };
+        let records: Vec<Record> = frames.iter().map(instead).collect();
+        bench.capture("other.pcap", Dialect { link_type, ..Dialect::USUAL }, &records);
+        let finished = bench.run(words("gen --pcap other.pcap --out pcap:out.pcap --json"));
+        assert_eq!(bench.records("out.pcap"), frames, "link type {link_type}");
+        assert_eq!(finished.report()["limits"]["made_headers"], 20);
+        assert!(finished.stderr.contains("20 records of the capture had no Ethernet header"), "{}", finished.stderr);
+        let measured = bench.run(words("measure --pcap other.pcap --json")).report();
+        assert_eq!(measured["limits"]["made_headers"], 20, "{measured}");
+    }
+}
+
+#[test]
+fn a_replay_can_be_repeated_and_changed() {
+    let bench = Bench::new();
+    let records = uneven(&bench);
+    let report = generate(&bench, "loop.pcap", "--pcap in.pcap --loop 3");
+    assert_eq!(report["out"]["frames"], 6_000);
+    let got = bench.records("loop.pcap");
+    let rounds: Vec<&[Record]> = got.chunks(2_000).collect();
+    for round in &rounds {
+        assert_eq!(gaps(round), gaps(&records));
+        assert!(round.iter().zip(&records).all(|(got, was)| got.bytes == was.bytes));
+    }
+    let mean = (records[1_999].ns - records[0].ns) / 1_999;
+    assert!((rounds[1][0].ns - rounds[0][1_999].ns).abs_diff(mean) <= 1, "the mean gap lies between rounds");
+    let report = generate(&bench, "some.pcap", "--pcap in.pcap --loop 3 --count 4500");
+    assert_eq!(report["out"]["frames"], 4_500);
+    let some = bench.records("some.pcap");
+    assert!(
+        some.len() == 4_500 && some.iter().zip(&got).all(|(some, all)| some.bytes == all.bytes && some.ns == all.ns)
+    );
+    generate(&bench, "new.pcap", "--pcap in.pcap --rewrite 'dmac 02:aa:00:00:00:01, vlan 9'");
+    for (got, was) in bench.records("new.pcap").iter().zip(&records) {
+        assert_eq!(got.bytes[..6], [2, 0xaa, 0, 0, 0, 1]);
+        assert_eq!((u16_at(got, 12), u16_at(got, 14)), (0x8100, 9));
+        assert_eq!((got.ns, &got.bytes[16..]), (was.ns, &was.bytes[12..]));
+    }
+}
+
+#[test]
+fn receiver_counts_each_stream() {
+    let bench = Bench::new();
+    let streams =
+        "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B' --stream 'udp [::1]:1 > [::2]:2 vlan 4 size 100B-120B'";
+    generate(&bench, "in.pcap", &format!("--count 2000 --gap 10us {streams}"));
+    let mut records = bench.records("in.pcap");
+    // The path takes 5 µs, but 7 µs for every hundredth frame.
+    for (i, record) in records.iter_mut().enumerate() {
+        record.ns += if i % 100 == 50 { 7_000 } else { 5_000 };
+    }
+    // Stream 0 (even): 3 lost in the middle, 2 at the end, one duplicate. Stream 1: one frame late by two positions.
+    let twice = records[200].clone();
+    let late = records.remove(301);
+    records.insert(305, Record { ns: records[304].ns, ..late });
+    let gone = [400, 500, 600, 1_996, 1_998].map(|index| records[index].bytes.clone());
+    records.retain(|record| !gone.contains(&record.bytes));
+    records.insert(250, Record { ns: records[249].ns, ..twice });
+    bench.capture("got.pcap", Dialect::USUAL, &records);
+    let report = bench.report(words("measure --pcap got.pcap"));
+    let streams = report["streams"].as_array().expect("streams");
+    let figure = |stream: usize, name: &str| streams[stream].pointer(name).and_then(Value::as_f64).expect(name);
+    assert_eq!(streams.len(), 2);
+    assert_eq!((figure(0, "/received"), figure(0, "/lost"), figure(0, "/duplicates")), (995.0, 3.0, 1.0));
+    assert_eq!((figure(0, "/reordered"), figure(1, "/reordered")), (0.0, 1.0));
+    assert_eq!((figure(1, "/received"), figure(1, "/lost"), figure(1, "/reorder_max_extent")), (1_000.0, 0.0, 2.0));
+    assert_eq!((figure(0, "/delay/min_ns"), figure(0, "/delay/max_ns")), (5_000.0, 7_000.0));
+    assert_eq!((figure(0, "/pdv/p50"), figure(0, "/pdv/max_ns"), figure(0, "/ipdv/max_ns")), (0.0, 2_000.0, 2_000.0));
+}
+
+#[test]
+fn warns_of_truncated_stamps() {
+    let bench = Bench::new();
+    generate(&bench, "in.pcap", "--count 100 --gap 10us --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 64B,200B'");
+    let mut records = bench.records("in.pcap");
+    records.iter_mut().for_each(|record| record.bytes.truncate(96));
+    bench.capture("cut.pcap", Dialect::USUAL, &records);
+    for (file, told) in [("in.pcap", 0), ("cut.pcap", 1)] {
+        let finished = bench.run(words(&format!("measure --json --pcap {file}")));
+        let warnings = finished.report().pointer("/limits/warnings").and_then(Value::as_array).map_or(0, Vec::len);
+        assert_eq!(
+            (finished.status, warnings, finished.stderr.matches("50 records were truncated").count()),
+            (Some(0), told, told)
+        );
+    }
+}
+
+#[test]
+fn many_frames_take_constant_memory() {
+    let bench = Bench::new();
+    let peak = |count: u64| {
+        let line = format!(
+            "gen --out null --count {count} --gap 1us --stream 'udp random 10.0.0.0/8:1-65535 > 10.0.0.2:2 size imix stamp off' -q"
+        );
+        let mut child = bench.command(words(&line)).spawn().expect("it starts");
+        let status = format!("/proc/{}/status", child.id());
+        let mut peak = 0;
+        while child.try_wait().expect("a status").is_none() {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse().ok());
+            peak = peak.max(kib.unwrap_or(0_u64));
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        peak
+    };
+    let (few, many) = (peak(200_000), peak(2_000_000));
+    assert!(few > 0 && many < few + 4_096, "{few} KiB, then {many} KiB");
+}
+
+#[test]
+fn reports_count_one_as_one_and_keep_numbers_apart() {
+    let bench = Bench::new();
+    let streams: String = (0..102).map(|_| " --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'").collect();
+    generate(&bench, "many.pcap", &format!("--count 103 --gap 1ms{streams}"));
+    let text = bench.run(words("measure --pcap many.pcap")).stdout;
+    assert!(text.contains("  stream 0  2 came, 0 lost (0.00 %), 0 duplicates"), "{text}");
+    assert!(text.contains("  stream 99 1 came,") && text.contains("  stream 100 1 came,"), "{text}");
+    assert!(text.contains(" in 1 window of 100 ms"), "{text}");
+    let text = bench.run(words("measure --pcap many.pcap --count 1")).stdout;
+    assert!(text.contains("  in        1 frame, 64 B with FCS"), "{text}");
+}
+
+#[test]
+fn streams_depart_at_rates_of_their_own() {
+    let bench = Bench::new();
+    let dns = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53 size 100B' --class 'dns = dport 53' --rate dns=1kpps";
+    let web = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:80 size 200B weight 7' --gap 142857ns";
+    let report = generate(&bench, "a.pcap", &format!("--count 800 {dns} {web}"));
+    assert_eq!(report["classes"][0]["name"], "dns");
+    let records = bench.records("a.pcap");
+    for (port, gap, count) in [(53, 1_000_000, 100), (80, 142_857, 700)] {
+        let starts: Vec<u64> =
+            records.iter().filter(|record| u16_at(record, 36) == port).map(|record| record.ns).collect();
+        assert_eq!(starts.len(), count, "port {port}");
+        assert!(starts.iter().enumerate().all(|(k, ns)| ns - starts[0] == k as u64 * gap), "port {port}: {starts:?}");
+    }
+}
+
+#[test]
+fn streams_of_classes_need_no_weights_to_keep_their_rates() {
+    // A class without streams waits for none. A stream that walks through several ports may still belong to a single
+    // class.
+    let bench = Bench::new();
+    let streams =
+        "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53 size 100B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80-89 size 64B..200B'";
+    let dns = "--class 'dns = dport 53' --rate dns=1kpps";
+    for fast in ["--rate 1Mpps", "--class 'web = dport 80-99' --rate web=1Mpps --rate 7pps"] {
+        let line = format!("--duration 200ms {streams} {dns} {fast}");
+        let report = generate(&bench, "a.pcap", &line);
+        assert_eq!(report["lateness"]["max"], 0.0, "{fast}: {report}");
+        let records = bench.records("a.pcap");
+        for (dns, gap, count) in [(true, 1_000_000, 200), (false, 1_000, 200_000)] {
+            let of_class = |record: &&Record| (u16_at(record, 36) == 53) == dns;
+            let starts: Vec<u64> = records.iter().filter(of_class).map(|record| record.ns).collect();
+            assert_eq!(starts.len(), count, "{fast}: dns {dns}");
+            assert!(starts.iter().zip(0..).all(|(ns, k)| ns - starts[0] == k * gap), "{fast}: dns {dns}");
+        }
+        generate(&bench, "b.pcap", &line);
+        assert_eq!(records, bench.records("b.pcap"), "the same seed gives the same bytes");
+    }
+}
+
+#[test]
+fn warns_of_weights_that_do_not_fit_class_rates() {
+    // A stream that spans several classes cannot be skipped.
+    let bench = Bench::new();
+    let dns = "--class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";
+    let said = |streams: &str| bench.run(words(&format!("gen --out null --duration 1s {dns} {streams}"))).stderr;
+    let both = said("--stream 'udp 10.0.0.1:1 > 10.0.0.2:53,80' --stream 'udp 10.0.0.1:1 > 10.0.0.2:53'");
+    assert!(both.contains("class 'default' had to wait for its frames"), "{both}");
+    for weight in [1, 100] {
+        let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80";
+        assert_eq!(said(&format!("{streams} weight {weight}'")), "");
+    }
+    // Weights that fit the class rates share the count as expected, within one frame generated ahead.
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80 weight 100'";
+    let report = generate(&bench, "a.pcap", &format!("--count 10100 {dns} {streams}"));
+    let sent = report["classes"][0]["out"]["frames"].as_u64();
+    assert!(sent.is_some_and(|sent| (100..=101).contains(&sent)), "{sent:?}");
+    // A stream does not wait for streams without frames.
+    for one in [
+        "--class 'dns = dport 53' --rate 1kpps",
+        "--class 'web = dport 80' --rate web=1kpps",
+        "--class 'dns = dport 53'",
+    ] {
+        let stream = "gen --out wire:1G --duration 100ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:80'";
+        assert_eq!(bench.run(words(&format!("{stream} {one}"))).stderr, "", "{one}");
+    }
+}
+
+#[test]
+fn bursts_that_are_counted_end_streams() {
+    let bench = Bench::new();
+    let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 512B'";
+    generate(&bench, "a.pcap", &format!("{stream} --rate 'burst 1Mpps for 100us every 10ms count 3'"));
+    let starts: Vec<u64> = bench.records("a.pcap").iter().map(|record| record.ns).collect();
+    assert_eq!(starts.len(), 300);
+    let first = starts[0];
+    assert!(starts.iter().zip(0..).all(|(ns, k)| ns - first == k / 100 * 10_000_000 + k % 100 * 1_000));
+    // Endless schedules are still refused, and so are finite schedules of a single class.
+    for rate in [
+        "--rate 'burst 1Mpps for 100us every 10ms'",
+        "--rate 'ramp 1kpps..2kpps over 10ms'",
+        "--class 'a = dport 9' --rate 'a=burst 1Mpps for 100us every 10ms count 3' --rate 'burst 1Mpps for 1us every 2us count 1'",
+    ] {
+        let said = bench.run(words(&format!("gen --out pcap:b.pcap {stream} {rate}")));
+        assert!(said.status == Some(2) && said.stderr.contains("no end"), "{rate}: {}", said.stderr);
+    }
+}
+
+/// An IPv6 UDP packet with a routing header. Its valid checksum covers the final destination.
+#[test]
+fn frames_with_a_source_route_stay_as_captured_and_are_counted() {
+    let bench = Bench::new();
+    let station = |last: u8| [&[0xfd, 0][..], &[0; 13], &[last]].concat();
+    let mut routed = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 36, 43, 64]].concat();
+    routed.extend([station(1), station(2), vec![17, 2, 4, 1, 0, 0, 0, 0], station(9)].concat());
+    routed.extend([0x04, 0xd2, 0, 0x35, 0, 12, 0, 0, 1, 2, 3, 4]);
+    let pseudo = [&station(1)[..], &station(9), &[0, 12, 0, 17], &routed[78..]].concat();
+    let sum = pseudo.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u32>();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    routed[84..86].copy_from_slice(&sum.to_be_bytes());
+    let plain = Record::new(10, 100, 7);
+    let records = [Record { ns: 0, original: routed.len() as u32, bytes: routed.clone() }, plain];
+    bench.capture("in.pcap", Dialect::USUAL, &records);
+    for rule in ["checksums right", "dst fd00::/64 > fd01::/64"] {
+        let line = format!("gen --pcap in.pcap --out pcap:out.pcap --rewrite '{rule}, smac 02:00:00:00:00:09' --json");
+        let finished = bench.run(words(&line));
+        assert!(finished.stderr.contains("1 frame with a source route"), "{}", finished.stderr);
+        assert_eq!(finished.report()["limits"]["unrewritten_frames"], 1, "{rule}");
+        let out = bench.records("out.pcap");
+        assert_eq!((&out[0].bytes[12..], &out[0].bytes[6..12]), (&routed[12..], &[2, 0, 0, 0, 0, 9][..]), "{rule}");
+    }
+}
+
+#[test]
+fn a_payload_that_is_drawn_for_each_frame_does_not_repeat() {
+    let bench = Bench::new();
+    let stream = "--count 300 --gap 1us --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B payload random each'";
+    for (name, seed) in [("a.pcap", 1), ("b.pcap", 1), ("c.pcap", 2)] {
+        generate(&bench, name, &format!("{stream} --seed {seed}"));
+    }
+    assert_eq!(bench.read("a.pcap"), bench.read("b.pcap"));
+    let records = bench.records("a.pcap");
+    assert!(bench.records("c.pcap")[0].bytes[42..] != records[0].bytes[42..]);
+    // All byte values are equally frequent, within six standard deviations of 300 × 1454 ÷ 256 bytes.
+    let mut counts = [0_i64; 256];
+    for record in &records {
+        record.bytes[42..1_496].iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        let sum =
+            record.bytes[26..].chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u32>();
+        let sum = sum + 17 + u32::from(u16_at(record, 38));
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of UDP is right");
+    }
+    assert!(counts.iter().all(|count| (count - 300 * 1_454 / 256).abs() < 248), "{counts:?}");
+    for (i, record) in records.iter().enumerate() {
+        assert!(records[..i].iter().all(|other| other.bytes[42..58] != record.bytes[42..58]), "frame {i}");
+    }
+    let even = records.iter().map(|record| stamp(record).1).eq(0..300);
+    assert!(even, "stamps count on");
+}
