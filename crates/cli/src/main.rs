@@ -3,38 +3,12 @@
 //! Every command makes a plan (`scenario`), runs it (`sim` or `dataplane`) and ends with a report
 //! (`measure`). This crate holds what is between: options, files and streams, exit status.
 
-mod asked;
-mod assemble;
-mod background;
-#[cfg(any(feature = "live", feature = "slice"))]
-mod children;
-mod commands;
-mod decisions;
-mod execute;
-#[cfg(feature = "live")]
-mod far_end;
-mod files;
-mod help;
-mod host;
-mod limits;
-#[cfg(feature = "live")]
-mod live;
-mod on;
+mod options;
 mod output;
-mod page_folder;
-mod progress;
-mod ready;
-mod report_text;
-mod resolution;
+mod plan;
+mod render;
 mod rights;
-mod stop;
-mod table;
-mod trials;
-mod usage;
-mod verdicts;
-mod virtual_time;
-#[cfg(feature = "live")]
-mod watched;
+mod run;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -52,7 +26,7 @@ static MEMORY: dpdk::OrEnd = dpdk::OrEnd;
 #[command(disable_help_subcommand = true, after_help = after_help())]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: commands::Command,
+    pub(crate) command: options::Command,
 }
 
 /// What follows the commands: the kinds of port.
@@ -78,7 +52,7 @@ fn main() -> ExitCode {
             output::say(format_args!("a stack of {has} KiB is too small: set ulimit -s {least} or more"));
             ExitCode::from(Failure::STATUS)
         }
-        _ => run(),
+        _ => carry_out(),
     }
 }
 
@@ -91,7 +65,7 @@ fn stack() -> Option<u64> {
 
 // Not a part of main, whose frame is there before the stack is looked at.
 #[inline(never)]
-fn run() -> ExitCode {
+fn carry_out() -> ExitCode {
     let words = match words() {
         Ok(words) => words,
         Err(status) => return status,
@@ -100,12 +74,12 @@ fn run() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             if !error.use_stderr() {
-                return help::print(&error).map_or_else(|failure| ended(&failure), |()| ExitCode::SUCCESS);
+                return render::help::print(&error).map_or_else(|failure| ended(&failure), |()| ExitCode::SUCCESS);
             }
             if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
                 let _ = error.print();
             } else {
-                output::say(usage::in_one_line(&error));
+                output::say(options::usage_errors::in_one_line(&error));
             }
             return ExitCode::from(Failure::STATUS);
         }
@@ -119,7 +93,7 @@ fn run() -> ExitCode {
 /// What was typed.
 #[cfg(any(feature = "live", feature = "slice"))]
 fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
-    children::arguments()
+    run::child_processes::arguments()
 }
 
 #[cfg(not(any(feature = "live", feature = "slice")))]

@@ -1,6 +1,6 @@
 //! Output: reports, notes and failures.
 
-use crate::progress;
+use crate::render::progress;
 use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use std::borrow::Cow;

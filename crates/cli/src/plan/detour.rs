@@ -1,0 +1,124 @@
+//! One interface of this host, whose frames are led through netlathe and back.
+
+use crate::output::Failure;
+#[cfg(feature = "live")]
+use std::path::Path;
+
+/// The longest packet that DPDK's TAP devices carry, in bytes.
+#[cfg(feature = "live")]
+const MTU: u32 = 1_500;
+
+/// An interface and the TAP devices that its frames pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct On {
+    pub(crate) interface: String,
+    /// What the host sends comes out here.
+    pub(crate) host: String,
+    /// What arrives comes out here.
+    pub(crate) wire: String,
+}
+
+impl On {
+    /// Looks whether it can be done, before anything is.
+    #[cfg(feature = "live")]
+    pub(crate) fn check(interface: &str) -> Result<On, Failure> {
+        let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
+            Some(own) => Failure::new(format!("--on: {cause}; ip link prints that for {own}: write {own}")),
+            None => Failure::new(cause),
+        })?;
+        if !link.ethernet {
+            return Err(Failure::new(format!(
+                "--on {interface}: it is no Ethernet interface: name an Ethernet interface, or build a network with netlathe lab up"
+            )));
+        }
+        if !link.up {
+            return Err(Failure::new(dpdk::Error::InterfaceDown { name: interface.to_owned() }));
+        }
+        if link.mtu > MTU {
+            return Err(Failure::new(format!(
+                "--on {interface}: its MTU is {}, and DPDK's TAP devices carry at most {MTU}: ip link set {} mtu {MTU}",
+                link.mtu,
+                units::quoted(interface)
+            )));
+        }
+        if !is_first_user_namespace() {
+            return Err(Failure::new(format!(
+                "--on {interface}: needs root outside of user namespaces, since it loads programs into the kernel: run it with sudo, or use --between in netlathe lab run"
+            )));
+        }
+        crate::rights::require(&crate::rights::list::ON)?;
+        // By its number, so that no two runs may be on one interface.
+        let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
+        if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
+            return Err(Failure::new(format!(
+                "--on {interface}: another netlathe already uses it, through {host} and {wire}: end that one first"
+            )));
+        }
+        crate::run::live::stream_receiver::say_what_comes_before(interface);
+        Ok(On { interface: interface.to_owned(), host, wire })
+    }
+
+    #[cfg(not(feature = "live"))]
+    pub(crate) fn check(_: &str) -> Result<On, Failure> {
+        Err(Failure::no_live_ports())
+    }
+
+    /// The other end of the SSH session that this process descends from, if the way to it leaves by the interface, or by
+    /// one that is unknown: whoever types may be cut off.
+    #[cfg(feature = "live")]
+    pub(crate) fn carries_session(&self) -> Option<String> {
+        let (text, way) = session()?;
+        way.is_none_or(|way| way == self.interface).then_some(text)
+    }
+
+    #[cfg(not(feature = "live"))]
+    pub(crate) fn carries_session(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The other end of the SSH session that this process descends from, if the way to it leaves by this interface.
+#[cfg(feature = "live")]
+pub(crate) fn session_by(interface: &str) -> Option<String> {
+    let (peer, way) = session()?;
+    (way.as_deref() == Some(interface)).then_some(peer)
+}
+
+/// The far end's address of the SSH session, and the interface by which frames to it leave, if there is one.
+#[cfg(feature = "live")]
+fn session() -> Option<(String, Option<String>)> {
+    let peer = ssh_peer()?;
+    // A link-local address has its interface behind it.
+    let way = match peer.split_once('%') {
+        Some((_, zone)) => Some(zone.to_owned()),
+        None => peer.parse().ok().and_then(dpdk::way_to),
+    };
+    Some((peer, way))
+}
+
+/// Whether rights of this process are rights on the machine: not in `unshare -Urn` nor in the labs of ordinary users.
+#[cfg(feature = "live")]
+fn is_first_user_namespace() -> bool {
+    // Only the first user namespace maps all users onto themselves.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// The far end's address of the SSH session that this process or one of its ancestors was started in: `sudo`
+/// takes the variable away.
+#[cfg(feature = "live")]
+fn ssh_peer() -> Option<String> {
+    let mut process = std::process::id();
+    while process > 1 {
+        let folder = Path::new("/proc").join(process.to_string());
+        let variables = std::fs::read(folder.join("environ")).unwrap_or_default();
+        let found = variables.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"SSH_CONNECTION="));
+        if let Some(peer) = found.and_then(|value| value.split(|byte| *byte == b' ').next()) {
+            return Some(String::from_utf8_lossy(peer).into_owned());
+        }
+        // The name, in brackets, may have spaces; the state and the parent follow it.
+        let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
+        process = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    }
+    None
+}

@@ -1,0 +1,233 @@
+//! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
+
+use crate::output::{self, Failure};
+use crate::run::pipelines::Request;
+use crate::run::resolution;
+use engine::schedules::Files;
+use packet::HeapFrame;
+use scenario::{PortSpec, Replay, SourcePlan};
+use sim::{CaptureReader, PcapSource, Source, is_standard};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use units::{ParseError, Time};
+
+/// Read limit for pipes and devices, which may never end.
+const ENDLESS: usize = 256 << 20;
+
+/// Reads a whole text. Refuses binary data at its first sign, before it fills the memory.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
+    let mut file = File::open(path)?;
+    let endless = !file.metadata()?.is_file();
+    let mut text = Vec::new();
+    loop {
+        let before = text.len();
+        if (&mut file).take(1 << 20).read_to_end(&mut text)? == 0 {
+            break;
+        }
+        if let Some(place) = text[before..].iter().position(|byte| *byte == 0) {
+            return Err(broken(format!("byte {} is zero, so this is no text", before + place + 1)));
+        }
+        if endless && text.len() > ENDLESS {
+            return Err(broken(format!("it is no regular file, and {} MiB were read without an end", ENDLESS >> 20)));
+        }
+    }
+    // Windows editors write an invisible byte order mark before the text.
+    let mark = if text.starts_with(MARK) { MARK.len() } else { 0 };
+    String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
+}
+
+/// U+FEFF in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Files of this machine.
+pub(crate) struct OnDisk;
+
+impl Files for OnDisk {
+    fn text(&self, path: &Path) -> Result<String, ParseError> {
+        read_text(path).map_err(|cause| {
+            ParseError::new(
+                format!("cannot read {}: {cause}", path.display()),
+                "check the path, its permissions, and that it is a text file",
+            )
+        })
+    }
+
+    fn capture(&self, path: &Path) -> Result<(), ParseError> {
+        // A pipe can be read only once, and not yet.
+        if is_standard(path) || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            return Ok(());
+        }
+        CaptureReader::open(path).map(drop).map_err(|error| {
+            let problem = error.to_string();
+            let (what, remedy) = problem.rsplit_once(": ").unwrap_or((&problem, "give another capture"));
+            ParseError::new(what, remedy)
+        })
+    }
+
+    fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
+        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
+        let mut source = PcapSource::open(path).map_err(broken)?;
+        let mut frame = HeapFrame::default();
+        let mut last: Option<Time> = None;
+        let mut gaps = Vec::new();
+        while let Some(arrival) = source.arrival() {
+            let before = last.replace(arrival);
+            gaps.extend(before.map(|before| arrival.since(before).as_ps()));
+            source.take(&mut frame);
+        }
+        source.failure().map_or(Ok(()), |error| Err(broken(error)))?;
+        for warning in
+            source.oddities().map(|oddities| resolution::of_oddities(path.display(), oddities)).unwrap_or_default()
+        {
+            output::warn(warning);
+        }
+        Ok(gaps)
+    }
+
+    fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {
+        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
+        let mut reader = CaptureReader::open(path).map_err(broken)?;
+        let mut frame = HeapFrame::default();
+        let mut read = 0;
+        while reader.read(&mut frame).map_err(broken)?.is_some() {
+            read += 1;
+            if read == number {
+                return Ok(packet::Frame::bytes(&frame).to_vec());
+            }
+        }
+        Err(ParseError::new(format!("{} has {read} frames, not {number}", path.display()), "name one of them"))
+    }
+
+    #[cfg(feature = "live")]
+    fn memory(&self) -> Option<engine::schedules::Advise> {
+        Some(dpdk::prefer_huge_pages)
+    }
+}
+
+/// Files of this machine, and a list of the files read, so that no output overwrites one.
+#[derive(Default)]
+pub(crate) struct Listed(RefCell<Vec<PathBuf>>);
+
+impl Listed {
+    fn list(&self, path: &Path) {
+        self.0.borrow_mut().push(path.to_owned());
+    }
+
+    /// Those that were read.
+    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
+        self.0.into_inner()
+    }
+}
+
+impl Files for Listed {
+    fn text(&self, path: &Path) -> Result<String, ParseError> {
+        self.list(path);
+        OnDisk.text(path)
+    }
+
+    fn capture(&self, path: &Path) -> Result<(), ParseError> {
+        OnDisk.capture(path)
+    }
+
+    fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
+        self.list(path);
+        OnDisk.capture_gaps(path)
+    }
+
+    fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {
+        self.list(path);
+        OnDisk.frame(path, number)
+    }
+
+    fn memory(&self) -> Option<engine::schedules::Advise> {
+        OnDisk.memory()
+    }
+}
+
+/// Outputs have a place, and no file is written twice, or read and written.
+pub(crate) fn check(request: &Request) -> Result<(), Failure> {
+    let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
+    let mut outputs: Vec<&Path> = Vec::new();
+    outputs.extend(
+        [&request.decisions, &request.by_user, &request.common.stats].into_iter().flatten().map(PathBuf::as_path),
+    );
+    for plan in &request.pipelines {
+        match &plan.source {
+            SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
+            SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
+        }
+        match &plan.output {
+            PortSpec::Pcap(path) => outputs.push(path),
+            PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
+            PortSpec::Line(line) => outputs.extend(line.frames.iter().map(|path| path.as_path())),
+            _ => {}
+        }
+    }
+    let pages = request.common.report_files();
+    let standard = outputs.iter().filter(|output| is_standard(output)).count();
+    if standard > 1 {
+        return Err(Failure::new("-: only one output can go to stdout: name a file for the other"));
+    }
+    if standard == 1 {
+        output::leave_stdout();
+    }
+    for (i, output) in outputs.iter().enumerate().filter(|(_, output)| !is_standard(output)) {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
+        place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
+        // Devices such as /dev/null may be written by many.
+        let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+        let mut others = outputs[..i].iter().chain(&inputs).copied().chain(pages.iter().map(PathBuf::as_path));
+        if !special && others.any(|other| same(output, other)) {
+            return Err(Failure::new(format!(
+                "{} would be overwritten while it is in use: name another output",
+                output.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a capture can be read more than once: no pipe can, nor standard input.
+pub(crate) fn is_read_again(path: &Path) -> bool {
+    path.is_file() && !is_standard(path)
+}
+
+/// Whether it is a named pipe, which is opened when it has a reader.
+#[cfg(feature = "live")]
+pub(crate) fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    path.metadata().is_ok_and(|file| file.file_type().is_fifo())
+}
+
+/// True if two names are of one file, also of one that is not there yet or has several names.
+pub(crate) fn same(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
+        return (a.dev(), a.ino()) == (b.dev(), b.ino());
+    }
+    let resolved = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder.canonicalize().ok().zip(path.file_name()).map(|(folder, name)| folder.join(name))
+    };
+    resolved(a).is_some_and(|a| resolved(b) == Some(a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_text;
+    use std::fs;
+
+    #[test]
+    fn a_mark_before_a_text_is_none_of_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.txt");
+        for (bytes, text) in [("\u{feff}0s 5Mbps\r\n", "0s 5Mbps\r\n"), ("0s \u{feff}", "0s \u{feff}"), ("", "")] {
+            fs::write(&file, bytes).expect("it can be written");
+            assert_eq!(read_text(&file).expect("a text"), text);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The folder of `--report`: `report.html` for people, `report.json` with the data of its drawings.
+
+use crate::output::Failure;
+use crate::render::output_file;
+use measure::{PipelineReport, Report};
+use page::{About, Verdict};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A folder that can be written. If it was made for nothing, it goes again.
+pub(crate) struct PageFolder {
+    path: PathBuf,
+    /// Folders that were made for it, outermost first, as long as nothing is in them.
+    made: Vec<PathBuf>,
+}
+
+/// What is written into it.
+pub(crate) const FILES: [&str; 2] = ["report.html", "report.json"];
+
+impl PageFolder {
+    /// Makes the folder if it is not there, and tries whether a file can be made in it, before anything runs.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let problem = |what: &str| Failure::new(format!("--report: {} {what}", path.display()));
+        let missing =
+            path.ancestors().filter(|folder| !folder.as_os_str().is_empty()).take_while(|folder| !folder.exists());
+        let mut made: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
+        made.reverse();
+        let folder = PageFolder { path: path.to_owned(), made };
+        fs::create_dir_all(path).map_err(|cause| match cause.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+                problem("is no folder, or lies inside a file: name a folder")
+            }
+            _ => problem(&format!("cannot be created: {cause}: check the path and its permissions")),
+        })?;
+        for file in FILES {
+            if path.join(file).is_dir() {
+                return Err(problem(&format!(
+                    "contains a folder called {file}, which the report needs as a file: name another folder"
+                )));
+            }
+        }
+        let trial = path.join(format!(".netlathe-{}", std::process::id()));
+        let tried = fs::write(&trial, "").and_then(|()| fs::remove_file(&trial));
+        tried.map_err(|cause| problem(&format!("cannot be written to: {cause}: check its permissions")))?;
+        Ok(folder)
+    }
+
+    /// Writes the page of slices, and its report.
+    #[cfg(feature = "slice")]
+    pub(crate) fn write_slices(&mut self, command: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
+        let about = About { facts: facts(None), ..about() };
+        self.put([page::slices(command, slices, &about), json])
+    }
+
+    /// Writes the page of a search, and its report; `failure` ended it.
+    pub(crate) fn write_search(
+        &mut self,
+        search: &page::Search,
+        json: String,
+        failure: Option<&Failure>,
+    ) -> Result<(), Failure> {
+        let about = About { facts: facts(None), failure: failure.map(Failure::to_string), ..about() };
+        self.put([page::search(search, &about), json])
+    }
+
+    /// Writes both files; `failure` ended the run.
+    pub(crate) fn write(
+        &mut self,
+        report: &Report,
+        verdicts: &[Verdict],
+        failure: Option<&Failure>,
+    ) -> Result<(), Failure> {
+        let facts = facts(report.limits.get("dpdk").and_then(Value::as_str));
+        let about = About { facts, verdicts: verdicts.to_vec(), failure: failure.map(Failure::to_string), ..about() };
+        self.put([page::html(report, &about), with_plots(report)?])
+    }
+
+    fn put(&mut self, contents: [String; 2]) -> Result<(), Failure> {
+        self.made.clear();
+        for (file, content) in FILES.into_iter().zip(contents) {
+            let path = self.path.join(file);
+            output_file::write(&path, &content)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PageFolder {
+    fn drop(&mut self) {
+        for folder in self.made.iter().rev() {
+            // A folder that is not empty holds other files.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// The report as on stdout, and what is drawn of each pipeline.
+fn with_plots(report: &Report) -> Result<String, Failure> {
+    let mut value = serde_json::to_value(report).map_err(Failure::new)?;
+    if let Some(Value::Array(pipelines)) = value.get_mut("pipelines") {
+        add_plots(pipelines, &report.pipelines);
+    }
+    Ok(value.to_string() + "\n")
+}
+
+/// Adds what is drawn to each of `values`, and to its classes.
+fn add_plots(values: &mut [Value], reports: &[PipelineReport]) {
+    for (value, report) in values.iter_mut().zip(reports) {
+        let Value::Object(fields) = value else { continue };
+        if let Some(Value::Array(classes)) = fields.get_mut("classes") {
+            add_plots(classes, &report.classes);
+        }
+        if let Some(plots) = &report.plots {
+            fields.insert("plots".into(), json!(plots));
+        }
+    }
+}
+
+/// This command, which ends now.
+fn about() -> About {
+    About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() }
+}
+
+/// The command as a shell takes it.
+fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=+,./:%@".contains(c);
+    let mut words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
+    // The path of the program is private.
+    if let Some(program) = words.first_mut() {
+        *program = "netlathe".into();
+    }
+    let quoted = words.iter().map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Versions and the machine; the version of DPDK where a run used it.
+fn facts(dpdk: Option<&str>) -> Vec<(String, String)> {
+    let mut facts = vec![("netlathe".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    if let Some(dpdk) = dpdk {
+        facts.push(("with".to_owned(), dpdk.to_owned()));
+    }
+    if let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") {
+        facts.push(("Linux".to_owned(), release.trim().to_owned()));
+    }
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let models: Vec<&str> = processors
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name"))
+        .filter_map(|rest| rest.split_once(':'))
+        .map(|(_, model)| model.trim())
+        .collect();
+    if let Some(model) = models.first() {
+        facts.push((format!("{} ×", models.len()), (*model).to_owned()));
+    }
+    facts
+}
+
+/// An instant as 2026-11-21 14:48:19 UTC. Days are turned into dates as in H. Hinnant's
+/// `civil_from_days`: years begin in March, so that the leap day is the last.
+fn utc(instant: SystemTime) -> String {
+    let seconds = instant.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (951_868_800, "2000-03-01 00:00:00 UTC"),
+            (1_795_272_499, "2026-11-21 14:48:19 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), date);
+        }
+    }
+
+    #[test]
+    fn command_lines_can_be_typed_again() {
+        let words =
+            ["/usr/bin/netlathe", "gen", "--stream", "udp 1 > 2", "--gap", "10us", "", "it's"].map(OsString::from);
+        assert_eq!(command_line(words.into_iter()), r"netlathe gen --stream 'udp 1 > 2' --gap 10us '' 'it'\''s'");
+    }
+}

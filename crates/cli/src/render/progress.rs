@@ -1,0 +1,99 @@
+//! How far a run is: one line for each pipeline, on a terminal only, gone when the run ends.
+
+use crate::options::Common;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The lines. Nothing is drawn unless stderr is a terminal.
+pub(crate) struct Progress {
+    all: MultiProgress,
+    lines: Vec<ProgressBar>,
+    shown: bool,
+    last: Option<Instant>,
+    begin: Instant,
+    starting: bool,
+}
+
+/// A line that says that a run is starting is on the terminal, and what is said meanwhile goes over it.
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// What clears the line that says that a run is starting, if there is one.
+pub(crate) fn clears() -> &'static str {
+    if STARTING.load(Ordering::Relaxed) { "\r\u{1b}[2K" } else { "" }
+}
+
+impl Progress {
+    /// Between two looks at a run.
+    const EVERY: Duration = Duration::from_millis(250);
+
+    /// A line for each of these pipelines, if standard error is a terminal and the user wants it.
+    pub(crate) fn new<'a>(common: &Common, names: impl IntoIterator<Item = &'a str>) -> Self {
+        Progress::wanted(common.progress == "auto" && !common.quiet, names)
+    }
+
+    /// A line for each of these names, if standard error is a terminal and they are `wanted`.
+    pub(crate) fn wanted<'a>(wanted: bool, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let shown = !target.is_hidden();
+        let all = MultiProgress::with_draw_target(target);
+        let style = ProgressStyle::with_template("{prefix}  {wide_msg}").expect("the template is well formed");
+        let lines = names
+            .into_iter()
+            .map(|name| all.add(ProgressBar::no_length().with_style(style.clone()).with_prefix(name.to_owned())))
+            .collect();
+        Progress { all, lines, shown, last: None, begin: Instant::now(), starting: false }
+    }
+
+    /// Shows one line, "starting", until the value is dropped: set-up takes a second or two.
+    #[cfg(any(feature = "live", feature = "slice"))]
+    pub(crate) fn starting(common: &Common, name: &str) -> Self {
+        Progress::starting_if(common.progress == "auto" && !common.quiet, name)
+    }
+
+    /// The same, if standard error is a terminal and the line is `wanted`.
+    #[cfg(any(feature = "live", feature = "slice"))]
+    pub(crate) fn starting_if(wanted: bool, name: &str) -> Self {
+        let mut progress = Progress::wanted(wanted, [name]);
+        progress.starting = true;
+        STARTING.store(progress.shown, Ordering::Relaxed);
+        progress.say(0, "starting".to_owned());
+        progress.lines.iter().for_each(ProgressBar::tick);
+        progress
+    }
+
+    /// True now and then, where somebody looks: then the lines want to be told what to say.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = self.shown && self.last.is_none_or(|last| last.elapsed() >= Self::EVERY);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Time since the run began.
+    pub(crate) fn passed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Clears the lines while something else is written to the terminal.
+    pub(crate) fn aside(&self, write: impl FnOnce()) {
+        self.all.suspend(write);
+    }
+
+    /// What line number `i` says from now on.
+    pub(crate) fn say(&self, i: usize, text: String) {
+        self.lines[i].set_message(text);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.starting {
+            STARTING.store(false, Ordering::Relaxed);
+        }
+        for line in &self.lines {
+            line.finish_and_clear();
+        }
+    }
+}

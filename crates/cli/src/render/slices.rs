@@ -1,0 +1,436 @@
+//! The report of kernel slices: one object, one table.
+
+use crate::output::{self, brief, thousands};
+use crate::render::report_text;
+use measure::slices::SliceTimes;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use slice::{Book, Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Unsupported};
+use std::fmt::Write;
+
+/// The object of `--json`; the names are a contract.
+#[derive(Serialize)]
+pub(crate) struct SlicesReport {
+    schema: u32,
+    command: &'static str,
+    /// Caveats in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    packets: Packets,
+    slices: Vec<SliceReport>,
+    total: SliceTimes,
+    /// Round trips, where frames went back and forth.
+    #[serde(rename = "loop")]
+    rounds: Option<Loop>,
+    overhead: OverheadReport,
+    /// Those of `--windows`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    windows: Option<WindowsReport>,
+    /// The events of `--counters`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    counters: Vec<EventReport>,
+    /// `tp_btf`, or `fentry` when functions were traced, too.
+    probes: String,
+    /// Why this set of probes, and what of it this kernel lacks.
+    probes_why: Vec<String>,
+    /// The exit status of COMMAND, 128 + n when signal n ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<i32>,
+    limits: Map<String, Value>,
+}
+
+/// What measuring costs, in nanoseconds.
+#[derive(Serialize)]
+struct OverheadReport {
+    /// What was subtracted from a frame's total, on the mean.
+    per_packet_ns: f64,
+    /// How much longer the probes took than in the calibration, on the mean over the frames.
+    pace: f64,
+    /// The same as a share of the total as stamped.
+    share: f64,
+    tau_alpha_ns: f64,
+    tau_beta_ns: f64,
+    tau_o_ns: f64,
+    tau_gamma_ns: f64,
+    /// Into a probe and out of it; at system calls.
+    way_ns: f64,
+    call_way_ns: f64,
+    probes: Vec<ProbeReport>,
+}
+
+#[derive(Serialize)]
+struct ProbeReport {
+    name: &'static str,
+    /// Runs during the measurement, for any frame; absent when records were read from a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<u64>,
+    /// All of a run.
+    ns: f64,
+}
+
+/// An event of `--counters`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum EventReport {
+    Counted {
+        event: String,
+        /// In each slice, on the CPU of its two stamps.
+        slices: Vec<Counted>,
+        /// On all CPUs during the measurement, whoever ran; absent when records were read from a file.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        run: Option<u64>,
+        /// What the probes add, and what of it was subtracted: n(β,e), n(o,e), n(γ,e).
+        overhead: EventOverhead,
+    },
+    Unsupported(Unsupported),
+}
+
+#[derive(Serialize)]
+struct EventOverhead {
+    n_beta: f64,
+    n_o: f64,
+    n_gamma: f64,
+}
+
+/// When the probes were in place, where they were not all the time.
+#[derive(Serialize)]
+pub(crate) struct WindowsReport {
+    /// How many windows there were.
+    pub(crate) count: u64,
+    /// For how long in each new packets were followed, and in what time there was one.
+    pub(crate) open_ns: f64,
+    pub(crate) every_ns: f64,
+    /// Share of the run in which probes were in place.
+    pub(crate) in_place: f64,
+}
+
+/// Which probes there were, and why.
+#[derive(Default)]
+pub(crate) struct Set {
+    pub(crate) probes: String,
+    pub(crate) why: Vec<String>,
+    pub(crate) counters: Option<Counters>,
+    /// What each event counted during the measurement.
+    pub(crate) totals: Vec<EventTotal>,
+    /// Events that this machine does not count.
+    pub(crate) unsupported: Vec<Unsupported>,
+    /// Those that were asked for.
+    pub(crate) windows: Option<WindowsReport>,
+}
+
+impl Set {
+    pub(crate) fn of(kernel: &Kernel) -> Set {
+        let mut why = Vec::new();
+        match kernel.why_no_functions() {
+            Some(_) if kernel.points() == slice::Points::Few => {
+                why.push("few points are used, as requested: no system calls, and no details".to_owned());
+            }
+            Some(reason) => why.push(format!("fentry is not used because the kernel refuses it: {reason}")),
+            None => why.push("fentry is used: this kernel can trace functions".to_owned()),
+        }
+        let missing = kernel.missing().iter();
+        why.extend(missing.map(|(probe, reason)| format!("{probe} is not used: {reason}")));
+        let unsupported = kernel.events().unsupported().to_vec();
+        Set { probes: kernel.probes().to_owned(), why, unsupported, ..Set::default() }
+    }
+}
+
+impl WindowsReport {
+    fn note(&self) -> String {
+        let WindowsReport { count, open_ns, every_ns, in_place } = self;
+        let (open, every) = (brief(*open_ns), brief(*every_ns));
+        let many = if *count == 1 { "window" } else { "windows" };
+        format!(
+            "{} {many}, {open} in each {every}; probes were in place for {}",
+            thousands(*count),
+            output::share(*in_place)
+        )
+    }
+}
+
+impl EventReport {
+    /// For the page.
+    fn note(&self) -> String {
+        match self {
+            EventReport::Unsupported(Unsupported { event, unsupported }) => {
+                format!("{event} is not counted: {unsupported}")
+            }
+            EventReport::Counted { event, slices, .. } => {
+                let each: Vec<String> =
+                    slices.iter().map(|slice| format!("{} {:.3}", slice.name, slice.mean)).collect();
+                format!("{event} in each slice, mean: {}", each.join(", "))
+            }
+        }
+    }
+}
+
+impl SlicesReport {
+    pub(crate) fn new(book: &Book, set: Set, status: Option<i32>) -> SlicesReport {
+        let costs = book.calibrated();
+        let counters = set.counters;
+        let total = book.total();
+        let limits = limits(costs, counters.as_ref(), &set.totals);
+        let mut warnings: Vec<String> = of_limits(&limits).map(|(what, text)| format!("{what}: {text}")).collect();
+        warnings.extend(output::warnings());
+        let counted = costs.events.iter().enumerate().map(|(n, cost)| EventReport::Counted {
+            event: cost.event.clone(),
+            slices: book.counted(n),
+            run: set.totals.get(n).map(|total| total.count),
+            overhead: EventOverhead { n_beta: cost.beta, n_o: cost.inside, n_gamma: cost.gamma },
+        });
+        let events = counted.chain(set.unsupported.into_iter().map(EventReport::Unsupported)).collect();
+        let runs = |probe: Probe| counters.as_ref().map(|counters| counters.hits_of(probe));
+        let probes = Probe::ALL
+            .iter()
+            .filter(|probe| costs.probes.contains_key(probe) || runs(**probe).is_some_and(|runs| runs > 0))
+            .map(|&probe| ProbeReport { name: probe.name(), runs: runs(probe), ns: costs.probe(probe) })
+            .collect();
+        SlicesReport {
+            schema: 1,
+            command: "slice kernel",
+            warnings,
+            packets: book.packets().clone(),
+            slices: book.slices(),
+            overhead: OverheadReport {
+                per_packet_ns: book.added_ns(),
+                pace: book.pace(),
+                share: if total.raw_mean_ns > 0.0 { book.added_ns() / total.raw_mean_ns } else { 0.0 },
+                tau_alpha_ns: costs.overhead.alpha,
+                tau_beta_ns: costs.overhead.beta,
+                tau_o_ns: costs.overhead.inside,
+                tau_gamma_ns: costs.overhead.gamma,
+                way_ns: costs.way_ns,
+                call_way_ns: costs.call_way_ns,
+                probes,
+            },
+            counters: events,
+            total,
+            rounds: book.rounds(),
+            windows: set.windows,
+            probes: set.probes,
+            probes_why: set.why,
+            status,
+            limits,
+        }
+    }
+
+    /// What the page shows.
+    pub(crate) fn page(&self, packet: Option<(String, Vec<(&'static str, f64)>)>) -> page::Slices {
+        let meaning =
+            |name: &str| slice::Slice::ALL.iter().find(|slice| slice.name() == name).map(|slice| slice.meaning());
+        let top = self.slices.iter().map(|slice| &slice.figures).filter(|slice| slice.top);
+        let row = |SliceReport { figures, raw_mean_ns }: &SliceReport| {
+            vec![
+                figures.shown(),
+                brief(figures.mean_ns),
+                brief(figures.p50_ns),
+                brief(figures.p99_ns),
+                format!("{:.2}", figures.cv),
+                output::share(figures.share),
+                format!("{:.3}", figures.per_packet),
+                brief(*raw_mean_ns),
+            ]
+        };
+        let packets = &self.packets;
+        let mut notes = vec![
+            format!(
+                "{} packets seen, {} matched, {} lost ({} reused, {} evicted, {} unfinished)",
+                thousands(packets.seen),
+                thousands(packets.matched),
+                thousands(packets.lost),
+                thousands(packets.reused),
+                thousands(packets.evicted),
+                thousands(packets.unfinished)
+            ),
+            format!("subtracted {}", self.subtracted()),
+            format!("probes: {}; {}", self.probes, self.probes_why.join("; ")),
+        ];
+        notes.extend(self.windows.as_ref().map(WindowsReport::note));
+        notes.extend(self.counters.iter().map(EventReport::note));
+        if let Some(rounds) = &self.rounds {
+            let (mean, raw) = (brief(rounds.mean_ns), brief(rounds.raw_mean_ns));
+            notes.push(format!(
+                "{} rounds, send call to send call: mean {mean}, as stamped {raw}",
+                thousands(rounds.count)
+            ));
+        }
+        page::Slices {
+            warnings: self.warnings.clone(),
+            means: top
+                .map(|slice| {
+                    let each = slice.mean_ns * slice.per_packet;
+                    (slice.name.clone(), each, meaning(&slice.name).unwrap_or_default().to_owned())
+                })
+                .collect(),
+            packet: packet
+                .map(|(what, parts)| (what, parts.into_iter().map(|(name, ns)| (name.to_owned(), ns)).collect())),
+            head: vec!["slice", "mean", "median", "p99", "cv", "share", "per packet", "mean as stamped"],
+            rows: self.slices.iter().map(row).collect(),
+            notes,
+        }
+    }
+
+    /// What the probes cost, of a packet and each operation.
+    fn subtracted(&self) -> String {
+        let cost = &self.overhead;
+        format!(
+            "{} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
+            brief(cost.per_packet_ns),
+            output::share(cost.share),
+            brief(cost.tau_alpha_ns),
+            brief(cost.tau_beta_ns),
+            brief(cost.tau_o_ns),
+            brief(cost.tau_gamma_ns)
+        )
+    }
+
+    /// Time of the traced packets, and the share caused by the probes.
+    fn figures(&self, out: &mut String, book: &Book, raw: bool) {
+        out.push_str(&slice::packet_table(book, raw));
+        let _ = writeln!(out, "  subtracted {}", self.subtracted());
+        if !book.costs().events.is_empty() {
+            out.push_str(&slice::counter_table(book));
+        }
+    }
+
+    /// The report for people.
+    pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
+        let mut out = report_text::warnings(&self.warnings) + "slice kernel\n";
+        self.packet_lines(&mut out);
+        if let Some(windows) = &self.windows {
+            let _ = writeln!(out, "  windows   {}", windows.note());
+        }
+        if self.packets.matched == 0 {
+            let _ = writeln!(out, "  no frame was traced to its end: check the filter, and that a program sends");
+        } else {
+            self.figures(&mut out, book, raw);
+        }
+        self.unsupported_lines(&mut out);
+        let _ = writeln!(out, "  probes    {}; {}", self.probes, self.probes_why.join("; "));
+        self.note_lines(&mut out);
+        out
+    }
+
+    /// Fate of the packets.
+    fn packet_lines(&self, out: &mut String) {
+        let packets = &self.packets;
+        let _ = write!(
+            out,
+            "  packets   {} seen, {} matched, {} lost",
+            thousands(packets.seen),
+            thousands(packets.matched),
+            thousands(packets.lost)
+        );
+        if packets.lost > 0 {
+            let _ = write!(
+                out,
+                ": {} dropped, merged or never read, {} for lack of space, {} still in flight",
+                thousands(packets.reused),
+                thousands(packets.evicted),
+                thousands(packets.unfinished)
+            );
+        }
+        out.push('\n');
+    }
+
+    /// Events that this machine does not count.
+    fn unsupported_lines(&self, out: &mut String) {
+        for event in &self.counters {
+            if let EventReport::Unsupported(Unsupported { event, unsupported }) = event {
+                let _ = writeln!(out, "  counted   not {event}: {unsupported}");
+            }
+        }
+    }
+
+    /// Packets of whose way a part is not known.
+    fn note_lines(&self, out: &mut String) {
+        let packets = &self.packets;
+        if packets.without_call > 0 {
+            let _ = writeln!(
+                out,
+                "  note      {} packets left outside of a traced send call; their sender is unknown, and their path begins at the device's queue",
+                thousands(packets.without_call)
+            );
+        }
+        // Where all of them do, that is what was asked for.
+        if (1..packets.matched).contains(&packets.without_sender) {
+            let _ = writeln!(
+                out,
+                "  note      {} packets begin at the receiver's queue: they arrived from outside, or a queueing discipline split a longer packet into them; in that case their wait in the discipline is not in the figures",
+                thousands(packets.without_sender)
+            );
+        }
+    }
+}
+
+/// A share of the calibration that others may have.
+const OTHERS: f64 = 0.1;
+
+/// Each of the limits in words, behind its name.
+fn of_limits(limits: &Map<String, Value>) -> impl Iterator<Item = (&String, String)> {
+    limits.iter().filter(|(_, limit)| limit.is_object()).map(|(what, limit)| {
+        let meaning = limit.get("meaning").and_then(Value::as_str).unwrap_or_default();
+        let count = if let Some(events) = limit.get("events").and_then(Value::as_array) {
+            events.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        } else if let Some(others) = limit.get("others").and_then(Value::as_f64) {
+            output::share(others)
+        } else {
+            thousands(limit.get("runs").or(limit.get("frames")).and_then(Value::as_u64).unwrap_or(0))
+        };
+        (what, format!("{count} {meaning}"))
+    })
+}
+
+/// Caveats of the run, each with its figure and meaning.
+fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Map<String, Value> {
+    let mut limits = Map::new();
+    limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());
+    let mut limit = |what: &str, figure: &str, value: Value, meaning: &str| {
+        limits.insert(what.into(), json!({ figure: value, "meaning": meaning }));
+    };
+    let counted = |of: fn(&Counters) -> u64| counters.map(of).filter(|n| *n > 0);
+    if let Some(frames) = counted(|counters| counters.crowded) {
+        limit(
+            "crowded",
+            "frames",
+            json!(frames),
+            "frames whose receive call continued for long after copying them, or copied more than eight: their last slice is missing",
+        );
+    }
+    if let Some(frames) = counted(|counters| counters.evicted) {
+        limit(
+            "evicted",
+            "frames",
+            json!(frames),
+            "frames evicted to make room, of any program; a requested frame counts only once its program is known",
+        );
+    }
+    if let Some(runs) = counted(|counters| counters.missed) {
+        limit(
+            "missed",
+            "runs",
+            json!(runs),
+            "probe runs that the kernel skipped because a thread was preempted in the same probe: frames may be lost or uncounted; the machine is overloaded",
+        );
+    }
+    if costs.others > OTHERS {
+        limit(
+            "calibration",
+            "others",
+            json!(costs.others),
+            "of the calibration time, other programs ran on its CPU: the subtracted cost may be far too high or too low",
+        );
+    }
+    let shared = costs.events.iter().zip(totals).filter(|(_, total)| total.counted < 0.999);
+    let shared: Vec<String> =
+        shared.map(|(event, total)| format!("{} {}", event.event, output::share(total.counted))).collect();
+    if !shared.is_empty() {
+        limit(
+            "counted",
+            "events",
+            json!(shared),
+            "share of the time in which these events were counted: the CPU has fewer counters than requested; name fewer events",
+        );
+    }
+    limits
+}

@@ -1,0 +1,171 @@
+//! Makes the pipeline of a plan, in virtual time and live: its stages, its schedules, its classes, its replay.
+
+use crate::options::Every;
+use crate::output::Failure;
+use crate::plan::files;
+use crate::run::pipelines::Request;
+use engine::classes::{Classifier, Rule, classes_of_streams};
+use engine::schedules::laws::Sampling as LawSampling;
+use engine::schedules::{Ask, Schedule};
+use engine::slices::Sampling;
+use engine::sources::{StreamSpec, Streams};
+use engine::stages::StageConfig;
+use engine::{Class, ClassName, Pipeline, Stage};
+use packet::{Frame, HeapFrame};
+use scenario::{ClassPlan, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Speed};
+use sim::{CaptureReader, Pauses, ReplaySource, Source};
+use units::Span;
+
+/// The pipeline of a plan. `build` makes a stage, by the path that its draws are keyed by; `schedule` that of a
+/// class, by its number, what it asks, and that path.
+pub(crate) fn pipeline<F: Frame + Send + 'static>(
+    plan: &PipelinePlan,
+    build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
+    schedule: impl Fn(usize, &Ask, &str) -> Result<Box<dyn Schedule>, Failure>,
+) -> Result<Pipeline<F>, Failure> {
+    let stages = |configs: &[StageConfig], path: &str| stages(configs, path, &build);
+    let default = (stages(&plan.stages, &plan.name)?, schedule(plan.classes.len(), &plan.ask, &plan.name)?);
+    let pipeline = if plan.classes.is_empty() {
+        let pipeline = Pipeline::new(default.0, default.1).buffering(plan.buffer);
+        match &plan.sync {
+            Some(sync) => pipeline.synchronising(sync.clone(), plan.line),
+            None => pipeline,
+        }
+    } else {
+        let mut classes = Vec::new();
+        for (i, class) in plan.classes.iter().enumerate() {
+            let ClassPlan { name, rule, ask, stages: configs, sync, buffer } = class;
+            // The default class keeps the draws that it has without other classes.
+            let path = format!("{}/{name}", plan.name);
+            let schedule = schedule(i, ask, &path)?;
+            let name = class_name(name, Some(rule), ask);
+            classes.push(Class {
+                name,
+                stages: stages(configs, &path)?,
+                schedule,
+                sync: sync.clone(),
+                buffer: *buffer,
+            });
+        }
+        let name = class_name(&plan.default_class, None, &plan.ask);
+        let (stages, schedule) = default;
+        classes.push(Class { name, stages, schedule, sync: plan.sync.clone(), buffer: plan.buffer });
+        Pipeline::of_classes(classifier(plan)?, classes, plan.line)
+    };
+    Ok(pipeline.catching_up(plan.catch_up, tolerance(plan)))
+}
+
+/// Stages, each with a random stream named by its place in `path`.
+pub(crate) fn stages<F: Frame>(
+    configs: &[StageConfig],
+    path: &str,
+    build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
+) -> Result<Vec<Box<dyn Stage<F>>>, Failure> {
+    configs.iter().enumerate().map(|(i, stage)| build(stage, &format!("{path}/{i}"))).collect()
+}
+
+/// Which frames of the pipeline or direction `name` are followed, if that was asked for; `backlog` says that all are there
+/// from the start.
+pub(crate) fn sampling(request: &Request, name: &str, backlog: bool) -> Option<Sampling> {
+    let Every(every) = request.common.slices?;
+    let listener = request.common.listener.hears.as_ref().map(|hears| hears(name));
+    Some(Sampling { every, seed: request.seed(), backlog, listener })
+}
+
+/// Names of the stages of each class, as slices are called; the default class is last.
+pub(crate) fn stage_names(plan: &PipelinePlan) -> Vec<Vec<String>> {
+    let classes = plan.classes.iter().map(|class| &class.stages).chain([&plan.stages]);
+    classes.map(|stages| names(stages)).collect()
+}
+
+/// The kinds of stages, as slices are called.
+pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
+    let kind = |stage: &StageConfig| stage.to_string().split(' ').next().unwrap_or_default().to_owned();
+    stages.iter().map(kind).collect()
+}
+
+/// The streams of a plan, numbered from `first` on. Where the classes that they are of have rates or gaps, those say which
+/// stream has its turn, if each is of one class, and if frames wait for nothing but their schedules.
+pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, first: u16) -> Result<Streams, Failure> {
+    let streams = Streams::new(specs, seed, first).map_err(Failure::new)?;
+    let asks: Vec<&Ask> = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]).collect();
+    let bare = |class: &ClassPlan| class.stages.is_empty() && class.sync.is_none();
+    let waits = !plan.stages.is_empty() || plan.sync.is_some() || !plan.classes.iter().all(bare);
+    if specs.len() == 1 || plan.classes.is_empty() || waits {
+        return Ok(streams);
+    }
+    let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
+    let classes = classes_of_streams(specs, &rules);
+    let asked = classes.filter(|classes| classes.iter().all(|class| *asks[*class] != Ask::Nothing));
+    Ok(match asked {
+        Some(classes) => streams.paced_by(classes),
+        None => streams,
+    })
+}
+
+/// Tells the classes of a plan apart.
+pub(crate) fn classifier(plan: &PipelinePlan) -> Result<Classifier, Failure> {
+    let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
+    Classifier::new(&rules).map_err(|_| Failure::new(format!("{}: a class can never match", plan.name)))
+}
+
+fn class_name(name: &str, rule: Option<&Rule>, ask: &Ask) -> ClassName {
+    ClassName {
+        name: name.to_owned(),
+        rule: rule.map(ToString::to_string),
+        asked_gap: ask.fixed_gap(),
+        free: *ask == Ask::Nothing,
+    }
+}
+
+/// How late a departure may be and still count as on time: the steps of a line, or of a clock.
+fn tolerance(plan: &PipelinePlan) -> Span {
+    match (plan.pacer, plan.line) {
+        // Where fillers do not fit, 42 byte times are carried.
+        (Pacer::Filler | Pacer::LaunchTime, Some(line)) => line.span(43),
+        _ => Span::from_us(1),
+    }
+}
+
+/// A capture that is sent again; at the most, all of its frames are there from the start.
+pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
+    let speed = replay.speed;
+    let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
+    let pauses = Pauses { loop_gap: replay.loop_gap, max_gap: replay.max_gap };
+    let often = (replay.rounds(), replay.count.unwrap_or(u64::MAX));
+    ReplaySource::open(&replay.path, often, scale, pauses, replay.rewrite.clone())
+}
+
+/// How many frames of each class will come, where that is asked for and can be told: strata span the
+/// whole run.
+pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
+    let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == LawSampling::Stratified);
+    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let counted = asks.clone().any(stratified);
+    let mut records = vec![0_u64; plan.classes.len() + 1];
+    let mut frame = HeapFrame::default();
+    // A pipe can be read only once. The run itself reports a truncated capture.
+    match &plan.source {
+        SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
+        SourcePlan::Port(PortSpec::Pcap(path)) if counted && files::is_read_again(path) => {
+            let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
+            let mut classifier = classifier(plan)?;
+            while let Ok(Some(_)) = reader.read(&mut frame) {
+                records[classifier.class(frame.bytes())] += 1;
+            }
+        }
+        SourcePlan::Replay(replay) if counted && !replay.is_endless() && files::is_read_again(&replay.path) => {
+            // All rounds are alike, unless the last one ends early.
+            let (read, rounds) = if replay.count.is_some() { (replay.times, 1) } else { (1, replay.times) };
+            let mut source = open_replay(&Replay { times: read, ..replay.clone() }).map_err(Failure::new)?;
+            let mut classifier = classifier(plan)?;
+            while source.arrival().is_some() {
+                source.take(&mut frame);
+                let class = &mut records[classifier.class(frame.bytes())];
+                *class = class.saturating_add(rounds);
+            }
+        }
+        _ => return Ok(vec![None; plan.classes.len() + 1]),
+    }
+    Ok(records.into_iter().map(Some).collect())
+}

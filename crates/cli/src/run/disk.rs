@@ -1,0 +1,334 @@
+use crate::output::{self, Failure, brief, digits, share, thousands};
+use crate::plan::files::OnDisk;
+use crate::render::report_printer;
+use crate::render::report_text;
+use crate::rights;
+use crate::rights::list::DISK;
+use crate::run::readiness;
+use crate::run::stop::Stop;
+use disk::{Ask, Delay, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use units::{BitRate, ParseError, Span};
+
+/// Mount a directory as a slow or failing disk
+#[derive(clap::Args)]
+#[command(override_usage = "\
+netlathe disk --backing <DIR> --mount <DIR> [OPTIONS]
+       netlathe disk --unmount <DIR>")]
+#[command(after_help = "\
+Examples:
+  netlathe disk --backing /data --mount /mnt/slow --delay 10ms
+  netlathe disk --backing /data --mount /mnt/slow --delay 5ms 2ms distribution normal --rate 20MB/s
+  netlathe disk --backing /data --mount /mnt/slow --delay 'exp mean 10ms' --ops read --duration 60s
+  netlathe disk --backing /data --mount /mnt/slow --delay 'read 5ms; write,fsync 20ms 2ms' --error write eio 0.1%
+  netlathe disk --backing /media/stick --mount /mnt/slow --allow-suid
+  netlathe disk --unmount /mnt/slow
+
+Programs use the mount point; their data are in the backing directory. Each read and write is an
+operation of its own and takes that long, since the page cache is not used (--cached uses it). The
+disk is there until Ctrl-C, SIGTERM or --duration; then it is unmounted and a report is printed.
+
+Operations: read, write, fsync (the default), lookup, getattr, setattr, open, create, flush, opendir,
+readdir, mkdir, mknod, symlink, readlink, link, rename, unlink, rmdir, fallocate, lseek, statfs,
+getxattr, setxattr, listxattr, removexattr; or all.")]
+pub(crate) struct Disk {
+    /// The directory that holds the data
+    #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
+    pub(crate) backing: Option<PathBuf>,
+    /// The mount point: another directory, usually empty
+    #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
+    pub(crate) mount: Option<PathBuf>,
+    /// How long an operation takes: 10ms; 10ms 2ms (±, uniform); 10ms 2ms 25% (correlated);
+    /// 10ms 2ms distribution normal|pareto|…; or a law such as 'exp mean 10ms'. Where operations differ:
+    /// 'read 5ms; write,fsync 20ms 2ms'
+    #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., action = clap::ArgAction::Set, allow_hyphen_values = false)]
+    pub(crate) delay: Option<Vec<String>>,
+    /// Rate limit of reads and writes together: 20MB/s, 100Mbps
+    #[arg(long, value_name = "RATE", value_parser = crate::options::parse::<BitRate>, allow_hyphen_values = true)]
+    pub(crate) rate: Option<BitRate>,
+    /// An error and the share of operations that fail with it: eio 0.1%, or with the operations: write,fsync eio 0.1%;
+    /// may be given several times
+    #[arg(long, value_names = ["[OPS] NAME", "SHARE"], num_args = 1..=3, action = clap::ArgAction::Append)]
+    pub(crate) error: Vec<String>,
+    /// Operations that --delay and --error apply to if they name none [default: read,write,fsync]
+    #[arg(long, value_name = "LIST", value_parser = crate::options::parse::<Operations>)]
+    pub(crate) ops: Option<Operations>,
+    /// Use the page cache: data read before is returned at once
+    #[arg(long)]
+    pub(crate) cached: bool,
+    /// Let set-user-ID files work at the mount point although the backing directory's mount is nosuid (root only)
+    #[arg(long)]
+    pub(crate) allow_suid: bool,
+    /// End after this time, such as 60s
+    #[arg(long, value_name = "TIME", value_parser = crate::options::parse::<Span>, allow_hyphen_values = true)]
+    pub(crate) duration: Option<Span>,
+    /// Seed of delays and errors
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print only the report on stdout, as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print no text report
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Unmount DIR, even after its netlathe was killed
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "backing", "mount", "delay", "rate", "error", "ops", "cached", "allow_suid", "duration", "seed", "json"
+    ])]
+    pub(crate) unmount: Option<PathBuf>,
+}
+
+/// Between two looks at the clock and at signals.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Disk {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(mount) = &self.unmount {
+            let stale = disk::unmount(mount).map_err(Failure::new)?;
+            if !self.quiet {
+                let whose = if stale { ", left behind by a killed netlathe" } else { "" };
+                output::print(&format!("unmounted {}{whose}\n", mount.display()))?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let ask = self.ask()?;
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            rights::require(&DISK)?;
+        }
+        let stop = Stop::on_signals()?;
+        let start = Instant::now();
+        let mounted = disk::mount(&ask).map_err(Failure::new)?;
+        // Of others fusermount3 unmounts, which needs to gain rights.
+        #[cfg(feature = "live")]
+        if root {
+            let keeps = rights::set(DISK.keeps);
+            rights::give_up(rights::Kept { own: keeps, others: keeps }, None);
+        }
+        readiness::tell_starter("the disk is mounted");
+        if mounted.covers_something() {
+            output::warn(format!(
+                "{} is not empty; its contents are hidden while the disk is mounted",
+                mounted.path().display()
+            ));
+        }
+        if !mounted.has_shared_maps() {
+            output::warn(
+                "this kernel has no shared mmap without the page cache (Linux 6.6 has): use --cached to allow it",
+            );
+        }
+        if !self.quiet {
+            let (backing, mount) = (ask.backing.display(), mounted.path().display());
+            let limits = match mounted.limits() {
+                limits if limits == Limits::default() => String::new(),
+                limits => format!(" ({limits})"),
+            };
+            output::say(format_args!("{backing} is mounted at {mount}{limits}; Ctrl-C or --duration ends it"));
+        }
+        let end = self.duration.map(|duration| start + duration.to_std());
+        while !stop.asked() && !mounted.is_gone() && end.is_none_or(|end| Instant::now() < end) {
+            let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
+            std::thread::sleep(left.min(LOOK));
+        }
+        let lasted = start.elapsed();
+        let limits = mounted.limits();
+        let ended = mounted.end();
+        if ended.busy {
+            output::warn(format!(
+                "{} was in use: it is unmounted, and programs that still use it get errors",
+                ask.mount.display()
+            ));
+        }
+        let cut_short: u64 = ended.tallies.iter().map(|(_, tally)| tally.cut_short).sum();
+        if cut_short > 0 {
+            output::warn(format!(
+                "{} cut short by the end of the disk: not in the times obtained",
+                output::counted(cut_short, "operation")
+            ));
+        }
+        if self.json {
+            report_printer::print(&(report(&ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
+        } else if !self.quiet {
+            report_printer::print(&table(&ask, &ended.tallies))?;
+        }
+        ended.failure.map_or(Ok(ExitCode::SUCCESS), |failure| Err(Failure::new(failure)))
+    }
+
+    fn ask(&self) -> Result<Ask, Failure> {
+        let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
+            return Err(Failure::new("--backing and --mount are both required: see the examples in --help"));
+        };
+        let mut ask = Ask::new(backing, mount);
+        if let Some(words) = &self.delay {
+            let read = |text: &str| -> Result<Vec<Delay>, ParseError> {
+                let mut delays = Delay::parse_each(text)?;
+                delays.iter_mut().try_for_each(|delay| delay.load(&OnDisk))?;
+                Ok(delays)
+            };
+            ask.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
+        }
+        // One after the other or in one word: they come in pairs, or with operations before them.
+        let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
+        let mut words = words.as_slice();
+        while let Some(first) = words.first() {
+            let many = if first.parse::<Operations>().is_ok() { 3 } else { 2 };
+            let (one, rest) = words.split_at(many.min(words.len()));
+            let fault = Fault::parse(&one.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
+            ask.errors.push(fault);
+            words = rest;
+        }
+        ask.rate = self.rate;
+        ask.operations = self.ops.unwrap_or_default();
+        ask.cached = self.cached;
+        ask.allow_suid = self.allow_suid;
+        ask.seed = self.seed;
+        Ok(ask)
+    }
+}
+
+/// Bytes and the time in which they moved, without what was answered before its time.
+fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
+    let moving: Vec<&Tally> = tallies.iter().map(|(_, tally)| tally).filter(|tally| tally.passed > 0).collect();
+    let first = moving.iter().filter_map(|tally| tally.span).map(|(first, _)| first).min();
+    let last = moving.iter().filter_map(|tally| tally.span).map(|(_, last)| last).max();
+    let seconds = first.zip(last).map(|(first, last)| (last - first).as_secs_f64());
+    (moving.iter().map(|tally| tally.passed).sum(), seconds)
+}
+
+/// `duration` is what was asked, `lasted` what was measured.
+fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration), tallies: &Tallies) -> Value {
+    let times = |times: &Times| {
+        if times.count() == 0 {
+            return Value::Null;
+        }
+        json!({
+            "count": times.count(),
+            "mean": times.mean(),
+            "min": times.least(),
+            "p50": times.quantile(0.5),
+            "p99": times.quantile(0.99),
+            "max": times.longest(),
+        })
+    };
+    let mut operations = serde_json::Map::new();
+    for (operation, tally) in tallies.iter() {
+        let one = json!({
+            "count": tally.count,
+            "bytes": tally.bytes,
+            "errors_injected": tally.injected,
+            "error_share_asked": faults(ask, operation),
+            "error_share_obtained": faults(ask, operation).map(|_| tally.injected as f64 / tally.count as f64),
+            "errors_other": tally.failed,
+            "cut_short": tally.cut_short,
+            "delay_asked_ns": times(&tally.asked),
+            "delay_obtained_ns": times(&tally.obtained),
+        });
+        operations.insert(operation.name().to_owned(), one);
+    }
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(|(_, tally)| of(tally)).sum::<u64>();
+    let (passed, seconds) = moved(tallies);
+    let rate = seconds.filter(|seconds| *seconds > 0.0).map(|seconds| passed as f64 * 8.0 / seconds);
+    let names = |operations: Operations| operations.iter().map(|operation| operation.name()).collect::<Vec<_>>();
+    let errors: Vec<Value> = ask
+        .errors
+        .iter()
+        .map(|fault| {
+            let ops = names(fault.operations.unwrap_or(ask.operations));
+            json!({ "error": fault.name(), "share": fault.share.as_f64(), "ops": ops })
+        })
+        .collect();
+    let mut report = json!({
+        "schema": 1,
+        "command": "disk",
+        // Paths may not be UTF-8, which JSON needs.
+        "backing": ask.backing.to_string_lossy(),
+        "mount": ask.mount.to_string_lossy(),
+        "asked": {
+            "delay": (!ask.delays.is_empty()).then(|| ask.delays.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+            "rate_bps": ask.rate.map(BitRate::bps),
+            "errors": errors,
+            "ops": names(ask.operations),
+            "duration_s": duration.map(|duration| duration.as_secs_f64()),
+            "cached": ask.cached,
+            "allow_suid": ask.allow_suid,
+            "seed": ask.seed,
+        },
+        "mount_options": limits.names().collect::<Vec<_>>(),
+        "duration_s": lasted.as_secs_f64(),
+        "total": {
+            "operations": sum(|tally| tally.count),
+            "bytes": sum(|tally| tally.bytes),
+            "errors_injected": sum(|tally| tally.injected),
+            "rate_bps": rate,
+        },
+        "operations": operations,
+    });
+    let warnings = output::warnings();
+    if !warnings.is_empty() {
+        report["warnings"] = json!(warnings);
+    }
+    report
+}
+
+/// The share of these operations that is asked to fail; absent if no error is asked for them.
+fn faults(ask: &Ask, operation: Operation) -> Option<f64> {
+    let of = |fault: &&Fault| fault.operations.unwrap_or(ask.operations).iter().any(|one| one == operation);
+    let shares: Vec<f64> = ask.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
+    (!shares.is_empty()).then(|| shares.iter().sum())
+}
+
+fn table(ask: &Ask, tallies: &Tallies) -> String {
+    let mut text = report_text::warnings(&output::warnings()) + "disk\n";
+    // Writing to a string cannot fail.
+    for (operation, tally) in tallies.iter() {
+        let _ = write!(text, "  {:<11} {:>9}", operation.name(), thousands(tally.count));
+        if tally.bytes > 0 {
+            let _ = write!(text, ", {} B", thousands(tally.bytes));
+        }
+        let at = |times: &Times, share| brief(times.quantile(share) as f64);
+        if tally.asked.count() > 0 {
+            let _ = write!(text, "; asked median {}", at(&tally.asked, 0.5));
+        }
+        if tally.obtained.count() > 0 {
+            let _ = write!(text, "; got median {}, p99 {}", at(&tally.obtained, 0.5), at(&tally.obtained, 0.99));
+        }
+        if tally.cut_short > 0 {
+            let _ = write!(text, "; {} cut short by the end", thousands(tally.cut_short));
+        }
+        if let Some(asked) = faults(ask, operation) {
+            let got = tally.injected as f64 / tally.count as f64;
+            let _ = write!(text, "; errors asked {}, got {} ({})", share(asked), share(got), thousands(tally.injected));
+        }
+        text.push('\n');
+    }
+    let (bytes, seconds) = moved(tallies);
+    if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
+        let asked = ask.rate.map_or(String::new(), |rate| format!("asked {}, ", bytes_rate(rate.bps() as f64 / 8.0)));
+        let _ = writeln!(
+            text,
+            "  bytes       {asked}got {}: {} B in {}, first to last",
+            bytes_rate(bytes as f64 / seconds),
+            thousands(bytes),
+            brief(seconds * 1e9)
+        );
+    }
+    if tallies.iter().next().is_none() {
+        text.push_str("  no operation was served\n");
+    }
+    text
+}
+
+/// Bytes per second in the unit that disk rates are given in.
+fn bytes_rate(rate: f64) -> String {
+    let (scale, unit) = match rate {
+        rate if rate >= 1e9 => (1e9, "GB/s"),
+        rate if rate >= 1e6 => (1e6, "MB/s"),
+        rate if rate >= 1e3 => (1e3, "kB/s"),
+        _ => (1.0, "B/s"),
+    };
+    format!("{} {unit}", digits(rate / scale, 5))
+}

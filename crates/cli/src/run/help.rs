@@ -1,0 +1,221 @@
+//! Help on a command, and the lists of what can be written: each comes from the list that the parser reads.
+
+use crate::Arguments;
+use crate::output::{self, Failure};
+use crate::render::help;
+use clap::{CommandFactory, Parser};
+use engine::Kind;
+use engine::classes::Rule;
+use engine::schedules::laws::Law;
+use engine::schedules::waves::Wave;
+use engine::stages::StageConfig;
+use measure::Named;
+use packet::Key;
+use scenario::{PortSpec, STREAM_KEYS};
+use std::process::ExitCode;
+
+/// Describe a command, or list stages, laws, waves, ports, rules, fields or figures
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe help emulate
+  netlathe help stages
+  netlathe help stages delay
+  netlathe help figures gap.error
+
+Lists:
+  stages    what emulate and --stage do to frames
+  laws      distributions of gaps, delays and sizes
+  waves     rates that change over time
+  ports     what --in and --out accept
+  rules     conditions of a class
+  fields    keys of a stream, names of fields for --rewrite
+  figures   paths into the report, for --expect")]
+pub(crate) struct Help {
+    /// A command, or a list and a name in it
+    #[arg(value_name = "COMMAND|LIST")]
+    pub(crate) topic: Vec<String>,
+}
+
+impl Help {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let topic: Vec<&str> = self.topic.iter().map(String::as_str).collect();
+        match topic[..] {
+            ["figures"] => output::print(&figures("")?)?,
+            ["figures", path] => output::print(&figures(path)?)?,
+            [list] if kinds(list).is_some() => output::print(&table(list, &kinds(list).unwrap_or_default()))?,
+            [list, name] if kinds(list).is_some() => {
+                output::print(&entry(list, name, &kinds(list).unwrap_or_default())?)?;
+            }
+            _ => return command(&topic),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The lists but for the figures, which are not kinds.
+const LISTS: [&str; 6] = ["stages", "laws", "waves", "ports", "rules", "fields"];
+
+/// What can be written in a place.
+struct Entry {
+    name: &'static str,
+    grammar: String,
+    summary: &'static str,
+    example: String,
+}
+
+impl From<&Kind> for Entry {
+    fn from(kind: &Kind) -> Entry {
+        let Kind { name, grammar, summary, example } = *kind;
+        Entry { name, grammar: grammar.to_owned(), summary, example: example.to_owned() }
+    }
+}
+
+impl From<&Key> for Entry {
+    fn from(key: &Key) -> Entry {
+        let (name, kind) = (key.name(), key.kind());
+        Entry {
+            name,
+            grammar: format!("{name} {}", kind.grammar()),
+            summary: key.meaning(),
+            example: format!("{name} {}", kind.example()),
+        }
+    }
+}
+
+/// The entries of a list; none if there is no such list.
+fn kinds(list: &str) -> Option<Vec<Entry>> {
+    let of = |kinds: &[Kind]| kinds.iter().map(Entry::from).collect();
+    Some(match list {
+        "stages" => of(StageConfig::KINDS),
+        "laws" => of(Law::KINDS),
+        "waves" => of(Wave::KINDS),
+        "ports" => of(PortSpec::KINDS),
+        "rules" => of(Rule::CONDITIONS),
+        "fields" => Key::ALL.iter().map(Entry::from).chain(STREAM_KEYS.iter().map(Entry::from)).collect(),
+        _ => return None,
+    })
+}
+
+/// A line for each entry.
+fn table(list: &str, entries: &[Entry]) -> String {
+    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let lines: String = entries.iter().map(|entry| format!("{:<width$}   {}\n", entry.name, entry.summary)).collect();
+    format!("{lines}\nnetlathe help {list} NAME shows the grammar and an example\n")
+}
+
+/// All that is known of one entry.
+fn entry(list: &str, name: &str, entries: &[Entry]) -> Result<String, Failure> {
+    let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+        let how = match units::nearest(name, &names) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("netlathe help {list} lists them"),
+        };
+        return Err(Failure::new(format!("'{name}' is not in the list of {list}: {how}")));
+    };
+    let Entry { grammar, summary, example, .. } = entry;
+    Ok(format!("{name}: {summary}\n\n  {grammar}\n\nExample:\n  {example}\n"))
+}
+
+/// The paths of all figures in and below a group of a report; all with an empty path.
+fn figures(path: &str) -> Result<String, Failure> {
+    let parts: Vec<String> = path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    let mut lines = String::new();
+    if let Named::Nothing(at, known) = measure::named(&parts) {
+        let how = match units::nearest(&parts[at], &known) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None if known.is_empty() => format!("{} is a figure", parts[..at].join(".")),
+            None => format!("there are {}", known.join(", ")),
+        };
+        return Err(Failure::new(format!("there is no figure '{path}' in reports: {how}")));
+    }
+    add_figures(&parts, &mut lines);
+    Ok(lines)
+}
+
+fn add_figures(path: &[String], lines: &mut String) {
+    match measure::named(path) {
+        Named::Several(names) => {
+            for name in names {
+                add_figures(&[path, &[name.to_owned()]].concat(), lines);
+            }
+        }
+        _ => {
+            lines.push_str(&path.join("."));
+            lines.push('\n');
+        }
+    }
+}
+
+/// The help of a command, as its own --help prints it.
+fn command(topic: &[&str]) -> Result<ExitCode, Failure> {
+    let mut known = Arguments::command();
+    for name in topic {
+        let Some(inner) = known.find_subcommand(name) else {
+            let mut names: Vec<&str> = known.get_subcommands().map(clap::Command::get_name).collect();
+            names.extend(LISTS);
+            names.push("figures");
+            let how = match units::nearest(name, &names) {
+                Some(meant) => format!("did you mean {meant}?"),
+                None => "netlathe help help shows the lists, netlathe --help the commands".to_owned(),
+            };
+            return Err(Failure::new(format!("there is no command or list '{name}': {how}")));
+        };
+        known = inner.clone();
+    }
+    let words = ["netlathe"].iter().chain(topic).chain(&["--help"]);
+    if let Err(message) = Arguments::try_parse_from(words) {
+        help::print(&message)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::Protocol;
+
+    #[test]
+    fn every_list_has_entries_with_a_summary_and_distinct_names() {
+        for list in LISTS {
+            let entries = kinds(list).expect(list);
+            assert!(entries.len() > 4, "{list}");
+            for (at, entry) in entries.iter().enumerate() {
+                let Entry { name, grammar, summary, example } = entry;
+                assert!(!summary.is_empty() && !grammar.is_empty() && !example.is_empty(), "{list} {name}");
+                assert!(entries[..at].iter().all(|other| other.name != *name), "{list} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn examples_of_fields_are_accepted_by_streams() {
+        // A stream has every key that its protocol needs, and no other of its keys may be given twice.
+        let ends = [("src", "10.0.0.1"), ("dst", "10.0.0.2"), ("sport", "1"), ("dport", "2")];
+        for Entry { name, example, .. } in kinds("fields").expect("fields") {
+            let accepted = Protocol::ALL.iter().any(|protocol| {
+                [0, 2, 4].into_iter().any(|needed| {
+                    let others = ends[..needed].iter().filter(|(key, _)| *key != name);
+                    let others: String = others.map(|(key, value)| format!(" {key} {value}")).collect();
+                    let tag = if ["svlan", "spcp", "pcp"].contains(&name) { " vlan 5 svlan 7" } else { "" };
+                    let tag = if name == "svlan" { " vlan 5" } else { tag };
+                    let stream = format!("{}{others}{tag} {example}", protocol.name());
+                    [stream.clone(), stream.replace("10.0.0.", "2001:db8::")]
+                        .iter()
+                        .any(|stream| scenario::parse_stream(stream).is_ok())
+                })
+            });
+            assert!(accepted, "{example}");
+        }
+    }
+
+    #[test]
+    fn figures_are_those_that_expectations_accept() {
+        let all = figures("").expect("figures");
+        assert!(all.lines().count() > 150 && all.lines().any(|line| line == "gap.error.p99"), "{all}");
+        assert!(figures("gap.error").expect("a group").lines().all(|line| line.starts_with("gap.error.")));
+        let failure = figures("gapp").expect_err("unknown").to_string();
+        assert!(failure.contains("did you mean gap?"), "{failure}");
+    }
+}

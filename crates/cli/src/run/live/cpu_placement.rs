@@ -1,0 +1,76 @@
+//! Which CPUs of --cores do what.
+
+use crate::options::Cores;
+use crate::output::Failure;
+use crate::run::pipelines::Request;
+use dataplane::{Config, Device, Feed, Pacing, has_threads};
+use engine::stages::StageConfig;
+use scenario::{Pacer, PipelinePlan};
+
+/// Deals the CPUs out: as many to each pipeline, in order, one for each of its parts; and gives those behind,
+/// for the workers of `limit`.
+pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, Failure> {
+    let mut behind = vec![Vec::new(); configs.len()];
+    let Some(Cores(cores)) = &request.common.cores else { return Ok(behind) };
+    let each = cores.len() / configs.len();
+    if each == 0 || !cores.len().is_multiple_of(configs.len()) {
+        return Err(Failure::new(format!(
+            "--cores: {} CPUs cannot be divided evenly among {} pipelines: name the same number for each",
+            cores.len(),
+            configs.len()
+        )));
+    }
+    let plans = configs.iter_mut().zip(&mut behind).zip(&request.pipelines);
+    for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
+        // Without a rate or a stage, frames go straight from the source to the queue.
+        let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
+        let straight = straight && request.common.listener.hears.is_none();
+        let (mut parts, why) = match config.feed {
+            Feed::Replay { whole: Some(_), .. } if straight => {
+                (vec!["all of it"], ", since a capture that fits in memory is sent from memory")
+            }
+            _ => parts(plan, request.common.slices.is_some()),
+        };
+        parts.extend(matches!(config.output, Device::Line { .. }).then_some("the far end of the line"));
+        let limits = plan.limits().map(|(_, limit)| limit);
+        let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
+        // The pipeline's own come first; workers have CPUs of theirs if there are enough for all.
+        let own = if each > workers { each - workers } else { each };
+        // Streams of which nothing is asked are made on as many as there are.
+        let floods = straight && matches!(config.feed, Feed::Stream(..));
+        if own > parts.len() && !floods {
+            let beside = match workers {
+                0 => String::new(),
+                _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
+            };
+            return Err(Failure::new(format!(
+                "--cores: pipeline {} has {each} CPUs but only {} part{} ({}){why}: name at most {}{beside}",
+                plan.name,
+                parts.len(),
+                if parts.len() == 1 { "" } else { "s" },
+                parts.join(", "),
+                parts.len(),
+            )));
+        }
+        config.cpus = cores[..own].to_vec();
+        *behind = cores[own..].to_vec();
+    }
+    Ok(behind)
+}
+
+/// The most parts a pipeline can run in, as [`engine::Pipeline::most_parts`] counts them, and why there are no more.
+fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
+    if sliced && plan.pacer == Pacer::Filler {
+        return (vec!["all of it"], ", since with fillers --slices depends on the place on the line");
+    }
+    if plan.all_stages().any(StageConfig::answers) {
+        return (vec!["receiving and stages", "departures"], ", since stages that answer must run with the way back");
+    }
+    let has_classes = !plan.classes.is_empty();
+    let mut parts = vec![if sliced && has_classes { "receiving and classes" } else { "receiving" }];
+    parts.extend((has_classes && !sliced).then_some("classes"));
+    let has_stages = !plan.stages.is_empty() || plan.classes.iter().any(|class| !class.stages.is_empty());
+    parts.extend(has_stages.then_some("stages"));
+    parts.push("departures");
+    (parts, if sliced && has_classes { ", since --slices begins at the classifier" } else { "" })
+}

@@ -1,0 +1,92 @@
+//! Interfaces that carry this host's own traffic. To forward their frames, or to take what arrives there, cuts the host
+//! off, so that they are refused unless the user says so.
+
+use crate::output::{self, Failure};
+use crate::plan::detour;
+use crate::run::pipelines::{Arrivals, Request};
+use dpdk::HostUse;
+use lab::Own;
+use scenario::{Driver, PipelinePlan, PortSpec, SourcePlan};
+
+/// Refuses ports that this host uses itself. A generator's output is none of them, unless its driver takes what arrives:
+/// see [`driver`].
+pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<(), Failure> {
+    // The TAP devices behind --on are ours, and what passes them goes on to the host.
+    if request.common.take_over || request.on.is_some() {
+        return Ok(());
+    }
+    let plans = request.pipelines.iter().flat_map(|plan| {
+        let input = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
+        let output = Some(&plan.output).filter(|output| input.is_some() || takes_arrivals(output));
+        input.into_iter().chain(output)
+    });
+    let mut used: Vec<(&str, String)> = Vec::new();
+    for port in plans.chain(receiver.map(|arrivals| &arrivals.port)) {
+        for interface in interfaces(port) {
+            let known = used.iter().any(|(known, _)| *known == interface);
+            used.extend(use_of(interface).filter(|_| !known).map(|why| (interface, why)));
+        }
+    }
+    let Some((first, _)) = used.first() else { return Ok(()) };
+    let which: Vec<String> = used.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+    let (carry, it) = if used.len() == 1 { ("carries", "it") } else { ("carry", "them") };
+    Err(Failure::new(format!(
+        "{} {carry} this host's own traffic, which would be cut off: to impair that traffic, write netlathe emulate --on {first}; \
+         to take {it} from the host anyway, add --take-over",
+        which.join(" and ")
+    )))
+}
+
+/// The driver of a generator's output: the one that leaves the host what arrives, where the host uses the interface and
+/// nothing else was asked.
+pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
+    let PortSpec::Interface { name, driver, .. } = &plan.output else { return None };
+    if driver.is_some() || request.common.take_over || matches!(plan.source, SourcePlan::Port(_)) {
+        return *driver;
+    }
+    let why = use_of(name)?;
+    output::note(format!(
+        "{name}: driver af_packet, so that this host still receives what arrives there ({why}); --take-over uses af_xdp, which takes it"
+    ));
+    Some(Driver::AfPacket)
+}
+
+/// Whether a port that frames are only sent by takes what arrives there from the host as well.
+fn takes_arrivals(port: &PortSpec) -> bool {
+    match port {
+        PortSpec::Interface { driver, .. } => *driver == Some(Driver::AfXdp),
+        PortSpec::Dpdk(arguments) => arguments.contains("af_xdp"),
+        _ => false,
+    }
+}
+
+/// The Linux interfaces that a port is, or is made on.
+fn interfaces(port: &PortSpec) -> Vec<&str> {
+    match port {
+        PortSpec::Interface { name, .. } => vec![name],
+        // A TAP device of that name is made, if there is none.
+        PortSpec::Dpdk(arguments) => {
+            let options = arguments.split(',').filter_map(|option| option.split_once('='));
+            options.filter(|(key, _)| key.ends_with("iface")).map(|(_, name)| name).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// This host's use of an interface, if any. If the query fails, so will opening the port, with a better message.
+fn use_of(interface: &str) -> Option<String> {
+    if let Some(peer) = detour::session_by(interface) {
+        return Some(format!("the SSH session with {peer} uses it"));
+    }
+    let own = lab::made_here(interface);
+    let uses = dpdk::host_uses(interface).unwrap_or_default();
+    uses.iter().find(|one| !own.as_ref().is_some_and(|own| is_of_lab(own, one))).map(ToString::to_string)
+}
+
+fn is_of_lab(own: &Own, one: &HostUse) -> bool {
+    match one {
+        HostUse::Address(address, _) => own.addresses.contains(address),
+        HostUse::PortOf(..) | HostUse::Carries(..) => own.switched,
+        _ => false,
+    }
+}

@@ -1,0 +1,146 @@
+//! Watches the interfaces of a run. A deleted one ends the run; one that is down for a while, or carries only shorter
+//! frames, does not.
+
+use crate::output::{self, Failure};
+use crate::run::pipelines::{Arrivals, Request};
+use dataplane::{Config, Device, Feed, Worker};
+use dpdk::{LinkChanges, PortInterface};
+use std::time::{Duration, Instant};
+
+/// How often the kernel is asked whether one has changed. What an interface is given after it went counts as sent.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// The interfaces, by their numbers: those outlive a change of name, and no other interface gets them.
+pub(crate) struct Watched {
+    ports: Vec<Port>,
+    /// Those without a port: of a receiver, or whose frames are led elsewhere.
+    others: Vec<(String, u32)>,
+    gone: Option<String>,
+    /// Interfaces whose carrier is waited for: some NICs lose it for seconds when a program is put on them.
+    carriers: Vec<String>,
+    /// To look at an interface takes some system calls, for each of which a departure may have to wait: it is done when one
+    /// has changed. `None` where the kernel does not tell.
+    changes: Option<LinkChanges>,
+    asked: Instant,
+}
+
+/// An interface behind a port, and what was seen of it.
+struct Port {
+    interface: PortInterface,
+    /// It is set up, and has a carrier besides.
+    state: (bool, bool),
+    /// The smallest MTU that it had, if it was lowered.
+    lowered_to: Option<u32>,
+    /// The smallest MTU that its other end had, if that was smaller.
+    far_end: Option<u32>,
+}
+
+/// The interfaces among the ports of a run that have a carrier now.
+pub(crate) fn with_carrier(configs: &[Config]) -> Vec<String> {
+    let inputs = configs.iter().filter_map(|config| match &config.feed {
+        Feed::Device(device) => Some(device),
+        Feed::Stream(..) | Feed::Replay { .. } => None,
+    });
+    let interfaces = inputs.chain(configs.iter().map(|config| &config.output)).filter_map(|device| match device {
+        Device::Interface { name, .. } => Some(name),
+        _ => None,
+    });
+    interfaces.filter(|name| dpdk::link(name).is_ok_and(|link| link.carrier)).cloned().collect()
+}
+
+impl Watched {
+    /// Those of a request that `workers` run. Of `carriers` the carrier was there before they were opened.
+    pub(crate) fn of(
+        request: &Request,
+        receiver: Option<&Arrivals>,
+        workers: &[Worker],
+        carriers: Vec<String>,
+    ) -> Self {
+        let ports = workers.iter().flat_map(Worker::interfaces);
+        let ports =
+            ports.map(|interface| Port { interface, state: (true, true), lowered_to: None, far_end: None }).collect();
+        let receiver = receiver.and_then(|arrivals| arrivals.port.interface());
+        let others = receiver.into_iter().chain(request.on.as_ref().map(|on| on.interface.as_str()));
+        let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
+        let others = others.filter_map(numbered).collect();
+        let changes = LinkChanges::open().ok();
+        let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now() };
+        // Changes since the ports were opened were missed.
+        watched.look();
+        watched
+    }
+
+    /// True if one has gone, as far as was looked of late.
+    pub(crate) fn has_lost_one(&mut self) -> bool {
+        if self.asked.elapsed() >= EVERY {
+            self.asked = Instant::now();
+            if self.changes.as_mut().is_none_or(LinkChanges::any) {
+                self.look();
+            }
+        }
+        self.gone.is_some()
+    }
+
+    /// Whether those that had a carrier before the run have had it since their ports were opened.
+    pub(crate) fn has_carriers(&mut self) -> bool {
+        // One that has gone is not waited for.
+        self.carriers.retain(|name| dpdk::link(name).is_ok_and(|link| !link.carrier));
+        self.carriers.is_empty()
+    }
+
+    fn look(&mut self) {
+        let least = |one: Option<u32>, other| one.into_iter().chain(other).min();
+        for Port { interface, state, lowered_to, far_end } in &mut self.ports {
+            // Of a device that went with its port this is what was seen last.
+            let Some(now) = interface.state() else { continue };
+            *state = now;
+            let narrower = interface.follow_mtu();
+            *lowered_to = least(*lowered_to, narrower.own);
+            *far_end = least(*far_end, narrower.far);
+        }
+        let port = self.ports.iter().map(|port| &port.interface).find(|interface| interface.has_gone());
+        let other = self.others.iter().find(|(_, index)| !dpdk::is_there(*index));
+        let port = port.map(|interface| (interface.name(), interface.has_program()));
+        let gone = port.or_else(|| other.map(|(name, _)| (name.as_str(), false)));
+        self.gone = self.gone.take().or(gone.map(|(name, has_program)| {
+            let remedy = match has_program {
+                true => {
+                    let named = units::quoted(name);
+                    format!("; if it was moved, netlathe's XDP program moved with it: ip link set dev {named} xdp off")
+                }
+                false => String::new(),
+            };
+            format!(
+                "interface {name} disappeared, which ended the run: the report is valid up to there, but frames sent in its last 0.1 s may count as out; see ip link{remedy}"
+            )
+        }));
+    }
+
+    /// Reports their changes during the run. Returns the failure if one disappeared.
+    pub(crate) fn failure(mut self) -> Option<Failure> {
+        self.look();
+        for Port { interface, state, lowered_to, far_end } in &self.ports {
+            let name = interface.name();
+            match *state {
+                (false, _) => output::warn(format!(
+                    "{name} is down at the end of the run; frames sent since then are counted as out"
+                )),
+                (true, false) => output::warn(format!(
+                    "{name} has no carrier at the end of the run: frames counted as out do not leave it until its other end is up"
+                )),
+                (true, true) => {}
+            }
+            if let Some(mtu) = lowered_to {
+                output::warn(format!(
+                    "{name} had its MTU lowered to {mtu} during the run: longer frames were dropped as too-long since, and some of the first 0.1 s may count as out"
+                ));
+            }
+            if let Some(mtu) = far_end {
+                output::warn(format!(
+                    "{name} leads to an interface with an MTU of {mtu}, which takes nothing longer: such frames are dropped as too-long; give both ends of the pair one MTU, by ip link set"
+                ));
+            }
+        }
+        self.gone.map(Failure::new)
+    }
+}

@@ -1,0 +1,405 @@
+//! Runs pipelines whose ports are live, and receives from interfaces.
+
+mod cpu_placement;
+mod host_ports;
+mod interface_watch;
+mod loops;
+mod other_forwarders;
+mod progress;
+mod receive;
+mod replay_feed;
+mod required_rights;
+mod results;
+mod stats_file;
+pub(crate) mod stream_receiver;
+
+use crate::output::{self, Failure};
+use crate::plan::detour::On;
+use crate::plan::files;
+use crate::render::progress::Progress;
+use crate::rights;
+use crate::run::assemble;
+use crate::run::decision_log::DecisionFile;
+use crate::run::live::interface_watch::Watched;
+use crate::run::live::stream_receiver::FarEnd;
+use crate::run::pipelines::{Arrivals, Outcome, Request};
+use crate::run::readiness;
+use crate::run::stop::Stop;
+use crate::run::user_limits::{self, Reload};
+use dataplane::{Config, Counters, Device, Driver, Feed, Floor, LaunchTime, Pacing, Worker};
+use dataplane::{has_threads, limit_stage};
+use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
+use engine::Pipeline;
+use engine::schedules::{Ask, Draw};
+use engine::stages::StageConfig;
+use other_forwarders::Carried;
+use replay_feed::{FromCapture, Records, whole};
+use results::{Ended, LISTED, Telling};
+use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use sim::WhenFull;
+use stats_file::Stats;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
+use units::Span;
+
+pub(crate) use receive::receive;
+
+/// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
+pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
+    user_limits::check_live(request)?;
+    request.pipelines.iter().try_for_each(loops::check)?;
+    host_ports::check(request, receiver)?;
+    required_rights::check(request, receiver)?;
+    let starting = Progress::starting(&request.common, request.command);
+    // Before anything takes time: until then the signal would end the program.
+    let mut reload = Reload::new(request)?;
+    let mut stats = Stats::open(&request.common, request.command)?;
+    if let Some(duration) = request.common.duration {
+        sim::end_silent_pipes_after(duration.to_std());
+    }
+    let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
+    let plans = request.pipelines.iter().zip(&records);
+    let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
+    let behind = cpu_placement::place(&mut configs, request)?;
+    let mut lists = request.pipelines.iter().map(results::list).collect::<Result<Vec<_>, _>>()?;
+    let eal = start_dpdk(request, &configs)?;
+    // Before the ports are open: nothing has to wait for it.
+    let floors = floors(eal, &configs)?;
+    // A stopped generator delays no host's traffic.
+    if request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Port(_))) {
+        dpdk::ignore_stops();
+    }
+    let carriers = interface_watch::with_carrier(&configs);
+    let mut carried = Carried::default();
+    let mut workers = Vec::new();
+    let mut logs = Vec::new();
+    for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
+        let worker = open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?;
+        loops::note(plan, &worker.drivers());
+        carried.note(plan, &worker.drivers());
+        workers.push(worker);
+    }
+    let mut far_end = None;
+    if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
+        let mut end = FarEnd::open(&arrivals.port, worker.targets(), stream_numbers(request), arrivals.wait.to_std())?;
+        if matches!(&plan.source, SourcePlan::Streams { gateway, .. } if !gateway.is_empty()) {
+            end.learn(worker.teach(LEARNING).map_err(Failure::new)?, stop)?;
+        }
+        far_end = Some(end);
+    }
+    let mut watched = Watched::of(request, receiver, &workers, carriers);
+    drop(starting);
+    let keep = required_rights::keep(request, &workers);
+    let send = || work(eal, workers, keep, request, (&mut reload, &mut watched), stats.as_mut(), stop);
+    let (ended, arrived) = match far_end {
+        Some(far_end) => {
+            let (ended, arrived) = far_end.during(send, |ended| sent(ended), stop);
+            (ended, Some(arrived))
+        }
+        None => (send(), None),
+    };
+
+    let mut telling = Telling::new(&floors, watched.failure());
+    for (((plan, ended), list), records) in request.pipelines.iter().zip(ended).zip(&mut lists).zip(&records) {
+        telling.pipeline(plan, ended, list.as_mut(), records)?;
+    }
+    for log in logs {
+        telling.failed(log.finish().err());
+    }
+    if let Some(arrived) = arrived {
+        telling.arrived(arrived, request, receiver);
+    }
+    let mut outcome = telling.outcome(&records);
+    let told = stats.map_or(Ok(()), |stats| stats.finish(&outcome.reports));
+    outcome.failure = outcome.failure.or(told.err());
+    Ok(outcome)
+}
+
+/// The most learning frames that a router gets. Linux knows up to 1024 neighbours.
+const LEARNING: u32 = 256;
+
+/// Between two looks at a run, which take a CPU from departures for some microseconds; and until it is ready.
+const LOOK: Duration = Duration::from_millis(100);
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+/// Lets the workers run, each on a thread of its own that keeps the rights `keep`, and looks after them until the last has ended.
+fn work(
+    eal: &'static Eal,
+    workers: Vec<Worker>,
+    keep: u64,
+    request: &Request,
+    (reload, watched): (&mut Reload, &mut Watched),
+    stats: Option<&mut Stats>,
+    stop: &Stop,
+) -> Vec<Ended> {
+    let with_stats = stats.is_some();
+    // A way back with stages has a line of its own.
+    let both_ways = |plan: &PipelinePlan| with_stats || plan.back.is_some();
+    let counters = |plan| if both_ways(plan) { Counters::of_both_ways() } else { Counters::default() };
+    let counters: Vec<Counters> = request.pipelines.iter().map(counters).collect();
+    let flag = stop.flag();
+    let at_work = AtWork { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
+    let mut told = false;
+    thread::scope(|scope| {
+        let handles: Vec<_> = workers
+            .into_iter()
+            .zip(&counters)
+            .map(|(worker, counters)| {
+                let (flag, one) = (&flag, OneAtWork(&at_work));
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
+                    let _one = one;
+                    rights::narrow(keep);
+                    worker.run(eal, flag, counters)
+                });
+                if started.is_err() {
+                    // The others are of no use without it.
+                    stop.ask();
+                }
+                started
+            })
+            .collect();
+        progress::show(request, &counters, stats, || {
+            reload.if_asked(request);
+            if watched.has_lost_one() {
+                stop.ask();
+            }
+            // In this order, so that the counters of a finished run are complete.
+            let ended = at_work.workers.load(Ordering::Acquire) == 0;
+            let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
+            if !told && running() && (ended || watched.has_carriers()) {
+                readiness::tell(&request.common);
+                told = true;
+            }
+            (!ended).then_some(if told { LOOK } else { FIRST_LOOK })
+        });
+        let ended = |started: io::Result<thread::ScopedJoinHandle<'_, _>>| match started {
+            Ok(worker) => worker.join(),
+            Err(cause) => Ok(Err(dataplane::Error::Thread(cause.to_string()))),
+        };
+        handles.into_iter().map(ended).collect()
+    })
+}
+
+/// How many workers have not ended, and the thread that looks after them.
+struct AtWork {
+    workers: AtomicUsize,
+    looks_after: Thread,
+}
+
+/// One of them, which tells when it goes, also by a panic.
+struct OneAtWork<'a>(&'a AtWork);
+
+impl Drop for OneAtWork<'_> {
+    fn drop(&mut self) {
+        self.0.workers.fetch_sub(1, Ordering::Release);
+        self.0.looks_after.unpark();
+    }
+}
+
+/// Stamped frames that were sent.
+fn sent(ended: &[Ended]) -> u64 {
+    let finished = ended.iter().flatten().flatten();
+    finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
+}
+
+/// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
+/// threads at once as there will be, and on the same CPUs.
+fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>, Failure> {
+    const GAP: Span = Span::from_us(10);
+    const DURATION: Span = Span::from_ms(50);
+    thread::scope(|scope| {
+        let waits = configs.iter().filter(|config| matches!(config.pacing, Pacing::Deadline(_)));
+        let threads: Vec<_> = waits
+            .map(|config| {
+                let measure = || Floor::measure_for(config, &TscClock::new(eal), GAP, DURATION);
+                (config.name.clone(), thread::Builder::new().spawn_scoped(scope, measure))
+            })
+            .collect();
+        let joined = |(name, thread): (String, io::Result<thread::ScopedJoinHandle<'_, _>>)| {
+            let thread = thread.map_err(|cause| Failure::new(dataplane::Error::Thread(cause.to_string())))?;
+            let floor = thread.join().map_err(|_| dataplane::Error::Worker(name.clone())).and_then(|floor| floor);
+            floor.map(|floor| (name, floor)).map_err(Failure::new)
+        };
+        threads.into_iter().map(joined).collect()
+    })
+}
+
+/// The number from which on streams are not ours: those of several cores are numbered behind each other.
+fn stream_numbers(request: &Request) -> u32 {
+    let cores = request.common.cores.as_ref().map_or(1, |cores| cores.0.len());
+    u32::try_from(streams_of_all(request) * cores).unwrap_or(u32::MAX)
+}
+
+/// The streams of all pipelines, one behind the other.
+fn streams_of_all(request: &Request) -> usize {
+    let all = request.pipelines.iter().map(|plan| match &plan.source {
+        SourcePlan::Streams { specs, .. } => specs.len(),
+        _ => 0,
+    });
+    all.sum()
+}
+
+fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Failure> {
+    let level = match request.common.verbose {
+        0 => LogLevel::Quiet,
+        1 => LogLevel::Normal,
+        _ => LogLevel::Debug,
+    };
+    let mut config = EalConfig::new("netlathe").memory_mib(configs.iter().map(Config::memory_mib).sum()).log(level);
+    for plan in &request.pipelines {
+        let devices = [Some(&plan.output), if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None }];
+        for port in devices.into_iter().flatten() {
+            if let Some(address) = device(port)?.pci() {
+                config = config.pci(address);
+            }
+        }
+        // A hardware event device is named by its PCI address, as a NIC is.
+        for device in plan.limits().filter_map(|(_, limit)| limit.device.as_deref()).filter(|name| name.contains(':')) {
+            config = config.pci(device);
+        }
+    }
+    Eal::init(&config).map_err(Failure::new)
+}
+
+fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Result<Config, Failure> {
+    let feed = match &plan.source {
+        SourcePlan::Port(port) => Feed::Device(device(port)?),
+        SourcePlan::Streams { specs, first, count, .. } => {
+            let streams = assemble::streams(plan, specs, request.seed(), *first)?;
+            // Parts of streams on several cores have numbers of their own, which no other stream has.
+            let apart = u16::try_from(streams_of_all(request)).unwrap_or(u16::MAX);
+            Feed::Stream(Box::new(streams.numbered_apart(apart)), *count)
+        }
+        SourcePlan::Replay(replay) => {
+            let source = assemble::open_replay(replay).map_err(Failure::new)?;
+            let no_stages = plan.stages.is_empty() && plan.classes.iter().all(|class| class.stages.is_empty());
+            // A pipe can be read only once.
+            let fits = plan.asks_nothing() && files::is_read_again(&replay.path);
+            let whole = if fits { whole(replay, records)? } else { None };
+            let supply = Box::new(FromCapture::new(source, records.clone()));
+            Feed::Replay { supply, ahead: no_stages, whole }
+        }
+    };
+    let pacing = match (plan.pacer, plan.line) {
+        (Pacer::Filler, Some(line)) => {
+            let FillerSpec { kind, align, longest } = plan.filler;
+            Pacing::Filler { line, kind, align, longest, unbounded: false }
+        }
+        (Pacer::Deadline, _) => Pacing::Deadline(LaunchTime::Never),
+        (Pacer::Auto, _) => Pacing::Deadline(LaunchTime::IfOffered),
+        (Pacer::LaunchTime, _) => Pacing::Deadline(LaunchTime::Required),
+        _ => Pacing::AsReady,
+    };
+    let mut config = Config {
+        name: plan.name.clone(),
+        feed,
+        output: device(&plan.output)?,
+        one_way: plan.one_way,
+        pacing,
+        asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
+        cpus: Vec::new(),
+        window: request.common.window,
+        duration: request.common.duration,
+        room: plan.all_stages().map(StageConfig::room).sum(),
+        on: None,
+    };
+    if let (Device::Interface { driver, .. }, Some(chosen)) = (&mut config.output, host_ports::driver(plan, request)) {
+        *driver = Some(as_driver(chosen));
+    }
+    if let Some(On { interface, host, wire }) = &request.on {
+        config.feed = Feed::Device(Device::Detour(host.clone()));
+        config.output = Device::Detour(wire.clone());
+        config.on = Some(interface.clone());
+    }
+    Ok(config)
+}
+
+fn open(
+    eal: &'static Eal,
+    plan: &PipelinePlan,
+    config: Config,
+    meter_cpus: &[usize],
+    request: &Request,
+    logs: &mut Vec<DecisionFile>,
+    stop: &AtomicBool,
+) -> Result<Worker, Failure> {
+    let frames = assemble::frames(plan)?;
+    let schedule = |ask: &Ask, path: &str, frames: Option<u64>| {
+        let draw = Draw { seed: request.seed(), path, frames };
+        ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
+    };
+    let mut logged = |mut pipeline: Pipeline<Mbuf>, name: &str| {
+        logs.extend(request.log(plan, name, &mut pipeline, WhenFull::LeaveOut)?);
+        Ok::<_, Failure>(pipeline)
+    };
+    let build = |stage: &StageConfig, path: &str| match stage {
+        StageConfig::Limit(limit) if has_threads(limit) => {
+            limit_stage(eal, limit, (request.seed(), path), meter_cpus).map_err(Failure::new)
+        }
+        _ => Ok(stage.build(request.seed(), path)),
+    };
+    let pipeline = assemble::pipeline(plan, build, |class, ask, path| schedule(ask, path, frames[class]))?;
+    let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
+    let mut pipeline = logged(pipeline, &plan.name)?;
+    let backlog = matches!(plan.source, SourcePlan::Streams { .. });
+    let sampling = |name: &str| assemble::sampling(request, name, backlog);
+    if let Some(sampling) = sampling(&plan.name) {
+        pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
+    }
+    let mut back = None;
+    if let Some(BackPlan { name, stages }) = &plan.back {
+        let names = [assemble::names(stages)];
+        let stages = assemble::stages(stages, name, build)?;
+        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name, None)?).answering();
+        if let Some(sampling) = sampling(name) {
+            pipeline = pipeline.slicing(&names, &sampling);
+        }
+        back = Some((name.clone(), logged(pipeline, name)?));
+    }
+    let mut worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
+    if let SourcePlan::Streams { gateway, .. } = &plan.source {
+        for neighbour in gateway {
+            worker
+                .aim(*neighbour, stop)
+                .map_err(|error| Failure::new(format!("--gateway: {}: {error}", plan.output)))?;
+        }
+    }
+    if let SourcePlan::Port(port) = &plan.source
+        && let Some(name) = port.interface()
+        && worker.drivers().first() == Some(&"net_af_packet")
+    {
+        stream_receiver::say_what_comes_before(name);
+    }
+    if request.common.verbose > 0 {
+        output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
+    }
+    Ok(worker)
+}
+
+fn as_driver(driver: scenario::Driver) -> Driver {
+    match driver {
+        scenario::Driver::AfXdp => Driver::AfXdp,
+        scenario::Driver::AfPacket => Driver::AfPacket,
+    }
+}
+
+fn device(port: &PortSpec) -> Result<Device, Failure> {
+    Ok(match port {
+        PortSpec::Interface { name, driver, queues } => {
+            Device::Interface { name: name.clone(), queues: *queues, driver: driver.map(as_driver) }
+        }
+        PortSpec::Tap(name) => Device::Tap(name.clone()),
+        PortSpec::Pci(address) => Device::Pci(address.clone()),
+        PortSpec::Dpdk(arguments) => Device::Vdev(arguments.clone()),
+        PortSpec::Null => Device::Null,
+        PortSpec::Line(line) => Device::Line {
+            slots: line.slots,
+            list: if line.frames.is_some() { LISTED } else { 0 },
+            keep_fillers: line.keep_fillers,
+        },
+        PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is no live port"))),
+    })
+}

@@ -1,0 +1,104 @@
+//! How far live pipelines are, for people and for programs.
+
+use super::stats_file::{SoFar, Stats};
+use crate::output;
+use crate::render::progress::Progress;
+use crate::run::pipelines::Request;
+use dataplane::Counters;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Shows how far the pipelines are as long as `look` says when it wants to be called again; it is earlier if this thread
+/// is unparked, or `stats` want a line.
+pub(super) fn show(
+    request: &Request,
+    counters: &[Counters],
+    stats: Option<&mut Stats>,
+    mut look: impl FnMut() -> Option<Duration>,
+) {
+    let mut stats = stats;
+    if let Some(stats) = &mut stats {
+        stats.begins();
+    }
+    let lines = lines(request, counters);
+    let mut progress = Progress::new(&request.common, lines.iter().map(|line| line.name));
+    let mut before: Vec<(Duration, u64)> = lines.iter().map(|_| (Duration::ZERO, 0)).collect();
+    while let Some(nap) = look() {
+        thread::park_timeout(stats.as_ref().map_or(nap, |stats| nap.min(stats.left())));
+        if let Some(stats) = &mut stats {
+            stats.tell(|| so_far_of_all(request, counters));
+        }
+        if progress.is_due() {
+            let now = progress.passed();
+            for (i, Line { counters, asked, .. }) in lines.iter().enumerate() {
+                let bytes = counters.left_bytes.load(Ordering::Relaxed);
+                let (then, bytes_then) = std::mem::replace(&mut before[i], (now, bytes));
+                let rate = (bytes - bytes_then) as f64 * 8.0 / (now - then).as_secs_f64().max(1e-3);
+                progress.say(i, in_a_line(now, rate, counters, *asked));
+            }
+        }
+    }
+}
+
+/// A line of progress: a pipeline, or its way back if that has stages.
+struct Line<'a> {
+    name: &'a str,
+    counters: &'a Counters,
+    asked: bool,
+}
+
+fn lines<'a>(request: &'a Request, counters: &'a [Counters]) -> Vec<Line<'a>> {
+    let mut lines = Vec::new();
+    for (plan, counters) in request.pipelines.iter().zip(counters) {
+        lines.push(Line { name: &plan.name, counters, asked: !plan.asks_nothing() });
+        if let (Some(direction), Some(back)) = (&plan.back, counters.back.as_deref()) {
+            lines.push(Line { name: &direction.name, counters: back, asked: false });
+        }
+    }
+    lines
+}
+
+/// The figures of each pipeline, and of each direction that is one of its own.
+fn so_far_of_all(request: &Request, counters: &[Counters]) -> Vec<SoFar> {
+    let mut all = Vec::new();
+    for (plan, counters) in request.pipelines.iter().zip(counters) {
+        let so_far = SoFar::of_counters(&plan.name, !plan.asks_nothing(), counters);
+        let back = counters.back.as_deref().filter(|back| back.running.load(Ordering::Relaxed));
+        match (&plan.back, back) {
+            (Some(direction), back) => {
+                let none = Counters::default();
+                all.extend([so_far, SoFar::of_counters(&direction.name, false, back.unwrap_or(&none))]);
+            }
+            (None, Some(back)) => all.push(so_far.returning(SoFar::of_counters("", false, back))),
+            (None, None) => all.push(so_far),
+        }
+    }
+    all
+}
+
+/// A run in a line: its rate of late, and what waits, was starved and was late so far.
+fn in_a_line(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
+    let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
+    let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
+    let rate = output::bits(output::digits(rate_bps, 4));
+    let came = counters.came.load(Ordering::Relaxed) + counters.copies.load(Ordering::Relaxed);
+    let dropped: u64 = counters.drops().map(|(_, frames)| frames).sum();
+    let lost = output::share(dropped as f64 / came.max(1) as f64);
+    let out = format!("{} out, {} dropped ({lost})", figure(&counters.left), output::thousands(dropped));
+    let waiting = figure(&counters.depth);
+    if !asked {
+        return format!("{} s  {rate}  {out}  {waiting} waiting", passed.as_secs());
+    }
+    let (median, max) = (ns(&counters.late_median_ns), ns(&counters.late_max_ns));
+    let starved = figure(&counters.starved);
+    let wave = match counters.width_ns.load(Ordering::Relaxed) {
+        0 => String::new(),
+        width => format!(", wave {} wide", output::brief(width as f64)),
+    };
+    // What a narrow terminal cuts off stands last.
+    format!(
+        "{} s  {rate}  {waiting} waiting  {starved} starved{wave}  late {median}, max {max}  {out}",
+        passed.as_secs()
+    )
+}

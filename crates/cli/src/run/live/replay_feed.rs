@@ -1,0 +1,126 @@
+//! A capture that is sent again, as the data plane takes it.
+
+use crate::output::{self, Failure};
+use crate::run::assemble;
+use crate::run::resolution;
+use dataplane::{Supply, Whole};
+use packet::{Frame, HeapFrame};
+use scenario::Replay;
+use serde_json::{Map, Value, json};
+use sim::{Oddities, ReplaySource, Source};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use units::Time;
+
+/// A capture that is sent again, as the data plane takes it.
+pub(super) struct FromCapture {
+    source: ReplaySource,
+    found: Found,
+    records: Arc<Records>,
+}
+
+/// Records of a capture that are not as they should be, so far: written by the thread that reads it.
+#[derive(Default)]
+pub(super) struct Records(Mutex<Found>);
+
+#[derive(Clone, Default)]
+struct Found {
+    /// Cut when they were captured.
+    cut: u64,
+    /// The length of the longest, without FCS.
+    longest: usize,
+    oddities: Oddities,
+}
+
+impl Records {
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was skipped of the capture of a pipeline, by reason; `warnings` get what it means.
+    pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<String>) -> BTreeMap<String, u64> {
+        let found = self.found();
+        warnings.extend(resolution::of_oddities(pipeline, &found.oddities));
+        found.oddities.skipped_by_name()
+    }
+
+    /// The length of the longest frame so far, without FCS.
+    pub(super) fn longest(&self) -> usize {
+        self.found().longest
+    }
+
+    /// Says what was found in the captures of a run.
+    pub(super) fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
+        let mut sum = Found::default();
+        for one in all {
+            let found = one.found();
+            sum.cut += found.cut;
+            sum.oddities += &found.oddities;
+        }
+        let cut = sum.cut;
+        if cut > 0 {
+            limits.insert("cut_records".into(), json!(cut));
+            output::warn(format!(
+                "{cut} records of the capture are truncated or lack an Ethernet header; their frames are sent at full length, with zeros for the missing bytes"
+            ));
+        }
+        resolution::note_oddities(&sum.oddities, limits);
+    }
+}
+
+impl FromCapture {
+    pub(super) fn new(source: ReplaySource, records: Arc<Records>) -> Self {
+        FromCapture { source, found: Found::default(), records }
+    }
+}
+
+impl Supply for FromCapture {
+    fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
+        let arrival = self.source.arrival();
+        let mut changed = false;
+        if arrival.is_some() {
+            self.source.take(frame);
+            let (cut, length) = (frame.make_whole(), frame.bytes().len());
+            changed = cut || length > self.found.longest;
+            self.found.cut += u64::from(cut);
+            self.found.longest = self.found.longest.max(length);
+        }
+        if let Some(oddities) = self.source.oddities().filter(|oddities| **oddities != self.found.oddities) {
+            self.found.oddities.clone_from(oddities);
+            changed = true;
+        }
+        if changed {
+            self.records.found().clone_from(&self.found);
+        }
+        arrival
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.source.failure().map(|error| error.to_string())
+    }
+}
+
+/// All frames of a capture, if they are few enough to be held, and all of it can be read.
+pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
+    // Rounds that are whole are all that is held.
+    if replay.count.is_some() {
+        return Ok(None);
+    }
+    let once = Replay { times: 1, ..replay.clone() };
+    let mut source = assemble::open_replay(&once).map_err(Failure::new)?;
+    let mut whole = Whole { frames: Vec::new(), times: replay.rounds() };
+    let mut next = HeapFrame::default();
+    let mut cut = 0;
+    while source.arrival().is_some() {
+        if whole.frames.len() == Whole::MOST {
+            return Ok(None);
+        }
+        source.take(&mut next);
+        cut += u64::from(next.make_whole());
+        whole.frames.push(next.bytes().to_vec());
+    }
+    let oddities = source.oddities().cloned().unwrap_or_default();
+    let longest = whole.frames.iter().map(Vec::len).max().unwrap_or(0);
+    *records.found() = Found { cut, longest, oddities };
+    Ok(source.failure().is_none().then_some(whole))
+}

@@ -1,0 +1,99 @@
+//! Which rights a live run needs, and which it keeps when its ports are open.
+
+use crate::output::Failure;
+use crate::plan::files;
+use crate::rights::list::{Capability, ON, PACKET, PCI, Row, SLICE, TAP, XDP};
+use crate::rights::{self, Kept};
+use crate::run::decision_log;
+use crate::run::pipelines::{Arrivals, Request};
+use crate::run::user_limits;
+use dataplane::Worker;
+use scenario::{Driver, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use std::path::PathBuf;
+
+/// Where records of XDP programs are, which go when the programs do.
+const CLAIMS: &str = "/run/netlathe/xdp";
+
+/// Refuses a run whose rights do not suffice, before it has made anything.
+pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<(), Failure> {
+    if request.on.is_some() {
+        return rights::require(&ON);
+    }
+    let ports = request.pipelines.iter().flat_map(ports).chain(receiver.map(|arrivals| &arrivals.port));
+    ports.filter_map(row).try_for_each(rights::require)
+}
+
+fn ports(plan: &PipelinePlan) -> impl Iterator<Item = &PortSpec> {
+    let input = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
+    input.into_iter().chain([&plan.output])
+}
+
+/// What a port needs for sure.
+fn row(port: &PortSpec) -> Option<&'static Row> {
+    match port {
+        PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => Some(&XDP),
+        PortSpec::Interface { .. } => Some(&PACKET),
+        PortSpec::Tap(_) => Some(&TAP),
+        _ => None,
+    }
+}
+
+/// Keeps what these drivers need while frames pass and at the end, gives up all else, and gives what the workers need.
+pub(super) fn keep(request: &Request, workers: &[Worker]) -> u64 {
+    let drivers = workers.iter().flat_map(|worker| worker.drivers()).map(|driver| match driver {
+        "net_af_packet" => PACKET.keeps,
+        "net_af_xdp" => XDP.keeps,
+        "net_tap" => TAP.keeps,
+        "net_null" | "net_ring" | "null" => &[],
+        _ => PCI.keeps,
+    });
+    let of_ports = drivers.fold(0, |kept, keeps| kept | rights::set(keeps));
+    // The thread that makes departures raises its priority when it starts.
+    let fills = request.pipelines.iter().any(|plan| plan.pacer == Pacer::Filler);
+    let kernel = if request.common.listener.concludes.is_some() { rights::set(SLICE.keeps) } else { 0 };
+    let of_on = if request.on.is_some() { rights::set(ON.keeps) } else { 0 };
+    let workers_keep = of_ports | of_on | if fills { rights::set(&[Capability::SysNice]) } else { 0 };
+
+    // Root has a way to all files by this one.
+    let all_files = rights::set(&[Capability::DacOverride]);
+    let pipes = pipes(request);
+    let by_others = kernel | if pipes.is_empty() { 0 } else { all_files };
+    let mut own = workers_keep | by_others;
+    if request.common.folder.is_some() || user_limits::has_rates(request) {
+        own |= all_files;
+    }
+    // The kernel says only with that what MTU the other end of a veth has in another network namespace.
+    let veth = |port: &PortSpec| port.interface().is_some_and(|name| dpdk::is_veth(name).unwrap_or(false));
+    if request.pipelines.iter().flat_map(ports).any(veth) {
+        own |= rights::set(&[Capability::NetAdmin]);
+    }
+    let mut writable = pipes;
+    writable.extend(request.common.folder.clone());
+    writable.push(CLAIMS.into());
+    rights::give_up(Kept { own, others: by_others }, Some(&writable));
+    workers_keep
+}
+
+/// Named pipes that are opened when they have a reader.
+fn pipes(request: &Request) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = request.common.stats.iter().cloned().collect();
+    if let Some(path) = &request.decisions {
+        for plan in &request.pipelines {
+            paths.push(path.clone());
+            let mut of_ways = vec![path.clone()];
+            if let Some(back) = &plan.back {
+                of_ways = vec![decision_log::beside(path, &plan.name), decision_log::beside(path, &back.name)];
+                paths.extend(of_ways.iter().cloned());
+            }
+            let classes = plan.classes.iter();
+            paths.extend(classes.flat_map(|class| of_ways.iter().map(|path| decision_log::beside(path, &class.name))));
+        }
+    }
+    let lists = request.pipelines.iter().filter_map(|plan| match &plan.output {
+        PortSpec::Line(line) => line.frames.clone(),
+        _ => None,
+    });
+    paths.extend(lists.chain(request.by_user.clone()));
+    paths.retain(|path| files::is_pipe(path));
+    paths
+}

@@ -1,0 +1,287 @@
+//! Report and notes of a live run: results of each pipeline, its ports, and failures.
+
+use super::replay_feed::Records;
+use crate::output::{self, Failure};
+use crate::run::asked_rates;
+use crate::run::live::stream_receiver::Arrived;
+use crate::run::pipelines::{Arrivals, Outcome, Request};
+use crate::run::resolution;
+use crate::run::user_limits;
+use dataplane::{Finished, Floor, OnLine, PortSummary};
+use dpdk::{Eal, Passed};
+use measure::{DropReason, PipelineReport, StreamReport};
+use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use serde_json::{Map, Value, json};
+use sim::{FrameList, SimError, WhenFull};
+use std::sync::Arc;
+use std::thread;
+
+/// Frames of a line that are listed at most: they are kept in memory until the run has ended.
+pub(super) const LISTED: usize = 4_194_304;
+
+/// What the thread of a worker ended with; of one that panicked, that.
+pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;
+
+/// Gathers the report, and prints notes for the user at once.
+pub(super) struct Telling<'a> {
+    outcome: Outcome,
+    /// The measured floor of each pipeline that waits for the clock.
+    floors: &'a [(String, Floor)],
+    warnings: Vec<String>,
+    ports: Map<String, Value>,
+    /// Of each pipeline with fillers: whether its thread ran before others.
+    raised: Map<String, Value>,
+    /// Of pipelines whose departures were not measured: why.
+    planned: Map<String, Value>,
+}
+
+impl<'a> Telling<'a> {
+    /// Of a run that `failure` ended, if anything did.
+    pub(super) fn new(floors: &'a [(String, Floor)], failure: Option<Failure>) -> Self {
+        Telling {
+            outcome: Outcome { reports: Vec::new(), limits: Map::new(), failure },
+            floors,
+            warnings: Vec::new(),
+            ports: Map::new(),
+            raised: Map::new(),
+            planned: Map::new(),
+        }
+    }
+
+    /// Of several failures the first is said.
+    pub(super) fn failed(&mut self, failure: Option<Failure>) {
+        self.outcome.failure = self.outcome.failure.take().or(failure);
+    }
+
+    /// Of the next pipeline; the frames that its line listed are written to `list`.
+    pub(super) fn pipeline(
+        &mut self,
+        plan: &PipelinePlan,
+        ended: Ended,
+        list: Option<&mut FrameList>,
+        records: &Records,
+    ) -> Result<(), Failure> {
+        let finished =
+            ended.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
+        if plan.pacer == Pacer::Filler {
+            self.raised.insert(plan.name.clone(), json!(finished.raised));
+        }
+        if let Some(list) = list {
+            match write_list(list, &finished.listed) {
+                Ok(missed) => output::warn_of_lacks(list.path(), missed, "line"),
+                Err(cause) => self.failed(Some(Failure::new(cause))),
+            }
+        }
+        self.failed(finished.failure.as_ref().map(Failure::new));
+        if let Some(Passed { sent, arrived }) = finished.passed {
+            let said = json!({"sent": sent, "arrived": arrived});
+            self.outcome.limits.insert("passed_unimpaired".into(), said);
+            if sent + arrived > 0 {
+                self.warnings.push(format!(
+                    "{} sent and {} received unimpaired while netlathe did not run for more than 1 s: it was stopped, or had no CPU",
+                    output::counted(sent, "frame"),
+                    output::counted(arrived, "frame")
+                ));
+            }
+        }
+        self.ports(plan, &finished.ports);
+        let driver = finished.ports.first().map_or("", |port| &port.driver);
+        self.warnings.extend(resolution::of_buckets(plan, driver));
+        let mut report = named(plan, finished);
+        self.warnings.extend(resolution::of_too_long(plan, &report, records.longest()));
+        report.skipped = records.skipped(&plan.name, &mut self.warnings);
+        self.failed(nothing_fitted(plan, &report));
+        asked_rates::say_what_was_forfeited(&report);
+        asked_rates::put_beside(plan, &mut report);
+        let backward = report.backward.take();
+        let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
+        self.warnings.extend(resolution::of_machine(plan, &report, floor));
+        if let Some(why) = resolution::of_departures(plan) {
+            output::warn(format!("{}: {why}", plan.name));
+            self.planned.insert(plan.name.clone(), json!(why));
+        }
+        self.outcome.reports.push(report);
+        self.outcome.reports.extend(backward.map(|mut backward| {
+            backward.pacer = Some(plan.pacer.name());
+            backward.forget_ask();
+            forget_lateness(&mut backward);
+            user_limits::report_back(plan, &mut backward);
+            *backward
+        }));
+        Ok(())
+    }
+
+    /// Of the ports of a plan, which are its input, if that is one, and its output.
+    fn ports(&mut self, plan: &PipelinePlan, ports: &[PortSummary]) {
+        let input = match &plan.source {
+            SourcePlan::Port(port) => Some(port),
+            _ => None,
+        };
+        for (spec, port) in input.into_iter().chain([&plan.output]).zip(ports) {
+            let name = spec.to_string();
+            if port.rx_missed + port.rx_no_buffer > 0 {
+                output::warn(format!(
+                    "{name} lost {} frames in its ring before they were counted as in, and had no buffer for {} polls",
+                    port.rx_missed, port.rx_no_buffer
+                ));
+            }
+            if port.rx_completed > 0 {
+                output::warn(format!(
+                    "{name} received {} frames with unfinished checksums and completed them: a sender on this machine leaves checksums to its device; with ethtool -K DEVICE tx off there, frames arrive as on a wire",
+                    output::thousands(port.rx_completed)
+                ));
+            }
+            if port.cut_off {
+                output::warn(format!(
+                    "{name} had its XDP program removed or replaced during the run: frames that arrived since were not received; run it again, or write driver=af_packet"
+                ));
+            }
+            // Several pipelines may have one interface: each has its own ring there and loses frames by itself.
+            let before = self.ports.remove(&name).unwrap_or_default();
+            let count = |what: &str, count: u64| count + before[what].as_u64().unwrap_or(0);
+            self.ports.insert(
+                name,
+                json!({
+                    "driver": port.driver,
+                    "rx_missed": count("rx_missed", port.rx_missed),
+                    "rx_no_buffer": count("rx_no_buffer", port.rx_no_buffer),
+                    "rx_completed": count("rx_completed", port.rx_completed),
+                }),
+            );
+        }
+    }
+
+    /// Of what arrived at the receiver of the last pipeline, a generator.
+    pub(super) fn arrived(&mut self, arrived: Arrived, request: &Request, receiver: Option<&Arrivals>) {
+        let Some(report) = self.outcome.reports.last_mut() else { return };
+        report.streams = arrived.streams.report(&report.streams);
+        if let Some(earlier) = arrived.flow.earlier.filter(|earlier| *earlier > 0) {
+            output::warn(format!(
+                "--in: {} of an earlier run arrived and are not counted: the network holds frames for longer than --wait, \
+                 and they may have disturbed this run",
+                output::counted(earlier, "frame")
+            ));
+        }
+        if let Some(foreign) = arrived.flow.foreign.filter(|foreign| *foreign > 0) {
+            output::note(format!(
+                "--in: {} of unknown streams arrived and are not counted: another generator sends there; end it, or \
+                 name another interface",
+                output::counted(foreign, "frame")
+            ));
+        }
+        let more = |stream: &StreamReport| Some(stream.received.as_ref()?.received > stream.sent?);
+        if report.streams.iter().any(|stream| more(stream).unwrap_or(false)) {
+            output::warn(
+                "--in: more frames arrived than were sent, so losses may be hidden: another generator \
+                 sends there; end it, or name another interface",
+            );
+        }
+        report.flow = Some(arrived.flow);
+        let output = request.pipelines.last().and_then(|plan| plan.output.interface());
+        let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
+        if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
+            output::warn(
+                "--in: nothing came back to the sending interface, which receives only what others send there: name the one at \
+                 the other end, unless a device under test should send frames back",
+            );
+        }
+        self.failed(arrived.failure);
+    }
+
+    /// All of it.
+    pub(super) fn outcome(self, records: &[Arc<Records>]) -> Outcome {
+        let Telling { mut outcome, floors, warnings, ports, raised, planned } = self;
+        resolution::warn(&mut outcome.limits, &warnings);
+        Records::note(records, &mut outcome.limits);
+        outcome.limits.insert(
+            "clock".into(),
+            json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver; of line:, when it starts there"),
+        );
+        if !floors.is_empty() {
+            let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
+            outcome.limits.insert("floor".into(), Value::Object(floors));
+        }
+        if !planned.is_empty() {
+            outcome.limits.insert("planned".into(), Value::Object(planned));
+        }
+        if !raised.is_empty() {
+            outcome.limits.insert("priority_raised".into(), Value::Object(raised));
+        }
+        outcome.limits.insert("dpdk".into(), json!(Eal::version()));
+        outcome.limits.insert("ports".into(), Value::Object(ports));
+        outcome
+    }
+}
+
+/// The report of a pipeline, with what only its plan knows: the pacer, and whether anything was asked.
+fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
+    let mut report = finished.report;
+    user_limits::report(plan, &mut report);
+    let pacer = match plan.pacer {
+        Pacer::Auto if finished.launched => Pacer::LaunchTime,
+        Pacer::Auto => Pacer::Deadline,
+        pacer => pacer,
+    };
+    report.set_pacer(pacer.name());
+    if plan.asks_nothing() {
+        report.forget_ask();
+    }
+    forget_lateness(&mut report);
+    report
+}
+
+/// Where neither a schedule nor a stage said when, nothing is late.
+fn forget_lateness(report: &mut PipelineReport) {
+    if !report.says_when() {
+        report.lateness = None;
+    }
+}
+
+/// A generator fails if the output took none of its frames.
+fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failure> {
+    let remedy = match plan.source {
+        SourcePlan::Port(_) => return None,
+        SourcePlan::Streams { .. } => "write a smaller size",
+        SourcePlan::Replay(_) => "send a capture of shorter frames",
+    };
+    let (_, frames) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong)?;
+    (report.left.frames == 0).then(|| {
+        Failure::new(format!(
+            "{}: nothing was sent, {} were longer than {} can send: {remedy}, or raise its MTU",
+            plan.name,
+            output::counted(frames, "frame"),
+            plan.output
+        ))
+    })
+}
+
+/// The list of frames that the far end of a line is to write.
+pub(super) fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
+    match &plan.output {
+        PortSpec::Line(LineSpec { frames: Some(path), .. }) => {
+            FrameList::create(path, WhenFull::LeaveOut).map(Some).map_err(Failure::new)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<u64, SimError> {
+    for frame in frames {
+        list.add(frame.start, frame.length, if frame.filler { "filler" } else { "data" })?;
+    }
+    if frames.len() >= LISTED {
+        output::warn(format!("the list of frames holds the first {}", output::thousands(LISTED as u64)));
+    }
+    list.finish()
+}
+
+fn floor_json(floor: &Floor) -> Value {
+    json!({
+        "gap_ns": floor.gap.as_ns_f64(),
+        "instants": floor.instants,
+        "p50": floor.p50.as_ns_f64(),
+        "p99": floor.p99.as_ns_f64(),
+        "max": floor.max.as_ns_f64(),
+        "within_1us": floor.within_1us,
+    })
+}

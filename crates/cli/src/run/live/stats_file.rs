@@ -1,0 +1,367 @@
+//! `--stats FILE`: how far a live run is, for programs: a JSON object on a line for each interval, and one at the end
+//! whose figures are the report's. Whoever reads them too slowly, or not at all, loses lines and never holds up the run.
+
+use crate::options::Common;
+use crate::output::{self, Failure};
+use crate::plan::files;
+use crate::render::output_file::cannot_write;
+use dataplane::Counters;
+use measure::{Drops, PipelineReport, ReturnReport, Tally};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The last line is not given up at once, since nothing waits any more but the program's end.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The figures of a pipeline, a direction or a way back so far, by the report's names.
+#[derive(Default, Serialize)]
+pub(super) struct SoFar {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: String,
+    #[serde(rename = "in")]
+    came: Tally,
+    /// Of a receiver that measures some frames only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<Tally>,
+    copies: u64,
+    #[serde(rename = "out")]
+    left: Tally,
+    drops: BTreeMap<&'static str, u64>,
+    held: u64,
+    rate: Rates,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starved: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lateness: Option<Lateness>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_drops: Option<u64>,
+    #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
+    back: Option<Box<SoFar>>,
+}
+
+/// Since the line before.
+#[derive(Default, Serialize)]
+struct Rates {
+    #[serde(rename = "in")]
+    came: Rate,
+    #[serde(rename = "out")]
+    left: Rate,
+}
+
+#[derive(Default, Serialize)]
+struct Rate {
+    pps: f64,
+    bps: f64,
+}
+
+/// In ns, from the start of the run.
+#[derive(Serialize)]
+struct Lateness {
+    p50: f64,
+    max: f64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: u32,
+    command: &'a str,
+    /// UNIX time.
+    time_ns: u64,
+    passed_ns: u64,
+    interval_ns: u64,
+    last: bool,
+    skipped: u64,
+    pipelines: &'a [SoFar],
+}
+
+impl SoFar {
+    /// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The way back is separate.
+    pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Self {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let tally = |frames, bytes| Tally { frames: load(frames), bytes: load(bytes) };
+        // What left is read first, as the later one: never did more leave than came and were copied.
+        let left = tally(&counters.left, &counters.left_bytes);
+        SoFar {
+            name: name.to_owned(),
+            left,
+            came: tally(&counters.came, &counters.came_bytes),
+            copies: load(&counters.copies),
+            drops: counters.drops().map(|(reason, frames)| (reason.name(), frames)).collect(),
+            held: load(&counters.depth),
+            starved: asked.then(|| load(&counters.starved)),
+            lateness: asked.then(|| Lateness {
+                p50: load(&counters.late_median_ns) as f64,
+                max: load(&counters.late_max_ns) as f64,
+            }),
+            ..SoFar::default()
+        }
+    }
+
+    /// The same with its way back, which has no name.
+    pub(super) fn returning(self, back: SoFar) -> Self {
+        SoFar { back: Some(Box::new(back)), ..self }
+    }
+
+    /// Of a receiver.
+    pub(super) fn of_receiver(came: Tally, left_out: Option<Tally>, kernel_drops: u64) -> Self {
+        let name = "measure".to_owned();
+        SoFar { name, came, left: came, left_out, kernel_drops: Some(kernel_drops), ..SoFar::default() }
+    }
+
+    /// Of a run that has ended.
+    pub(super) fn of_report(report: &PipelineReport) -> Self {
+        let back = report.back.as_ref().map(|ReturnReport { came, left, drops, held }| {
+            Box::new(SoFar { came: *came, left: *left, drops: named(drops), held: *held, ..SoFar::default() })
+        });
+        SoFar {
+            name: report.name.clone(),
+            came: report.came,
+            copies: report.copies,
+            left: report.left,
+            drops: named(&report.drops),
+            held: report.held,
+            starved: report.starved,
+            lateness: report.lateness.as_ref().map(|lateness| Lateness { p50: lateness.p50, max: lateness.max }),
+            back,
+            ..SoFar::default()
+        }
+    }
+
+    /// Works out the rates since it was as `before`.
+    fn since(&mut self, before: Option<&SoFar>, seconds: f64) {
+        let none = SoFar::default();
+        let earlier = before.unwrap_or(&none);
+        let rate = |now: Tally, then: Tally| Rate {
+            pps: per_second(now.frames, then.frames, seconds),
+            bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
+        };
+        self.rate = Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) };
+        if let Some(back) = &mut self.back {
+            back.since(earlier.back.as_deref(), seconds);
+        }
+    }
+}
+
+/// To a thousandth.
+fn per_second(now: u64, then: u64, seconds: f64) -> f64 {
+    (now.saturating_sub(then) as f64 / seconds.max(1e-9) * 1e3).round() / 1e3
+}
+
+fn named(drops: &Drops) -> BTreeMap<&'static str, u64> {
+    drops.iter().map(|(reason, frames)| (reason.name(), frames)).collect()
+}
+
+/// Where the lines go, and when.
+pub(super) struct Stats {
+    command: &'static str,
+    path: PathBuf,
+    /// `None` while a pipe has no reader.
+    file: Option<File>,
+    /// A regular file: lines of an earlier run are removed from it.
+    is_ours: bool,
+    /// The file was not there, and the run has not begun.
+    is_new: bool,
+    /// What a pipe did not take yet of a line that it took the first bytes of.
+    rest: Vec<u8>,
+    every: Duration,
+    begin: Instant,
+    due: Instant,
+    /// The line before that was written, and when that was.
+    before: Vec<SoFar>,
+    told: Instant,
+    /// Lines since then that no reader took.
+    skipped: u64,
+    failure: Option<Failure>,
+}
+
+impl Stats {
+    /// Opens the file, if one is wanted.
+    pub(super) fn open(common: &Common, command: &'static str) -> Result<Option<Self>, Failure> {
+        let Some(path) = common.stats.clone() else { return Ok(None) };
+        let is = |other: &str| files::same(&path, Path::new(other));
+        if path.as_os_str() == "-" {
+            return Err(Failure::new("--stats -: write -q --stats /dev/stdout"));
+        }
+        if (common.json || !common.quiet) && is("/dev/stdout") && !is("/dev/null") {
+            return Err(Failure::new(
+                "--stats: standard output is for the report: name another file, or write -q, without --json",
+            ));
+        }
+        let now = Instant::now();
+        let every = common.stats_every.to_std();
+        let is_new = path.symlink_metadata().is_err();
+        let file = open(&path, true).map_err(|cause| cannot_write(&path, &cause))?;
+        let is_ours = path.metadata().is_ok_and(|file| file.is_file()) && !is("/dev/stdout") && !is("/dev/stderr");
+        Ok(Some(Stats {
+            command,
+            path,
+            file,
+            is_ours,
+            is_new,
+            rest: Vec::new(),
+            every,
+            begin: now,
+            due: now + every,
+            before: Vec::new(),
+            told: now,
+            skipped: 0,
+            failure: None,
+        }))
+    }
+
+    /// The run begins now.
+    pub(super) fn begins(&mut self) {
+        // Not before: what is refused leaves the lines of another run.
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_ours)
+            && let Err(cause) = file.set_len(0)
+        {
+            self.failure = Some(cannot_write(&self.path, &cause));
+        }
+        self.is_new = false;
+        self.begin = Instant::now();
+        (self.told, self.due) = (self.begin, self.begin + self.every);
+    }
+
+    /// How long until the next line.
+    pub(super) fn left(&self) -> Duration {
+        self.due.saturating_duration_since(Instant::now())
+    }
+
+    /// Writes a line, if it is time for one.
+    pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<SoFar>) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        while self.due <= now {
+            self.due += self.every;
+        }
+        let taken = self.line(so_far(), false);
+        self.skipped += u64::from(!taken);
+    }
+
+    /// Writes the last line, whose figures are the report's.
+    pub(super) fn finish(mut self, reports: &[PipelineReport]) -> Result<(), Failure> {
+        self.end(|| reports.iter().map(SoFar::of_report).collect())
+    }
+
+    /// Writes the last line.
+    pub(super) fn end(&mut self, so_far: impl Fn() -> Vec<SoFar>) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let mut written = false;
+        loop {
+            written = written || self.line(so_far(), true);
+            if written && self.is_drained() || self.failure.is_some() {
+                break;
+            }
+            if self.file.is_none() || begin.elapsed() > PATIENCE {
+                let (path, before) = (self.path.display(), output::counted(self.skipped, "line"));
+                output::note(format!("--stats: {path}: no reader took the last line, and {before} before it"));
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Writes a line, whole or so that the rest will follow. False if it was not taken.
+    fn line(&mut self, mut pipelines: Vec<SoFar>, last: bool) -> bool {
+        if self.failure.is_some() || !self.is_drained() {
+            return false;
+        }
+        let now = Instant::now();
+        let interval = now - self.told;
+        for (i, pipeline) in pipelines.iter_mut().enumerate() {
+            pipeline.since(self.before.get(i), interval.as_secs_f64());
+        }
+        let line = Line {
+            schema: 1,
+            command: self.command,
+            time_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, ns),
+            passed_ns: ns(now - self.begin),
+            interval_ns: ns(interval),
+            last,
+            skipped: self.skipped,
+            pipelines: &pipelines,
+        };
+        let mut line = serde_json::to_vec(&line).expect("names and numbers are JSON always");
+        line.push(b'\n');
+        let taken = self.give(&line);
+        if taken == 0 {
+            return false;
+        }
+        // Another reader begins with a whole line, but for what the pipe holds of this one.
+        self.rest = if self.file.is_some() { line.split_off(taken) } else { Vec::new() };
+        (self.before, self.told, self.skipped) = (pipelines, now, 0);
+        true
+    }
+
+    /// Gives the file what is left of the line before. True if it has all of it, and there is a file.
+    fn is_drained(&mut self) -> bool {
+        if self.file.is_none() {
+            self.file = open(&self.path, false).unwrap_or_default();
+        }
+        let mut rest = std::mem::take(&mut self.rest);
+        let taken = self.give(&rest);
+        if self.file.is_some() {
+            self.rest = rest.split_off(taken);
+        }
+        self.file.is_some() && self.rest.is_empty()
+    }
+
+    /// Gives the file as many of these bytes as it takes without a wait. Without a reader there is none any more.
+    fn give(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while let Some(file) = self.file.as_mut().filter(|_| taken < bytes.len()) {
+            match file.write(&bytes[taken..]) {
+                Ok(0) => break,
+                Ok(more) => taken += more,
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => break,
+                Err(cause) => {
+                    if cause.kind() != ErrorKind::BrokenPipe {
+                        self.failure = Some(cannot_write(&self.path, &cause));
+                    }
+                    self.file = None;
+                }
+            }
+        }
+        taken
+    }
+}
+
+impl Drop for Stats {
+    fn drop(&mut self) {
+        // What is refused leaves nothing; why it was is said by whoever refused it.
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Opens without waiting for a reader; none if a pipe has none yet.
+fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(create).custom_flags(OFlag::O_NONBLOCK.bits());
+    match options.open(path) {
+        Err(cause) if cause.raw_os_error() == Some(Errno::ENXIO as i32) => {
+            let is_pipe = path.metadata().is_ok_and(|file| file.file_type().is_fifo());
+            let socket = || io::Error::other("it is a socket: name a file or a named pipe");
+            if is_pipe { Ok(None) } else { Err(socket()) }
+        }
+        opened => opened.map(Some),
+    }
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

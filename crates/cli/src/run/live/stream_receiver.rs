@@ -1,0 +1,286 @@
+//! The receiver of a generator: counts what comes back by its stamps, while and after frames are sent, and answers for
+//! the addresses that they go to, so that a router passes them on.
+
+use crate::output::{self, Failure};
+use crate::rights;
+use crate::run::stop::Stop;
+use dpdk::{PacketRing, Received, RingConfig};
+use engine::sources::Target;
+use measure::{AnswersReport, Flow, StreamMeter};
+use packet::{Answered, MacAddr, Stamp};
+use scenario::PortSpec;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+use units::FrameLen;
+
+/// An interface on which frames are to arrive.
+pub(crate) struct FarEnd {
+    ring: PacketRing,
+    /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
+    began_ns: u64,
+    /// When no frame has arrived for this long after the last one was sent, none is on its way.
+    wait: Duration,
+    neighbour: Neighbour,
+    /// Streams from this number on are not the sender's.
+    streams: u32,
+}
+
+/// What answers on the interface.
+struct Neighbour {
+    targets: Vec<Target>,
+    own: MacAddr,
+    /// Addresses that the kernel answers for by itself.
+    kernels: Vec<IpAddr>,
+    report: AnswersReport,
+    /// The frame as it was on the link, and the answer to it.
+    asked: Vec<u8>,
+    answer: Vec<u8>,
+    /// Answers to send once the ring's block is given back.
+    ready: Vec<(Answered, Vec<u8>)>,
+}
+
+/// The number of frames sent is not known yet.
+const SENDING: u64 = u64::MAX;
+
+/// Frames that arrived.
+#[derive(Default)]
+pub(crate) struct Arrived {
+    pub(crate) streams: StreamMeter,
+    pub(crate) flow: Flow,
+    /// The failure that ended the counting before the sending.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// When as many have come as were sent, only copies may still be on their way: those are waited for so long.
+const COPIES: Duration = Duration::from_millis(100);
+/// How often the end condition is checked.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long to wait for learning frames: a router asks for an address each second.
+const LEARN: Duration = Duration::from_millis(1_500);
+/// The same, counted from the last arrival once frames have arrived.
+const LEARNT: Duration = Duration::from_millis(100);
+
+impl FarEnd {
+    /// Opens the receiver of frames that go to `targets`, of streams below the number `streams`. What arrives from now on is
+    /// counted.
+    pub(crate) fn open(port: &PortSpec, targets: Vec<Target>, streams: u32, wait: Duration) -> Result<Self, Failure> {
+        let Some(name) = port.interface() else {
+            return Err(Failure::new(format!(
+                "--in: nothing can be received from {port} while sending: name an interface"
+            )));
+        };
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let began_ns = u64::try_from(began.as_nanos()).unwrap_or(0);
+        // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
+        let ring =
+            PacketRing::open(name, &RingConfig { blocks: 512, ..RingConfig::default() }).map_err(Failure::new)?;
+        say_what_comes_before(name);
+        let own = ring.mac().map_err(Failure::new)?;
+        let neighbour = Neighbour {
+            targets,
+            own,
+            kernels: addresses(),
+            report: AnswersReport::default(),
+            asked: Vec::new(),
+            answer: Vec::new(),
+            ready: Vec::new(),
+        };
+        Ok(FarEnd { ring, began_ns, wait, neighbour, streams })
+    }
+
+    /// Waits until `frames` learning frames have come, and answers meanwhile. What does not learn is no failure: it may be
+    /// what is to be found out.
+    pub(crate) fn learn(&mut self, frames: u32, stop: &Stop) -> Result<(), Failure> {
+        let (began, mut last, mut came) = (Instant::now(), None::<Instant>, 0);
+        while came < frames && began.elapsed() < LEARN && last.is_none_or(|last| last.elapsed() < LEARNT) {
+            if stop.asked() {
+                break;
+            }
+            if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
+                for frame in &batch {
+                    match Stamp::of(frame.bytes) {
+                        Some(Stamp { time_ns: 0, .. }) => {
+                            came += 1;
+                            last = Some(Instant::now());
+                        }
+                        Some(_) => {}
+                        None => self.neighbour.look(&frame),
+                    }
+                }
+            }
+            self.neighbour.speak(&self.ring);
+        }
+        Ok(())
+    }
+
+    /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
+    /// stamped ones were sent. If receiving fails, it sets `stop`, since nothing would count what is sent afterwards.
+    /// A user who asks it while the last frames are waited for waits no more.
+    pub(crate) fn during<T>(
+        mut self,
+        send: impl FnOnce() -> T,
+        frames: impl FnOnce(&T) -> u64,
+        stop: &Stop,
+    ) -> (T, Arrived) {
+        let sent = AtomicU64::new(SENDING);
+        // A failure of the sender must not cut the wait short.
+        let ended_by_user = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let counting = thread::Builder::new().spawn_scoped(scope, || {
+                rights::narrow(0);
+                let mut arrived = Arrived::default();
+                if let Err(failure) = self.count(&sent, &ended_by_user, stop, &mut arrived) {
+                    arrived.failure = Some(failure);
+                    stop.ask();
+                }
+                arrived
+            });
+            if counting.is_err() {
+                stop.ask();
+            }
+            let result = send();
+            ended_by_user.store(stop.asked(), Ordering::Release);
+            sent.store(frames(&result), Ordering::Release);
+            let failed = |why: String| Arrived { failure: Some(Failure::new(why)), ..Arrived::default() };
+            let arrived = match counting {
+                Ok(counting) => counting.join().unwrap_or_else(|_| failed("the receiver's thread failed".to_owned())),
+                Err(cause) => failed(format!(
+                    "no thread can be started for the receiver ({cause}): raise ulimit -v and ulimit -u"
+                )),
+            };
+            (result, arrived)
+        })
+    }
+
+    fn count(
+        &mut self,
+        sent: &AtomicU64,
+        ended_by_user: &AtomicBool,
+        stop: &Stop,
+        arrived: &mut Arrived,
+    ) -> Result<(), Failure> {
+        let longest = self.ring.mtu().map_err(Failure::new)? + 14;
+        // When a frame came last, and when one did that was still missing.
+        let (mut last, mut found) = (Instant::now(), Instant::now());
+        let (mut came, mut earlier, mut foreign) = (0, 0, 0);
+        loop {
+            let sent = sent.load(Ordering::Acquire);
+            let over = sent != SENDING;
+            if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
+                for frame in &batch {
+                    let Some(stamp) = Stamp::of(frame.bytes) else {
+                        self.neighbour.look(&frame);
+                        continue;
+                    };
+                    // A learning frame was answered for, or is too late.
+                    if stamp.time_ns == 0 {
+                        continue;
+                    }
+                    if stamp.time_ns < self.began_ns {
+                        earlier += 1;
+                        continue;
+                    }
+                    // Other hosts may send these without end.
+                    if u32::from(stamp.stream) >= self.streams {
+                        foreign += 1;
+                        continue;
+                    }
+                    last = Instant::now();
+                    if arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns) {
+                        if came < sent {
+                            found = last;
+                        }
+                        came += 1;
+                    }
+                    arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
+                    arrived.flow.super_frames += u64::from(frame.original_len > longest);
+                }
+            }
+            self.neighbour.speak(&self.ring);
+            if !over {
+                // The quiet begins when the last frame was sent.
+                (last, found) = (Instant::now(), Instant::now());
+            }
+            if over && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
+                output::warn(
+                    "--in: the run was ended while it waited for frames: frames still in flight count as lost",
+                );
+                break;
+            }
+            // Of copies, or of what another generator sends here, there may be no end.
+            if over && (found.elapsed() > self.wait || came >= sent && last.elapsed() > COPIES) {
+                break;
+            }
+        }
+        arrived.flow.earlier = Some(earlier);
+        arrived.flow.foreign = Some(foreign);
+        arrived.flow.answers = Some(self.neighbour.report.clone());
+        arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
+        Ok(())
+    }
+}
+
+impl Neighbour {
+    /// Makes the answer to a frame, if it asks for an address that frames go to and that the kernel does not have.
+    fn look(&mut self, frame: &Received<'_>) {
+        self.report.came.add(FrameLen::of_captured(frame.link_len()));
+        self.asked.clear();
+        frame.write_to(&mut self.asked);
+        // Ignores VLAN tags, since a router may have changed them.
+        let owner = |address, _| {
+            let target = self.targets.iter().find(|target| target.has(address))?;
+            (!self.kernels.contains(&address)).then(|| target.mac(self.own))
+        };
+        match packet::answer(&self.asked, owner, &mut self.answer) {
+            Some(answered) => self.ready.push((answered, self.answer.clone())),
+            None => {
+                self.report.ignored += 1;
+                let question = packet::asked(&self.asked);
+                if let Some(question) = question.filter(|(_, target)| !self.kernels.contains(target)) {
+                    self.report.ask_in_vain(question);
+                }
+            }
+        }
+    }
+
+    fn speak(&mut self, ring: &PacketRing) {
+        for (answered, frame) in self.ready.drain(..) {
+            if ring.send(&frame) {
+                let tally = &mut self.report.answered;
+                *match answered {
+                    Answered::Arp => &mut tally.arp,
+                    Answered::Solicitation => &mut tally.ndp,
+                    Answered::Echo => &mut tally.echo,
+                } += 1;
+            } else {
+                self.report.held += 1;
+            }
+        }
+    }
+}
+
+/// Addresses of this network namespace.
+fn addresses() -> Vec<IpAddr> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let address = |address: nix::sys::socket::SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    all.filter_map(|interface| interface.address.and_then(address)).collect()
+}
+
+/// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.
+pub(crate) fn say_what_comes_before(interface: &str) {
+    if let Ok(Some(program)) = dpdk::xdp_program(interface) {
+        output::warn(format!(
+            "{interface} has an XDP program ({program}): frames that it takes, such as for a netlathe with driver=af_xdp, \
+             do not arrive here"
+        ));
+    }
+}
+
+fn broke_off(cause: &dpdk::Error) -> Failure {
+    Failure::new(format!("--in: receiving failed, which ended the run: {cause}"))
+}

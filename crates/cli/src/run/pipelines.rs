@@ -1,0 +1,292 @@
+//! Runs plans and ends with the report: virtual or live, one pipeline or several.
+
+use crate::options::{Common, NO_STATS};
+use crate::output::{self, Failure};
+use crate::plan::detour::On;
+use crate::plan::files::{self, Listed};
+use crate::render::output_file::Table;
+use crate::render::page_folder::PageFolder;
+use crate::render::report_printer;
+use crate::render::report_text;
+use crate::run::decision_log::{self, DecisionFile};
+use crate::run::resolution;
+use crate::run::stop::Stop;
+use crate::run::user_limits;
+use crate::run::verdicts;
+use crate::run::virtual_time;
+use engine::Pipeline;
+use engine::schedules::Ask;
+use engine::stages::StageConfig;
+use measure::{PipelineReport, Report};
+use packet::Frame;
+use page::Verdict;
+use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
+use serde_json::{Map, Value, json};
+use sim::WhenFull;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use units::Span;
+
+/// A run: plans and options.
+pub(crate) struct Request {
+    pub(crate) command: &'static str,
+    pub(crate) pipelines: Vec<PipelinePlan>,
+    pub(crate) expectations: Vec<Expectation>,
+    /// Files that were read for it, captures apart that are read as it runs.
+    pub(crate) read: Vec<PathBuf>,
+    /// File for the decisions on each frame, if any.
+    pub(crate) decisions: Option<PathBuf>,
+    /// File for the bytes of each limited user, if any.
+    pub(crate) by_user: Option<PathBuf>,
+    /// The interface whose frames are led through the ports of the only pipeline.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
+    pub(crate) on: Option<On>,
+    pub(crate) common: Common,
+}
+
+/// The receiver of a generator's frames.
+#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
+pub(crate) struct Arrivals {
+    pub(crate) port: PortSpec,
+    /// How long frames that have not come are waited for.
+    pub(crate) wait: Span,
+}
+
+/// The results so far.
+pub(crate) struct Outcome {
+    pub(crate) reports: Vec<PipelineReport>,
+    pub(crate) limits: Map<String, Value>,
+    /// The failure that ended it early; the report is valid up to there.
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Request {
+    /// The seed of all random numbers.
+    pub(crate) fn seed(&self) -> u64 {
+        self.common.seed.unwrap_or(1)
+    }
+
+    /// Has the decisions of the direction `name` of `plan` written, if that is wanted: of each class to a file
+    /// of its own.
+    pub(crate) fn log<F: Frame>(
+        &self,
+        plan: &PipelinePlan,
+        name: &str,
+        pipeline: &mut Pipeline<F>,
+        when_full: WhenFull,
+    ) -> Result<Vec<DecisionFile>, Failure> {
+        let Some(path) = &self.decisions else { return Ok(Vec::new()) };
+        let path = if plan.back.is_some() { decision_log::beside(path, name) } else { path.clone() };
+        let classes = if name == plan.name { &plan.classes[..] } else { &[] };
+        let paths = classes.iter().map(|class| decision_log::beside(&path, &class.name));
+        let mut files = Vec::new();
+        for (class, path) in paths.chain([path.clone()]).enumerate() {
+            let file = DecisionFile::create(&path, when_full)?;
+            pipeline.tell(class, file.log());
+            files.push(file);
+        }
+        Ok(files)
+    }
+
+    /// A request of one pipeline, given by options.
+    pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
+        let mut problems = Problems::default();
+        let listed = Listed::default();
+        let plan = text.resolve(Some(&listed), &mut problems);
+        let plan = problems.unless_any(plan).map_err(Failure::new)?;
+        let (expectations, read) = (Vec::new(), listed.into_paths());
+        Ok(Request {
+            command,
+            pipelines: vec![plan],
+            expectations,
+            read,
+            decisions: None,
+            by_user: None,
+            on: None,
+            common,
+        })
+    }
+}
+
+/// Runs to the end and prints the report.
+pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
+    run_with(request, None)
+}
+
+/// Runs to the end, counts at `receiver` what arrives there of the streams sent, and prints the report.
+/// Lost frames are a missed expectation.
+pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result<ExitCode, Failure> {
+    check_ends(request)?;
+    user_limits::check_memory(request)?;
+    for plan in &request.pipelines {
+        for note in plan.all_stages().flat_map(StageConfig::notes) {
+            output::warn(format!("{}: {note}", plan.name));
+        }
+    }
+    let folder = request.common.page_folder()?;
+    say_what_is_not_stamped(request)?;
+    let virtual_clock = request.pipelines.iter().all(is_virtual);
+    if virtual_clock && request.common.stats.is_some() {
+        return Err(Failure::new(NO_STATS));
+    }
+    let by_user = match &request.by_user {
+        Some(path) => {
+            // A file that is read must not be emptied before that is found out.
+            files::check(request)?;
+            Some(Table::create(path)?)
+        }
+        None => None,
+    };
+    let reads_again = !virtual_clock && user_limits::has_rates(request);
+    let stop = if reads_again { Stop::on_signals_but_hangup()? } else { Stop::on_signals()? };
+    if request.common.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
+        return Err(Failure::new(
+            "slice pipeline --kernel traces packets through one live pipeline: give it ports of this machine",
+        ));
+    }
+    if virtual_clock && request.common.cores.is_some() {
+        output::warn("--cores: it has no effect in virtual time, which runs on one unpinned thread");
+    }
+    let mut outcome = if virtual_clock {
+        #[cfg(feature = "live")]
+        crate::rights::keep_files();
+        virtual_time::run(request, &stop)?
+    } else if request.pipelines.iter().any(is_virtual) {
+        return Err(Failure::new("some pipelines are live and others virtual: run them separately"));
+    } else {
+        files::check(request)?;
+        live(request, receiver, &stop)?
+    };
+    let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
+    say_who_never_came(&outcome.reports);
+    let warnings = outcome.reports.iter().flat_map(|report| {
+        [user_limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()
+    });
+    let warnings: Vec<String> = warnings.collect();
+    let listed = by_user.map_or(Ok(()), |table| table.finish(&user_limits::by_user(request)));
+    resolution::warn(&mut outcome.limits, &warnings);
+    let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
+    let mut verdicts = verdicts::judge(&report, &request.expectations)?;
+    verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
+    // The failure that ended the run comes first.
+    let failure = output::all([outcome.failure.map_or(Ok(()), Err), listed]).err();
+    conclude(&report, &verdicts, &request.common, folder, failure)
+}
+
+/// Warns of streams that a receiver will not count although the user did not write `stamp off`.
+fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
+    for plan in &request.pipelines {
+        let SourcePlan::Streams { specs, first, .. } = &plan.source else { continue };
+        for (spec, number) in specs.iter().zip(*first..) {
+            if spec.stamp.is_none() && !spec.is_stamped().map_err(Failure::new)? {
+                output::warn(format!(
+                    "{}: stream {number} is not stamped because its shortest frames have no room, so a receiver cannot count it: write larger sizes, or stamp off",
+                    plan.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Warns of sources that never arrived, since a wrong address is a common cause.
+fn say_who_never_came(reports: &[PipelineReport]) {
+    for report in reports {
+        let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
+        for source in sources.filter(|source| source.came.frames == 0 && source.missed > 0) {
+            output::warn(format!(
+                "{}: nothing arrived from source {}: {} rounds waited for it in vain",
+                report.name, source.source, source.missed
+            ));
+        }
+    }
+}
+
+/// The report of these pipelines. Beside what the run could not resolve, its limits say where a fit was made of a part
+/// of the gaps, and what the figures mean.
+pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut limits: Map<String, Value>) -> Report {
+    for report in &pipelines {
+        if let Some((fit, all)) = report.fit.as_ref().and_then(|fit| Some((fit, fit.sampled_from?))) {
+            let said = json!(format!("{} of {all} gaps, kept at random by a fixed seed", fit.count));
+            let fits = limits.entry("fit").or_insert_with(|| json!({}));
+            fits[&report.name] = said;
+        }
+    }
+    limits.insert(
+        "definitions".into(),
+        json!({
+            "bytes": "frames with FCS (L2)",
+            "gap": "start to start of consecutive frames, ns",
+            "rate": "frames with FCS, bit/s; mean = lengths of all but the last / (last start - first start)",
+            "lateness": "departure minus ask, ns",
+            "balance": "in + copies = out + sum of drops + held",
+        }),
+    );
+    Report { schema: Report::SCHEMA, command, warnings: output::warnings(), pipelines, end_to_end: None, limits }
+}
+
+/// Prints the report and writes its page; the status follows from expectations and from what ended the run.
+pub(crate) fn conclude(
+    report: &Report,
+    verdicts: &[Verdict],
+    common: &Common,
+    folder: Option<PageFolder>,
+    failure: Option<Failure>,
+) -> Result<ExitCode, Failure> {
+    let printed = match common.json {
+        true => output::json(report).and_then(|json| report_printer::print(&json)),
+        false if common.quiet => Ok(()),
+        false => report_printer::print(&report_text::table(report)),
+    };
+    let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts, failure.as_ref()));
+    // The failure that ended the run comes first, then the failure to write its report.
+    output::all([failure.map_or(Ok(()), Err), printed, page])?;
+    let mut status = ExitCode::SUCCESS;
+    for verdict in verdicts {
+        if let Some(missed) = &verdict.missed {
+            output::say(format_args!("expected {}: {missed}", verdict.expected));
+            status = ExitCode::from(Failure::MISSED);
+        }
+    }
+    Ok(status)
+}
+
+#[cfg(feature = "live")]
+fn live(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
+    crate::run::live::run(request, receiver, stop)
+}
+
+#[cfg(not(feature = "live"))]
+fn live(_: &Request, _: Option<&Arrivals>, _: &Stop) -> Result<Outcome, Failure> {
+    Err(Failure::no_live_ports())
+}
+
+fn is_virtual(plan: &PipelinePlan) -> bool {
+    match &plan.source {
+        SourcePlan::Port(port) if *port != PortSpec::Null => port.is_virtual(),
+        _ => plan.output.is_virtual(),
+    }
+}
+
+/// A stream into virtual time that nothing ends would fill the disk. A waveform that is over ends it, where each
+/// frame comes to it.
+fn check_ends(request: &Request) -> Result<(), Failure> {
+    let is_endless = |plan: &&PipelinePlan| {
+        let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
+        let ends = alone && matches!(&plan.ask, Ask::Wave(wave) if wave.ends());
+        let goes_on = match &plan.source {
+            SourcePlan::Streams { count, .. } => count.is_none(),
+            SourcePlan::Replay(replay) => replay.is_endless(),
+            SourcePlan::Port(_) => false,
+        };
+        goes_on && plan.output.is_virtual() && !ends
+    };
+    let endless = request.pipelines.iter().find(is_endless);
+    match endless {
+        Some(plan) if request.common.duration.is_none() => {
+            let what = if matches!(plan.source, SourcePlan::Replay(_)) { "replay" } else { "stream" };
+            Err(Failure::new(format!("{}: the {what} has no end: give --count or --duration", plan.name)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,105 @@
+//! Signals readiness (frames pass, or the disk is mounted) to the starter: by the protocol of systemd's
+//! sd_notify(3), and with `-v` in a line.
+
+use crate::options::Common;
+use crate::output;
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::{self, Command};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Variable with the path of the notification socket.
+const SOCKET: &str = "NOTIFY_SOCKET";
+/// The message to send.
+const READY: &[u8] = b"READY=1";
+/// A listener that does not read must not delay the run.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Reports that frames pass. Called once per run.
+pub(crate) fn tell(common: &Common) {
+    tell_if(common.verbose > 0);
+}
+
+/// The same, with its line if the run is `verbose`.
+pub(crate) fn tell_if(verbose: bool) {
+    if verbose {
+        output::say("ready");
+    }
+    tell_starter("frames pass");
+}
+
+/// Runs `command`, a netlathe, with `run`, and calls `ready` as soon as that says that frames pass. Its own starter hears
+/// nothing of it: systemd takes the word of the process alone that it has started.
+pub(crate) fn while_ready<T>(
+    command: &mut Command,
+    ready: impl FnOnce() + Send,
+    run: impl FnOnce(&mut Command) -> T,
+) -> T {
+    let name = format!("netlathe/ready/{}", process::id());
+    let address = SocketAddr::from_abstract_name(&name);
+    let Ok((address, socket)) = address.and_then(|address| Ok((address.clone(), UnixDatagram::bind_addr(&address)?)))
+    else {
+        // Report readiness late rather than not at all.
+        let result = run(command.env_remove(SOCKET));
+        ready();
+        return result;
+    };
+    command.env(SOCKET, format!("@{name}"));
+    let ready = Mutex::new(Some(ready));
+    let tell = || {
+        let ready = ready.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ready) = ready {
+            ready();
+        }
+    };
+    thread::scope(|scope| {
+        let listening = thread::Builder::new().spawn_scoped(scope, || {
+            let mut said = [0; READY.len()];
+            if socket.recv(&mut said).is_ok_and(|length| said[..length] == *READY) {
+                tell();
+            }
+        });
+        let result = run(command);
+        if listening.is_err() {
+            // No thread can be started: late is better than never.
+            tell();
+        }
+        // Behind all that it said: there is nothing more to wait for.
+        let _ends = UnixDatagram::unbound().and_then(|end| end.send_to_addr(b"", &address));
+        result
+    })
+}
+
+/// Says it only by the protocol; `what` is the case from now on.
+pub(crate) fn tell_starter(what: &str) {
+    if let Some(socket) = env::var_os(SOCKET).filter(|socket| !socket.is_empty())
+        && let Err(cause) = notify(&socket)
+    {
+        output::note(format!(
+            "{SOCKET}: {}: cannot report that {what}, so systemd will end a service of Type=notify: {cause}",
+            socket.display()
+        ));
+    }
+}
+
+fn notify(socket: &OsStr) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'/', ..] => SocketAddr::from_pathname(socket)?,
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "neither a path nor an abstract name such as @name",
+            ));
+        }
+    };
+    let from = UnixDatagram::unbound()?;
+    from.set_write_timeout(Some(PATIENCE))?;
+    from.send_to_addr(READY, &address).map(drop)
+}

@@ -1,0 +1,422 @@
+//! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
+
+use crate::output::{self, Failure};
+use crate::plan::files::{OnDisk, read_text};
+use crate::run::readiness;
+use crate::run::stop::Stop;
+use crate::run::verdicts::seen_instead;
+use engine::schedules::{Ask, Draw};
+use engine::search::{Outcome, Trial};
+use engine::sources::{StreamSpec, Streams};
+use engine::stages::StageConfig;
+use engine::{Line, Pipeline};
+use serde_json::{Value, json};
+use sim::{CountingSink, Limits, Lines, OfferedSource, Watch, WhenFull};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use units::{BitRate, FrameRate, PS_PER_S, ParseError, Rate, Span, Time};
+
+/// The device under test.
+#[derive(Debug)]
+pub(crate) enum Device {
+    /// Stages, in virtual time, and the line that frames come by.
+    Stages { stages: Vec<String>, line: BitRate },
+    /// Whatever is between two ports.
+    Ports {
+        out: String,
+        input: String,
+        /// As they were written, without sizes.
+        streams: Vec<String>,
+        /// Options of `gen` that are the same for all trials.
+        options: Vec<String>,
+    },
+}
+
+/// The outcome of a trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) outcome: Outcome,
+    /// One-way delays, as reports have them.
+    pub(crate) delay: Option<Value>,
+    /// Copies that the device made, which are neither sent nor lost.
+    pub(crate) duplicates: u64,
+    /// Frames of earlier trials that came during this one.
+    pub(crate) earlier: u64,
+    /// Observations at the ports if nothing came back.
+    pub(crate) seen: Option<String>,
+    /// What the trial's own report warns of.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Ends a trial when the user wants.
+struct Onlooker<'a>(&'a Stop);
+
+impl Watch for Onlooker<'_> {
+    fn go_on(&mut self, _: u64, _: Time) -> bool {
+        !self.0.asked()
+    }
+}
+
+impl Device {
+    /// Runs a trial, the `number`th: a device that draws at random draws anew in each. Once it is to stop, what
+    /// comes of it means nothing. `ready` is called when its frames pass ports.
+    pub(crate) fn run(
+        &self,
+        specs: &[StreamSpec],
+        trial: &Trial,
+        (seed, number): (u64, usize),
+        stop: &Stop,
+        ready: impl FnOnce() + Send,
+    ) -> Result<Measured, Failure> {
+        match self {
+            Device::Stages { stages, line } => {
+                in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
+            }
+            Device::Ports { out, input, streams, options } => {
+                on_ports([out, input], options, streams, specs, trial, (seed, stop), ready)
+            }
+        }
+    }
+}
+
+/// Frames of a trial: as many as are due in its time, one at least.
+fn frames(trial: &Trial) -> u64 {
+    let frames = u128::from(trial.load.millis()) * u128::from(trial.duration.as_ps()) / (1_000 * u128::from(PS_PER_S));
+    u64::try_from(frames).unwrap_or(u64::MAX).max(1)
+}
+
+/// A stage as it is written, with the files that it names, behind a line.
+pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseError> {
+    let mut stage = StageConfig::parse(text)?;
+    stage.load(&OnDisk)?;
+    stage.settle(Some(line.rate()));
+    Ok(stage)
+}
+
+fn in_virtual_time(
+    stages: &[String],
+    line: Line,
+    specs: &[StreamSpec],
+    trial: &Trial,
+    (seed, number): (u64, usize),
+    stop: &Stop,
+) -> Result<Measured, Failure> {
+    let count = frames(trial);
+    let schedule = |ask: &Ask| {
+        let draw = Draw { seed, path: "search", frames: Some(count) };
+        ask.schedule(None, draw).map_err(|error| Failure::new(format!("{error}")))
+    };
+    let streams = Streams::new(specs, seed, 0).map_err(Failure::new)?;
+    let mut source = OfferedSource::new(streams, schedule(&Ask::Rate(Rate::Frames(trial.load)))?, count, line);
+    let mut built = Vec::new();
+    for (i, text) in stages.iter().enumerate() {
+        // Read anew: a stage may keep what it learnt.
+        let stage = read_stage(text, line).map_err(|error| Failure::new(format!("--dut: {error}")))?;
+        built.push(stage.build(seed, &format!("trial{number}/dut/{i}")));
+    }
+    let mut pipeline = Pipeline::new(built, schedule(&Ask::Nothing)?);
+    let mut sink = CountingSink::default();
+    let limits = Limits { duration: None, window: Span::from_ms(100), asked_gap: None };
+    let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Onlooker(stop));
+    if let Some(failure) = run.failure {
+        return Err(Failure::new(failure));
+    }
+    let streams = sink.streams.report(&[]);
+    let received = streams.iter().filter_map(|stream| stream.received.as_ref());
+    // Copies that the device made are not frames that came.
+    let came: u64 = received.clone().map(|received| received.received).sum();
+    let duplicates = received.clone().map(|received| received.duplicates).sum();
+    let delay =
+        received.max_by_key(|received| received.received).and_then(|received| Some(json!(received.delay.as_ref()?)));
+    let took = trial.duration + source.behind();
+    let outcome =
+        Outcome { sent: count, lost: count - came.min(count), took, missed: 0, late: Span::ZERO, late_frames: 0 };
+    Ok(Measured { outcome, delay, duplicates, earlier: 0, seen: None, warnings: Vec::new() })
+}
+
+/// The texts of a list; none if there is no list.
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
+fn on_ports(
+    [out, input]: [&str; 2],
+    options: &[String],
+    streams: &[String],
+    specs: &[StreamSpec],
+    trial: &Trial,
+    (seed, stop): (u64, &Stop),
+    ready: impl FnOnce() + Send,
+) -> Result<Measured, Failure> {
+    let mut command = generator().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
+    command.args(["gen", "--json", "--out", out, "--in", input, "--rate", &trial.load.to_string()]);
+    command.args(options);
+    command.args(["--count", &frames(trial).to_string(), "--seed", &seed.to_string()]);
+    for (stream, spec) in streams.iter().zip(specs) {
+        let size = spec.size.as_ref().map_or(String::new(), |size| format!(" size {size}"));
+        command.args(["--stream", &format!("{stream}{size}")]);
+    }
+    // Twice its time is an overrun by any measure.
+    let limit = trial.duration * 2 + Span::from_ms(1_000);
+    command.args(["--duration", &limit.to_string()]);
+    let output = readiness::while_ready(command.stdin(Stdio::null()), ready, |command| output(command, stop));
+    let output = output.map_err(|cause| Failure::new(format!("cannot run netlathe gen: {cause}")))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let failed = || {
+        let lines = said.lines().map(|line| line.trim_start_matches("netlathe: "));
+        Failure::new(lines.filter(|line| !line.starts_with("note: ")).collect::<Vec<_>>().join("\n"))
+    };
+    let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| failed())?;
+    let pipeline = &report["pipelines"][0];
+    let number = |pointer: &str| pipeline.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    if number("/drops/too-long") > 0 {
+        let size = specs.iter().filter_map(|spec| spec.size.as_ref()).map(|size| size.largest()).max();
+        let size = size.map_or(String::new(), |size| format!(" of {size}"));
+        return Err(Failure::new(format!(
+            "--size: frames{size} are longer than {out} can send: write a smaller size, or raise its MTU"
+        )));
+    }
+    // Losses of an interrupted trial say nothing about the device.
+    if !matches!(output.status.code().map(u8::try_from), Some(Ok(0 | Failure::MISSED))) {
+        return Err(failed());
+    }
+    let seen = seen_instead(pipeline);
+    let streams = pipeline["streams"].as_array().cloned().unwrap_or_default();
+    let of_all = |name: &str| streams.iter().filter_map(|stream| stream[name].as_u64()).sum();
+    let (lost, duplicates) = (of_all("lost"), of_all("duplicates"));
+    let delay = streams
+        .into_iter()
+        .max_by_key(|stream| stream["received"].as_u64())
+        .map(|mut stream| stream["delay"].take())
+        .filter(|delay| !delay.is_null());
+    let sent = number("/out/frames");
+    let mean = pipeline.pointer("/gap/mean_ns").and_then(Value::as_f64).unwrap_or(0.0);
+    let took = Span::from_ps((mean * 1_000.0 * sent as f64) as u64);
+    let late = pipeline.pointer("/lateness/max").and_then(Value::as_f64).unwrap_or(0.0);
+    let late = Span::from_ps((late * 1_000.0) as u64);
+    Ok(Measured {
+        outcome: Outcome {
+            sent,
+            lost,
+            took,
+            missed: number("/flow/kernel_drops"),
+            late,
+            late_frames: number("/lateness/hiccups/frames"),
+        },
+        delay,
+        duplicates,
+        earlier: number("/flow/earlier"),
+        seen,
+        warnings: texts(&report["warnings"]),
+    })
+}
+
+/// A netlathe process for generating.
+#[cfg(feature = "live")]
+fn generator() -> io::Result<Command> {
+    crate::run::child_processes::netlathe()
+}
+
+/// Without ports it only says that there are none.
+#[cfg(not(feature = "live"))]
+fn generator() -> io::Result<Command> {
+    std::env::current_exe().map(Command::new)
+}
+
+/// Runs a program to its end, and asks it to end once the user wants that: the signal may have been for us alone.
+fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let ended = AtomicBool::new(false);
+    let read = thread::scope(|scope| {
+        // Without memory for a thread it ends, rather than run unwatched.
+        let none = |cause| {
+            ended.store(true, Ordering::Release);
+            ask_to_end(child.id());
+            cause
+        };
+        let watcher = thread::Builder::new()
+            .spawn_scoped(scope, || {
+                while !ended.load(Ordering::Acquire) {
+                    if stop.asked() {
+                        // It is not waited for yet, so that this is its number.
+                        return ask_to_end(child.id());
+                    }
+                    thread::park_timeout(LOOK);
+                }
+            })
+            .map_err(none)?;
+        let stderr = thread::Builder::new().spawn_scoped(scope, || whole(stderr)).map_err(none)?;
+        let stdout = whole(stdout);
+        let stderr = stderr.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+        ended.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        Ok((stdout, stderr))
+    });
+    let status = child.wait()?;
+    let (stdout, stderr) = read.map_err(|cause| no_thread(&cause))?;
+    Ok(Output { status, stdout: stdout?, stderr: stderr? })
+}
+
+/// What is to be done where no thread can be started.
+fn no_thread(cause: &io::Error) -> io::Error {
+    io::Error::new(cause.kind(), format!("no thread can be started ({cause}): raise ulimit -v and ulimit -u"))
+}
+
+#[cfg(feature = "live")]
+fn ask_to_end(process: u32) {
+    use nix::sys::signal::{Signal, kill};
+    let process = nix::unistd::Pid::from_raw(process.cast_signed());
+    // One that has ended is what is wanted.
+    let _ended = kill(process, Signal::SIGTERM);
+}
+
+/// Without ports no trial of them lasts.
+#[cfg(not(feature = "live"))]
+fn ask_to_end(_: u32) {}
+
+/// How often it is looked whether the user wants the end.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
+    Ok(bytes)
+}
+
+/// What says which trials there are of a size, or beside them.
+fn options(name: &str) -> &'static str {
+    match name {
+        name if name.ends_with(" latency") => "--latency",
+        name if name.ends_with(" frame loss") => "--frame-loss, --trial, --min and --max",
+        name if name.ends_with(" burst") => "--back-to-back, --longest-burst, --width and --max",
+        _ => "--size, --method, --loss, --trial, --width, --min, --max and --confirm",
+    }
+}
+
+/// The file of trials: a JSON header line with the settings, then a JSON line per trial.
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: Option<Lines>,
+    known: VecDeque<Value>,
+}
+
+impl Journal {
+    /// Opens the file, or makes it. Trials of another search are not gone on from.
+    pub(crate) fn open(path: Option<&Path>, key: &str) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Journal { path: PathBuf::new(), file: None, known: VecDeque::new() });
+        };
+        let failed = |cause: std::io::Error| {
+            Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()))
+        };
+        // A pipe or a device has no earlier trials, and reading it may wait for ever.
+        let is_stream = path.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir());
+        let text = match if is_stream { Ok(String::new()) } else { read_text(path) } {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(cause) => return Err(failed(cause)),
+        };
+        // A line that was cut when the search ended is left out.
+        let mut known: VecDeque<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+        let other =
+            || Failure::new(format!("--trials: {} has trials of another search: name another file", path.display()));
+        match known.pop_front() {
+            Some(head) if head["search"] != key => return Err(other()),
+            None if !text.is_empty() => return Err(other()),
+            _ => {}
+        }
+        let mut file = Lines::create(path, WhenFull::Wait).map_err(Failure::new)?;
+        let head = json!({"search": key});
+        let lines = std::iter::once(&head).chain(&known).map(|line| format!("{line}\n")).collect::<String>();
+        file.write_all(lines.as_bytes()).and_then(|()| file.flush()).map_err(failed)?;
+        Ok(Journal { path: path.to_owned(), file: Some(file), known })
+    }
+
+    /// What came of this trial, if it is the next one in the file. The first that is not ends what is known.
+    pub(crate) fn next(&mut self, size: &str, trial: &Trial) -> Result<Option<Measured>, Failure> {
+        let Some(line) = self.known.pop_front() else { return Ok(None) };
+        let number = |name: &str| line[name].as_u64();
+        let same = line["size"] == size
+            && number("load_mfps") == Some(trial.load.millis())
+            && number("duration_ps") == Some(trial.duration.as_ps());
+        let outcome = || {
+            Some(Outcome {
+                sent: number("sent")?,
+                lost: number("lost")?,
+                took: Span::from_ps(number("took_ps")?),
+                missed: number("missed")?,
+                late: Span::from_ps(number("late_ps")?),
+                late_frames: number("late_frames")?,
+            })
+        };
+        match outcome().filter(|_| same) {
+            Some(outcome) => {
+                let delay = Some(line["delay"].clone()).filter(|delay| !delay.is_null());
+                // Files of netlathe before these were counted have none.
+                let count = |name: &str| number(name).unwrap_or(0);
+                let seen = line["seen"].as_str().map(str::to_owned);
+                let (duplicates, earlier) = (count("duplicates"), count("earlier"));
+                let warnings = texts(&line["warnings"]);
+                Ok(Some(Measured { outcome, delay, duplicates, earlier, seen, warnings }))
+            }
+            None => {
+                let kept = Trial {
+                    load: FrameRate::from_millis(number("load_mfps").unwrap_or(0)),
+                    duration: Span::from_ps(number("duration_ps").unwrap_or(0)),
+                };
+                let of = line["size"].as_str().unwrap_or("nothing");
+                let words = |of: &str, trial: &Trial| format!("{of} at {} for {}", trial.load, trial.duration);
+                let (kept, wanted) = (words(of, &kept), words(size, trial));
+                let (mut options, others) = (options(size).to_owned(), options(of));
+                if options != others {
+                    options += &format!(" and {others}");
+                }
+                Err(Failure::new(format!(
+                    "--trials: {} continues with a trial of {kept}, but this search needs one of {wanted}: give {options} as when \
+                     it was created, or name another file",
+                    self.path.display()
+                )))
+            }
+        }
+    }
+
+    /// Ends the file.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let missed = file.finish().map_err(|cause| Failure::new(format!("--trials: {cause}")))?;
+        output::warn_of_lacks(&self.path, missed, "line");
+        Ok(())
+    }
+
+    /// Keeps a trial.
+    pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let Measured { outcome, delay, duplicates, earlier, seen, warnings } = measured;
+        let line = json!({
+            "size": size,
+            "load_mfps": trial.load.millis(),
+            "duration_ps": trial.duration.as_ps(),
+            "sent": outcome.sent,
+            "lost": outcome.lost,
+            "took_ps": outcome.took.as_ps(),
+            "missed": outcome.missed,
+            "late_ps": outcome.late.as_ps(),
+            "late_frames": outcome.late_frames,
+            "duplicates": duplicates,
+            "earlier": earlier,
+            "seen": seen,
+            "warnings": warnings,
+            "delay": delay,
+        });
+        // At once: a search that is killed goes on from the last trial.
+        let written = writeln!(file, "{line}").and_then(|()| file.flush());
+        written.map_err(|cause| Failure::new(format!("--trials: {}: {cause}", self.path.display())))
+    }
+}

@@ -1,0 +1,226 @@
+use super::kernel::parse_buffer;
+use crate::options::{parse, parse_count};
+use crate::output::{self, Failure, thousands};
+use crate::render::progress::Progress;
+use crate::render::report_printer;
+use crate::run::stop::Stop;
+use serde::Serialize;
+use slice::{ProgramBook, ProgramReport};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Sections of a program with probes: turn the probes on, read them, report them
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice attach /dev/shm/server.probes --duration 10s
+  netlathe slice attach /dev/shm/server.probes --each lines --count 100
+  netlathe slice attach new.probes --buffer 64MiB --json
+
+RING is the file that the program gives to Ring::configure (Rust) or netlathe_configure (C); with --buffer it is
+created for a later program. The probes are on until this command ends. docs/reference/slice.md describes the
+probes and the report.")]
+pub(crate) struct Attach {
+    /// The ring file
+    #[arg(value_name = "RING")]
+    pub(crate) ring: PathBuf,
+    /// Create the ring with this size if there is none; a block takes 288 B
+    #[arg(long, value_name = "SIZE", value_parser = parse_buffer)]
+    pub(crate) buffer: Option<u32>,
+    /// End after this time, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
+    pub(crate) duration: Option<units::Span>,
+    /// End after this number of blocks
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub(crate) count: Option<u64>,
+    /// Print only the report on stdout, as one JSON object
+    #[arg(long, conflicts_with = "each")]
+    pub(crate) json: bool,
+    /// Also show figures as stamped
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print each block as it arrives, on one line
+    #[arg(long, value_name = "FORM", value_parser = ["lines"])]
+    pub(crate) each: Option<String>,
+    /// Print no text report
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// Between two looks at the ring.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long blocks that are being written at the end are waited for.
+const LAST_BLOCKS: Duration = Duration::from_millis(500);
+/// For the rate of the time-stamp counter: good to some ppm.
+const CLOCK: Duration = Duration::from_millis(100);
+
+/// The object of `--json`; the names are a contract.
+#[derive(Serialize)]
+struct AttachReport {
+    schema: u32,
+    command: &'static str,
+    #[serde(flatten)]
+    program: ProgramReport,
+}
+
+/// What stands before the blocks of a ring: it cannot be read any more when the ring is cut.
+struct Head {
+    costs: probe::Costs,
+    dropped: u64,
+    names: Vec<Option<String>>,
+}
+
+impl Head {
+    fn of(reader: &probe::Reader) -> std::io::Result<Head> {
+        let names = (0..=u8::MAX).take(probe::layout::IDS).map(|id| reader.name(id)).collect();
+        let head = Head { costs: reader.costs(), dropped: reader.dropped(), names };
+        reader.whole().map(|()| head)
+    }
+}
+
+/// Nanoseconds per tick, measured. An interruption between two readings would falsify the rate, so the tightest pair is used.
+fn ns_per_tick() -> f64 {
+    let moment = || {
+        (0..32)
+            .map(|_| {
+                let before = probe::ticks();
+                let now = Instant::now();
+                let after = probe::ticks();
+                (after - before, before + (after - before) / 2, now)
+            })
+            .min_by_key(|(width, ..)| *width)
+            .expect("there are 32")
+    };
+    let (_, first, begun) = moment();
+    thread::sleep(CLOCK);
+    let (_, last, ended) = moment();
+    (ended - begun).as_nanos() as f64 / (last - first) as f64
+}
+
+/// What was read of a ring so far.
+struct Gathered {
+    head: Head,
+    book: Option<ProgramBook>,
+}
+
+impl Attach {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let stop = Stop::on_signals()?;
+        let open = |path: &Path| match self.buffer {
+            Some(bytes) => probe::Reader::open_or_create(path, bytes as usize),
+            None => probe::Reader::open(path),
+        };
+        let starting = Progress::starting_if(!self.quiet, "slice attach");
+        let mut reader = open(&self.ring).map_err(|cause| self.problem(&cause))?;
+        if let Some(bytes) = self.buffer
+            && probe::layout::slots(bytes as usize) != reader.slots()
+        {
+            let blocks = thousands(reader.slots());
+            output::warn(format!(
+                "the ring already exists, with room for {blocks} blocks: --buffer does not change it"
+            ));
+        }
+        let ns_per_tick = ns_per_tick();
+        let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
+        let mut gathered = Gathered { head, book: None };
+        drop(starting);
+        let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
+        if reader.is_removed() {
+            let ring = self.ring.display();
+            output::warn(format!(
+                "{ring} was removed while it was read: programs started since then use a new ring and are not included; attach again for them"
+            ));
+        }
+        if reader.is_damaged() {
+            output::note(format!(
+                "{}: its counts of written and read blocks contradict each other: it is damaged, or another program writes to it; \
+                 blocks are missing: remove it, and start the program again",
+                self.ring.display()
+            ));
+        }
+        let Gathered { head, book } = gathered;
+        let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
+        book.lost(reader.lost());
+        let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
+        if self.json {
+            let report = AttachReport { schema: 1, command: "slice attach", program };
+            report_printer::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
+        } else if !self.quiet {
+            report_printer::print(&slice::program_text(&program, self.raw))?;
+        }
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Reads blocks until the time or their count is up, or somebody ends it. Where the ring is cut meanwhile, what was
+    /// gathered before stays.
+    fn gather(
+        &self,
+        reader: &mut probe::Reader,
+        ns_per_tick: f64,
+        stop: &Stop,
+        gathered: &mut Gathered,
+    ) -> Result<(), Failure> {
+        let Gathered { head, book } = gathered;
+        reader.forget();
+        reader.enable(true);
+        let end = self.duration.map(|duration| Instant::now() + duration.to_std());
+        let mut left = self.count.unwrap_or(u64::MAX);
+        let mut ending: Option<Instant> = None;
+        let mut progress = Progress::wanted(!self.quiet && self.each.is_none(), ["slice attach"]);
+        loop {
+            let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
+            reader.enable(!last);
+            if let Some(book) = book {
+                book.learn(self.costs(reader)?);
+            }
+            // No more than there may be, or a program that writes faster than is printed would have no end.
+            for _ in 0..reader.slots().min(left) {
+                let Some(block) = reader.next_block() else { break };
+                let book = match book {
+                    Some(book) => book,
+                    // A program that came after us has measured its costs by its first block; it learns more by the way.
+                    None => book.insert(ProgramBook::new(self.costs(reader)?, ns_per_tick)),
+                };
+                book.lost(reader.lost());
+                book.add(&block);
+                left -= 1;
+                if self.each.is_some() && !output::is_read(&(book.line(&block, |id| reader.name(id)) + "\n"))? {
+                    // The reader is gone.
+                    left = 0;
+                }
+            }
+            if progress.is_due() {
+                let blocks = thousands(self.count.unwrap_or(u64::MAX) - left);
+                progress.say(0, format!("{} s  {blocks} blocks read", progress.passed().as_secs()));
+            }
+            *head = Head::of(reader).map_err(|cause| self.problem(&cause))?;
+            // What was under way into the ring at the end still comes, or is given up.
+            let given_up = last && ending.get_or_insert_with(Instant::now).elapsed() >= LAST_BLOCKS;
+            if given_up {
+                reader.give_up();
+            }
+            if left == 0 || given_up || (last && !reader.waits()) {
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn costs(&self, reader: &probe::Reader) -> Result<probe::Costs, Failure> {
+        let costs = reader.costs();
+        reader.whole().map_err(|cause| self.problem(&cause))?;
+        Ok(costs)
+    }
+
+    fn problem(&self, cause: &std::io::Error) -> Failure {
+        let hint = match cause.kind() {
+            ErrorKind::NotFound => ": start the program first, or create the ring with --buffer 16MiB",
+            ErrorKind::PermissionDenied => ": run it as the user of the program, or as root",
+            _ => "",
+        };
+        Failure::new(format!("{}: {cause}{hint}", self.ring.display()))
+    }
+}

@@ -1,0 +1,529 @@
+use super::processes::{self, Process};
+use crate::options::{parse, parse_count};
+use crate::output::{self, Failure, thousands};
+use crate::render::page_folder::PageFolder;
+use crate::render::progress::Progress;
+use crate::render::report_printer;
+use crate::render::slices::{Set, SlicesReport, WindowsReport};
+use crate::rights;
+#[cfg(feature = "live")]
+use crate::rights::list::Capability;
+use crate::rights::list::SLICE;
+use crate::run::child_processes;
+use crate::run::stop::Stop;
+use nix::sys::signal::Signal;
+use sim::{Lines, WhenFull};
+use slice::{
+    Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
+    Windows,
+};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Slices of the Linux path: system call, TCP, IP, link, driver, softirq, socket, application
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice kernel --port 8080 --duration 10s
+  netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000
+  netlathe slice kernel --port 53 --each lines --count 20
+  netlathe slice kernel --pid 4711 -w records.jsonl; netlathe slice kernel -r records.jsonl
+  netlathe slice kernel --counters cycles,instructions,context-switches -- ./ping-pong 127.0.0.1 1000
+  netlathe slice kernel --port 443 --windows 20ms/1s --duration 60s
+
+Packets with a payload of TCP or UDP are followed from the send call to the return of the receive call, also
+between namespaces of this machine. With COMMAND, only packets are traced of which it, or a process it starts,
+is an end; it ends the run. Exit status 1: COMMAND failed. What several options ask for must all hold.
+docs/reference/slice.md says what each slice is.")]
+pub(crate) struct KernelSlices {
+    /// Only packets from or to this port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// Only packets sent or received by this process or its children; the run ends when all of them have ended
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: Option<u32>,
+    /// Only packets sent or received by threads of this name, as ps -L -o comm shows it
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub(crate) comm: Option<String>,
+    /// Part of the path: tx ends at the driver, rx begins at the receiver's queue
+    #[arg(long, value_name = "WAY", default_value = "both", value_parser = ["tx", "rx", "both"])]
+    pub(crate) direction: String,
+    /// Stamp at all points that this kernel has, or at few: five points, no system calls, a third of the cost
+    #[arg(long, value_name = "SET", default_value = "all", value_parser = ["all", "few"])]
+    pub(crate) points: String,
+    /// Count events in each slice, up to four, by perf's names: cycles, cache-misses, context-switches, r1a8, msr/tsc/
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = parse::<slice::Event>)]
+    pub(crate) counters: Vec<slice::Event>,
+    /// Trace packets in windows, such as 20 ms in each second; between windows the probes are detached and cost nothing
+    #[arg(long, value_name = "OPEN/EVERY", value_parser = parse::<Windows>)]
+    pub(crate) windows: Option<Windows>,
+    /// End after this time, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
+    pub(crate) duration: Option<units::Span>,
+    /// End after this number of packets
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub(crate) count: Option<u64>,
+    /// Print only the report on stdout, as one JSON object
+    #[arg(long, conflicts_with = "each")]
+    pub(crate) json: bool,
+    /// Also show figures as stamped
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print each packet as it arrives: one line, one JSON line, or a waterfall
+    #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
+    pub(crate) each: Option<String>,
+    /// Write each packet's stamps to a file as JSON lines
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Read packets from such a file instead of the kernel
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "counters", "windows", "duration", "write", "buffer", "program"])]
+    pub(crate) read: Option<PathBuf>,
+    /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json
+    #[arg(long = "report", value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Size of the record buffer; a packet takes 456 B, with --counters 1480 B
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
+    pub(crate) buffer: u32,
+    /// Print no text report
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The command to run, and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Between two looks at the records: seldom enough to leave the measured alone.
+const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at whether the process of `--pid` lives, which may be at all that it started.
+const LOOK_FOR_PID: Duration = Duration::from_millis(500);
+/// How long a command may take to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn parse_name(text: &str) -> Result<String, units::ParseError> {
+    if text.is_empty() || text.len() > 15 {
+        let what = format!("'{text}' is no thread name");
+        return Err(units::ParseError::new(what, "write 1 to 15 bytes, as ps -L -o comm shows it"));
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
+    let size = units::parse_size(text)?;
+    let wrong =
+        || units::ParseError::new(format!("'{text}' is no ring size"), "write a power of two from 64KiB to 1GiB");
+    let bytes = u32::try_from(size).map_err(|_| wrong())?;
+    if bytes.is_power_of_two() && (65_536..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
+}
+
+impl KernelSlices {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        crate::options::trailing_command::check("slice kernel", &self.program)?;
+        let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
+        match &self.read {
+            Some(path) => {
+                // A pipe whose writer is silent ends with the first signal.
+                let _stop = Stop::on_signals()?;
+                let file = sim::open_plain(path).map_err(Failure::new)?;
+                let journal = Journal::read(path, file).map_err(Failure::new)?;
+                self.read_file(journal, folder)
+            }
+            None => self.follow(folder),
+        }
+    }
+
+    fn read_file(&self, journal: Journal, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
+        let header = journal.header().clone();
+        let mut book = Book::new(header.costs);
+        let mut first = Vec::new();
+        let mut left = self.count.unwrap_or(u64::MAX);
+        let mut broken = None;
+        for entry in journal {
+            match entry {
+                Ok(Entry::Window(_)) => book.window(),
+                Ok(Entry::Pace(pace)) => book.at_pace(pace),
+                _ if left == 0 => break,
+                Ok(Entry::Lost { unfinished, evicted }) => {
+                    book.given_up(unfinished);
+                    book.lost_records(evicted);
+                }
+                Ok(Entry::Record(record)) => {
+                    let read = self.take(&record, &mut book)?;
+                    left = if read { left.saturating_sub(record.packets.into()) } else { 0 };
+                    keep(&mut first, &record);
+                }
+                // Whoever wrote it was killed: what it had written counts.
+                Err(cause) => {
+                    broken = Some(Failure::new(cause));
+                    break;
+                }
+            }
+        }
+        let why = vec!["the records were read from a file".to_owned()];
+        let set = Set { probes: header.probes, why, ..Set::default() };
+        let done = self.report(&book, set, None, folder.map(|folder| (folder, first)))?;
+        broken.map_or(Ok(done), Err)
+    }
+
+    fn follow(&self, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
+        self.check_counters()?;
+        processes::check(self.pid, !self.program.is_empty())?;
+        rights::require(&SLICE)?;
+        let create = |path| Lines::create(path, WhenFull::LeaveOut).map(|file| JournalWriter::new(path, file));
+        let mut journal = self.write.as_deref().map(create).transpose().map_err(Failure::new)?;
+        let stop = Stop::on_signals()?;
+        let points = if self.points == "few" { Points::Few } else { Points::All };
+        let filter = self.filter();
+        // Probes are loaded and their costs measured: that takes seconds.
+        let starting = Progress::starting_if(!self.quiet, "slice kernel");
+        let (mut kernel, costs) =
+            slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
+        if let Some(journal) = &mut journal {
+            journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
+        }
+        let mut run = Run {
+            asked: self,
+            book: Book::new(costs),
+            journal,
+            left: self.count.unwrap_or(u64::MAX),
+            failure: None,
+            first: Vec::new(),
+        };
+        kernel.follow(&filter).map_err(Failure::new)?;
+        let before = kernel.counters().map_err(Failure::new)?;
+        let counted_before = kernel.totals().map_err(Failure::new)?;
+        drop(starting);
+        let mut program = self.start(&mut kernel)?;
+        // The command was started with the rights of whoever started us.
+        #[cfg(feature = "live")]
+        self.keep_what_is_needed();
+        let begun = Instant::now();
+        let mut turns =
+            self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
+        let watched = run.watch(&mut kernel, turns.as_mut(), program.as_mut(), begun, &stop);
+        let took = begun.elapsed();
+        // Whatever ended it, the command does not outlive it.
+        if let (Some(program), Ok(None) | Err(_)) = (&mut program, &watched) {
+            end_program(program)?;
+        }
+        let status = watched?;
+        run.look(&mut kernel)?;
+        let mut set = Set::of(&kernel);
+        set.windows = self.windows.zip(turns.as_ref()).map(|(windows, turns)| WindowsReport {
+            count: turns.opened(),
+            open_ns: windows.open.as_ps() as f64 / 1e3,
+            every_ns: windows.every.as_ps() as f64 / 1e3,
+            in_place: turns.in_place(begun + took).as_secs_f64() / took.as_secs_f64(),
+        });
+        set.counters = Some(kernel.counters().map_err(Failure::new)?.since(&before));
+        let totals = kernel.totals().map_err(Failure::new)?.into_iter().zip(counted_before);
+        set.totals = totals.map(|(after, before)| EventTotal { count: after.count - before.count, ..after }).collect();
+        kernel.detach(|record| run.take(&record)).map_err(Failure::new)?;
+        if let Some(counters) = &set.counters {
+            run.lost(0, counters.full);
+        }
+        let written = run.journal.map_or(Ok(()), end_journal);
+        let page = folder.map(|folder| (folder, run.first));
+        // A failure of the run must not lose its report.
+        let done = self.report(&run.book, set, status, page)?;
+        run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
+    }
+
+    /// Keeps what takes probes off and on again, and root's way to files that are written at the end; and to end the command
+    /// where it became another user.
+    #[cfg(feature = "live")]
+    fn keep_what_is_needed(&self) {
+        let files = if self.folder.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
+        let ends = if self.program.is_empty() { 0 } else { rights::set(&[Capability::Kill]) };
+        let own = rights::set(SLICE.keeps) | files | ends;
+        let pipe = self.write.iter().find(|path| crate::plan::files::is_pipe(path));
+        let writable: Vec<PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
+        let others = if pipe.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
+        rights::give_up(rights::Kept { own, others }, Some(&writable));
+    }
+
+    fn check_counters(&self) -> Result<(), Failure> {
+        if self.counters.len() > slice::MOST_EVENTS {
+            let (asked, most) = (self.counters.len(), slice::MOST_EVENTS);
+            return Err(Failure::new(format!(
+                "--counters: {asked} events are too many: name up to {most}, and run again for more"
+            )));
+        }
+        match (1..self.counters.len()).find(|&n| self.counters[..n].contains(&self.counters[n])) {
+            Some(twice) => {
+                Err(Failure::new(format!("--counters: {} is named twice: leave one out", self.counters[twice])))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn filter(&self) -> Filter {
+        Filter {
+            port: self.port,
+            pid: self.pid,
+            family: !self.program.is_empty(),
+            comm: self.comm.clone(),
+            direction: match self.direction.as_str() {
+                "tx" => Direction::Tx,
+                "rx" => Direction::Rx,
+                _ => Direction::Both,
+            },
+        }
+    }
+
+    /// Whether the requested process and all its children have ended, so that no more packets can come.
+    fn has_ended(&self, kernel: &Kernel) -> Result<bool, Failure> {
+        let Some(pid) = self.pid.filter(|pid| self.program.is_empty() && !processes::lives(*pid)) else {
+            return Ok(false);
+        };
+        let ended = !kernel.family().map_err(Failure::new)?.into_iter().any(processes::lives);
+        if ended {
+            output::note(format_args!("process {pid} and its children have ended"));
+        }
+        Ok(ended)
+    }
+
+    /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
+    fn start(&self, kernel: &mut Kernel) -> Result<Option<Child>, Failure> {
+        let Some((name, arguments)) = self.program.split_first() else { return Ok(None) };
+        let failed = |cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy()));
+        let mut command = Command::new(child_processes::find(name).map_err(failed)?);
+        command.args(arguments);
+        let mut command = child_processes::ending_with_us(&command).map_err(failed)?;
+        if self.json {
+            let stderr = io::stderr().as_fd().try_clone_to_owned();
+            command.stdout(Stdio::from(stderr.map_err(waiting)?));
+        }
+        let own = std::process::id();
+        kernel.adopt(own).map_err(Failure::new)?;
+        let child = command.spawn();
+        kernel.disown(own).map_err(Failure::new)?;
+        let child = child.map_err(failed)?;
+        kernel.adopt(child.id()).map_err(Failure::new)?;
+        Ok(Some(child))
+    }
+
+    /// Counts a packet, and prints it with `--each`. Returns false when stdout has no reader any more.
+    fn take(&self, record: &Record, book: &mut Book) -> Result<bool, Failure> {
+        book.add(record);
+        match self.each.as_deref() {
+            Some("lines") => output::is_read(&(slice::line(record, book.costs()) + "\n")),
+            Some("waterfall") => {
+                let head = slice::line(record, book.costs());
+                let head = head.split_once(" B:").map_or("", |(head, _)| head);
+                output::is_read(&format!("{head} B\n{}\n", slice::waterfall(record, book.costs())))
+            }
+            Some(_) => output::is_read(&(serde_json::to_string(record).map_err(Failure::new)? + "\n")),
+            None => Ok(true),
+        }
+    }
+
+    fn report(
+        &self,
+        book: &Book,
+        set: Set,
+        status: Option<ExitStatus>,
+        page: Option<(PageFolder, Vec<Record>)>,
+    ) -> Result<ExitCode, Failure> {
+        let code = status.map(|status| status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(128));
+        let report = SlicesReport::new(book, set, code);
+        let json = serde_json::to_string(&report).map_err(Failure::new)? + "\n";
+        if let Some((mut folder, first)) = page {
+            let shown = report.page(typical(&first, book));
+            folder.write_slices("slice kernel", &shown, json.clone())?;
+        }
+        if self.json {
+            report_printer::print(&json)?;
+        } else if !self.quiet {
+            report_printer::print(&report.text(book, self.raw))?;
+        }
+        match code.filter(|code| *code != 0) {
+            Some(code) => {
+                output::note(format!("the command ended with status {code}"));
+                Ok(ExitCode::from(Failure::MISSED))
+            }
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
+fn waiting(cause: io::Error) -> Failure {
+    Failure::new(format!("cannot wait for the command: {cause}"))
+}
+
+/// Asks the command to end, and makes it; and those it has started, which would go on without it.
+fn end_program(program: &mut Child) -> Result<(), Failure> {
+    let all = Process::tree(program.id());
+    all.iter().for_each(|process| process.signal(Signal::SIGTERM));
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if program.try_wait().map_err(waiting)?.is_some() && !all.iter().any(Process::lives) {
+            return Ok(());
+        }
+        thread::sleep(LOOK);
+    }
+    all.iter().for_each(|process| process.signal(Signal::SIGKILL));
+    program.wait().map(drop).map_err(waiting)
+}
+
+/// Packets of which one is drawn.
+const FIRST: usize = 1_000;
+
+fn keep(first: &mut Vec<Record>, record: &Record) {
+    if first.len() < FIRST && record.matched() {
+        first.push(record.clone());
+    }
+}
+
+/// The packet whose whole way is nearest to the median, what it is and its slices.
+fn typical(records: &[Record], book: &Book) -> Option<(String, Vec<(&'static str, f64)>)> {
+    let median = book.total().p50_ns;
+    let off = |record: &Record| {
+        let whole: f64 = slice::way(record, book.costs()).iter().map(|(_, ns)| ns).sum();
+        (whole - median).abs()
+    };
+    let record = records.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
+    let line = slice::line(record, book.costs());
+    let what = line.split_once(" B:").map_or("", |(what, _)| what);
+    Some((format!("{what} B"), slice::way(record, book.costs())))
+}
+
+/// Ends the file of records.
+fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
+    let mut file = journal.finish().map_err(Failure::new)?;
+    let missed = file.finish().map_err(Failure::new)?;
+    output::warn_of_lacks(file.path(), missed, "line");
+    Ok(())
+}
+
+/// Where records go.
+struct Run<'a> {
+    asked: &'a KernelSlices,
+    book: Book,
+    journal: Option<JournalWriter<Lines>>,
+    left: u64,
+    failure: Option<Failure>,
+    first: Vec<Record>,
+}
+
+impl Run<'_> {
+    fn goes_on(&self) -> bool {
+        self.left > 0 && self.failure.is_none()
+    }
+
+    /// Processes records until the time, the packet count or the command ends, or a signal arrives. Returns the
+    /// status of the command, if that has ended.
+    fn watch(
+        &mut self,
+        kernel: &mut Kernel,
+        mut turns: Option<&mut Turns>,
+        mut program: Option<&mut Child>,
+        begun: Instant,
+        stop: &Stop,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        let end = self.asked.duration.map(|duration| begun + duration.to_std());
+        let mut looked = begun;
+        // A command and --each write to the same terminal.
+        let alone = self.asked.program.is_empty() && self.asked.each.is_none();
+        let mut progress = Progress::wanted(alone && !self.asked.quiet, ["slice kernel"]);
+        while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.goes_on() {
+            if let Some(program) = &mut program
+                && let Some(status) = program.try_wait().map_err(waiting)?
+            {
+                return Ok(Some(status));
+            }
+            if looked.elapsed() >= LOOK_FOR_PID {
+                looked = Instant::now();
+                if self.asked.has_ended(kernel)? {
+                    break;
+                }
+            }
+            let next = turns.as_ref().map_or(LOOK, |turns| turns.next().saturating_duration_since(Instant::now()));
+            thread::sleep(next.min(LOOK));
+            self.look(kernel)?;
+            if progress.is_due() {
+                let packets = self.book.packets();
+                progress.say(
+                    0,
+                    format!(
+                        "{} s  {} packets seen, {} matched, {} lost",
+                        progress.passed().as_secs(),
+                        thousands(packets.seen),
+                        thousands(packets.matched),
+                        thousands(packets.lost)
+                    ),
+                );
+            }
+            if let Some(turns) = turns.as_mut().filter(|turns| turns.next() <= Instant::now()) {
+                self.turn(kernel, turns)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Processes the pending records with the pace at which they came.
+    fn look(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
+        if let Some(pace) = kernel.pace(self.book.calibrated()).map_err(Failure::new)? {
+            self.book.at_pace(pace);
+            self.note(|journal| journal.pace(pace));
+        }
+        kernel.records(Some(LOOK), |record| self.take(&record));
+        self.note(JournalWriter::flush);
+        Ok(())
+    }
+
+    /// Puts the probes in place or takes them away.
+    fn turn(&mut self, kernel: &mut Kernel, turns: &mut Turns) -> Result<(), Failure> {
+        match turns.turn(kernel).map_err(Failure::new)? {
+            Turn::Opened => {
+                self.book.window();
+                self.note(|journal| journal.window(turns.opened()));
+            }
+            Turn::Closed => {}
+            Turn::Rested(given_up) => {
+                self.look(kernel)?;
+                self.lost(given_up, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts frames without a record.
+    fn lost(&mut self, unfinished: u64, evicted: u64) {
+        self.book.given_up(unfinished);
+        self.book.lost_records(evicted);
+        if unfinished + evicted > 0 {
+            self.note(|journal| journal.lost(unfinished, evicted));
+        }
+    }
+
+    /// Writes to the file, if there is one, until an error occurs.
+    fn note(&mut self, write: impl FnOnce(&mut JournalWriter<Lines>) -> Result<(), slice::Error>) {
+        if let Some(cause) = self.journal.as_mut().and_then(|journal| write(journal).err()) {
+            self.journal = None;
+            self.failure = Some(Failure::new(cause));
+        }
+    }
+
+    fn take(&mut self, record: &Record) {
+        if !self.goes_on() {
+            return;
+        }
+        self.left = self.left.saturating_sub(record.packets.into());
+        if self.asked.folder.is_some() {
+            keep(&mut self.first, record);
+        }
+        self.note(|journal| journal.write(record));
+        match self.asked.take(record, &mut self.book) {
+            Ok(true) => {}
+            Ok(false) => self.left = 0,
+            Err(failure) => self.failure = Some(failure),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+use super::end_to_end;
+use crate::options::{Command, Every, Hears, SliceListener, parse_sampling};
+use crate::output::{self, Failure};
+use crate::render::progress::Progress;
+use clap::Parser;
+use measure::slices::{SlicePart, waterfall};
+use packet::Identity;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, TrySendError};
+use std::thread;
+use std::time::Duration;
+use units::Time;
+
+/// Slices of netlathe's own pipelines: the port's ring, arrival, each stage, queue, pacer, driver
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  netlathe slice pipeline -- emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 200us'
+  netlathe slice pipeline --every 1/64 -- emulate --between eth0 eth1 --both 'delay 10ms' --duration 10s
+  netlathe slice pipeline --kernel --port 7 -- emulate --between c0 s0 --forward 'delay 200us' --duration 5s
+  netlathe slice pipeline --each waterfall -- shape --in pcap:in.pcap --out wire:10G --gap 10us
+
+Runs COMMAND, which is shape, emulate, limit, gen or run with its options, and adds the slices to its report:
+as --slices there does. docs/reference/slice.md describes each slice. The wait of frames
+in a port's ring is known for driver=af_packet only; for other ports the report says that it is unknown.")]
+pub(crate) struct PipelineSlices {
+    /// Trace one frame in N
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
+    pub(crate) every: Every,
+    /// Print each frame as it departs: one line, one JSON line, or a waterfall
+    #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
+    pub(crate) each: Option<String>,
+    /// Also trace the packets in the kernel, from the sending program to the receiving one on this machine
+    #[arg(long)]
+    pub(crate) kernel: bool,
+    /// With --kernel, only packets from or to this port
+    #[arg(long, value_name = "N", requires = "kernel", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// A command of netlathe, and its options
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A frame that departed.
+pub(super) struct Departed {
+    pub(super) at: Time,
+    pub(super) identity: Option<Identity>,
+    pub(super) length: u32,
+    pub(super) parts: Vec<SlicePart>,
+}
+
+impl PipelineSlices {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let mut command = self.inner()?;
+        let common = command.common_mut().ok_or_else(|| {
+            Failure::new(
+                "slice pipeline traces frames of shape, emulate, limit, gen and run: write one of them after --",
+            )
+        })?;
+        if common.json && self.each.is_some() {
+            return Err(Failure::new("--each and --json both print on stdout: leave one of them out"));
+        }
+        if common.slices.is_some() {
+            return Err(Failure::new("--slices after --: write --every 1/N before -- instead"));
+        }
+        common.slices = Some(self.every);
+        if self.kernel {
+            if self.each.is_some() {
+                return Err(Failure::new("--kernel combines the records only after the run: leave --each out"));
+            }
+            // Probes are loaded and their costs measured: that takes seconds.
+            let starting = Progress::starting(common, "slice pipeline");
+            common.listener = end_to_end::listener(self.port)?;
+            drop(starting);
+            return command.run();
+        }
+        let Some(form) = self.each else { return command.run() };
+        let (listener, frames, left_out) = listener();
+        common.listener = listener;
+        let printing = thread::Builder::new()
+            .spawn(move || print_all(&form, &frames))
+            .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
+        let status = command.run()?;
+        // A reader that has stopped reading is waited for until the user ends the run.
+        while !printing.is_finished() {
+            if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
+                output::warn("stdout is not read: some frames were not printed");
+                return Ok(status);
+            }
+            thread::sleep(LOOK);
+        }
+        printing.join().map_err(|_| Failure::new("the thread that prints frames failed"))??;
+        match left_out.load(Ordering::Relaxed) {
+            0 => {}
+            some => output::warn(format!(
+                "{} frames were not printed because they arrived too fast: trace fewer with --every 1/N",
+                output::thousands(some)
+            )),
+        }
+        Ok(status)
+    }
+
+    /// The command behind `--`.
+    fn inner(&self) -> Result<Command, Failure> {
+        if self.command.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+            let option = self.command[0].to_string_lossy();
+            return Err(Failure::new(format!(
+                "'{option}' is no command: write shape, emulate, limit, gen or run before its options, as in 'slice pipeline -- emulate {option} …'"
+            )));
+        }
+        let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
+        match crate::Arguments::try_parse_from(words) {
+            Ok(arguments) => Ok(arguments.command),
+            Err(error) => {
+                Err(Failure::new(format!("behind --: {}", crate::options::usage_errors::in_one_line(&error))))
+            }
+        }
+    }
+}
+
+/// How long a reader of stdout has to take the rest once the user ends the run.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// Interval between checks for room, and for the end.
+const LOOK: Duration = Duration::from_millis(1);
+/// Frames that wait to be printed.
+const WAITING: usize = 1 << 16;
+
+/// Creates a trace listener that queues frames for printing: all of them in virtual time, live only those that the printer keeps
+/// up with. The counter holds the number of frames left out.
+fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
+    let (tell, hear) = mpsc::sync_channel(WAITING);
+    let left_out = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&left_out);
+    let listener: engine::slices::Listener = Arc::new(move |way, meter, _| {
+        let frame = Departed {
+            at: way.marks.first().map_or(Time::ZERO, |mark| mark.at),
+            identity: way.identity,
+            length: way.length,
+            parts: meter.parts(&way.marks),
+        };
+        let mut next = frame;
+        // If the thread that prints has ended, the run ends as well.
+        while let Err(TrySendError::Full(frame)) = tell.try_send(next) {
+            if meter.is_real_time() || sim::ended_for().is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+            next = frame;
+            thread::sleep(LOOK);
+        }
+    });
+    let hears: Hears = Arc::new(move |_| Arc::clone(&listener));
+    (SliceListener { hears: Some(hears), concludes: None }, hear, left_out)
+}
+
+/// Prints frames until there are no more. Ends the run when stdout has no reader any more.
+fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failure> {
+    for frame in frames {
+        if !print(form, &frame)? {
+            // As by Ctrl-C: captures are ended and interfaces put back.
+            return signal_hook::low_level::raise(signal_hook::consts::SIGINT).map_err(Failure::new);
+        }
+    }
+    Ok(())
+}
+
+/// Describes a frame.
+pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
+    match identity {
+        None => format!("frame of {} B", length),
+        Some(identity) => format!(
+            "{} {}:{} > {}:{} {} B",
+            if identity.protocol == 6 { "tcp" } else { "udp" },
+            identity.source,
+            identity.source_port,
+            identity.destination,
+            identity.destination_port,
+            identity.payload
+        ),
+    }
+}
+
+/// Returns false when stdout has no reader any more.
+fn print(form: &str, frame: &Departed) -> Result<bool, Failure> {
+    let seconds = frame.at.as_ps() / units::PS_PER_S;
+    let rest = frame.at.as_ps() % units::PS_PER_S / units::PS_PER_NS;
+    let what = who(frame.identity.as_ref(), frame.length);
+    match form {
+        "json" => {
+            let object = serde_json::json!({ "at_ns": frame.at.as_ps() / units::PS_PER_NS, "packet": what, "slices": frame.parts });
+            output::is_read(&format!("{object}\n"))
+        }
+        "waterfall" => output::is_read(&format!("{seconds}.{rest:09} {what}\n{}\n", waterfall(&frame.parts))),
+        _ => {
+            let total: f64 = frame.parts.iter().map(|part| part.length_ns).sum();
+            let parts: Vec<String> =
+                frame.parts.iter().map(|part| format!("{} {}", part.name, output::brief(part.length_ns))).collect();
+            let total = output::brief(total);
+            output::is_read(&format!("{seconds}.{rest:09} {what}: {}, total {total}\n", parts.join(", ")))
+        }
+    }
+}

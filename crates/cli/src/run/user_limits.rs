@@ -1,0 +1,198 @@
+//! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
+
+use crate::output::{self, Failure};
+use crate::run::pipelines::Request;
+use engine::meters::Users;
+use engine::stages::{Limit, StageConfig};
+use measure::{LimitedUser, PipelineReport};
+#[cfg(feature = "live")]
+pub(crate) use reload::{Reload, check_live};
+use scenario::PipelinePlan;
+use std::fmt::Write as _;
+use std::fs;
+
+/// Adds what the stages of a plan did to the report of their pipeline or class.
+pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
+    for (class, limit) in plan.limits() {
+        match report.classes.iter_mut().find(|report| report.name == class) {
+            Some(of_class) => of_class.limit = limit.report(),
+            None => report.limit = limit.report(),
+        }
+    }
+}
+
+/// Adds what the stages of the way back did to its report.
+#[cfg(feature = "live")]
+pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
+    if let Some(limit) = plan.limits_back().last() {
+        report.limit = limit.report();
+    }
+}
+
+/// Refuses tables of users for which there is no memory, before they are allocated.
+pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
+    let limits = request.pipelines.iter().flat_map(PipelinePlan::all_stages).filter_map(|stage| match stage {
+        StageConfig::Limit(limit) => Some(limit.users),
+        _ => None,
+    });
+    let users: usize = limits.sum();
+    let bytes = users as u64 * Users::BYTES_PER_USER as u64;
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let machine = read("/proc/meminfo");
+    let free = kibibytes(&machine, "MemAvailable:").map(|free| free + kibibytes(&machine, "SwapFree:").unwrap_or(0));
+    let used = kibibytes(&read("/proc/self/status"), "VmSize:").unwrap_or(0);
+    let limit = read("/proc/self/limits").lines().find_map(|line| {
+        let soft = line.strip_prefix("Max address space")?.split_whitespace().next()?;
+        soft.parse::<u64>().ok().map(|bytes| (bytes / 1024).saturating_sub(used))
+    });
+    let bounds = [
+        (free, "the machine has", "give it more memory"),
+        (limit, "the limit on memory leaves", "raise the limit with ulimit -v"),
+    ];
+    let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
+    for (bound, leaves, raise) in bounds {
+        if let Some(bound) = bound.map(|bound| bound * 1024).filter(|bound| *bound < bytes) {
+            return Err(Failure::new(format!(
+                "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
+                output::thousands(users as u64),
+                megabytes(bytes),
+                megabytes(bound)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A field of a file in /proc whose unit is KiB.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+/// Frames without a key are many from this share on.
+const MANY: f64 = 0.05;
+
+/// Warnings about a limit's side effects, with remedies.
+pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
+    let classes = report.classes.iter().flat_map(warnings);
+    let Some(limit) = &report.limit else { return classes.collect() };
+    let name = &report.name;
+    let mut warnings = Vec::new();
+    if let Some(longer) = &limit.longer_than_bucket {
+        warnings.push(format!(
+            "{name}: {} of up to {} B {} longer than the user's bucket and can never pass: all were dropped; write burst {}B or more",
+            output::counted(longer.frames, "frame"),
+            output::thousands(longer.longest_bytes.into()),
+            if longer.frames == 1 { "is" } else { "are" },
+            longer.longest_bytes,
+        ));
+    }
+    let share = limit.without_key as f64 / report.came.frames.max(1) as f64;
+    if limit.without_key > 0 && share >= MANY {
+        let types: Vec<String> = limit
+            .without_key_by_type
+            .iter()
+            .map(|(name, frames)| format!("{} {name}", output::thousands(*frames)))
+            .collect();
+        warnings.push(format!(
+            "{name}: {} of {} have no {} ({} %) and passed unmetered: {}; limit them where they carry plain IP, or by a key that they have, such as vlan",
+            output::thousands(limit.without_key),
+            output::counted(report.came.frames, "frame"),
+            limit.key,
+            output::digits(share * 100.0, 3),
+            types.join(", "),
+        ));
+    }
+    if let Some(tcp) = limit.policed_tcp.as_ref().filter(|tcp| tcp.below_80_percent > 0) {
+        warnings.push(format!(
+            "{name}: {} of {} with policed TCP got less than 80 % of their rate although they sent more, down to {} %: write mode shape, or a burst of several round trips at the rate",
+            output::thousands(tcp.below_80_percent),
+            output::counted(tcp.users, "user"),
+            output::digits(tcp.min * 100.0, 3),
+        ));
+    }
+    warnings.extend(classes);
+    warnings
+}
+
+/// What each user of the stages sent and got, as comma-separated values. A user has no comma in its name.
+pub(crate) fn by_user(request: &Request) -> String {
+    let mut text = "user,rate_bps,passed_bytes,exceeded_bytes\n".to_owned();
+    let limits = request.pipelines.iter().flat_map(PipelinePlan::limits);
+    for LimitedUser { user, rate_bps, passed_bytes, exceeded_bytes } in limits.flat_map(|(_, limit)| limit.each_user())
+    {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{user},{rate_bps},{passed_bytes},{exceeded_bytes}");
+    }
+    text
+}
+
+/// The stages of a plan that limit users, in both directions.
+fn all(plan: &PipelinePlan) -> impl Iterator<Item = &Limit> {
+    plan.limits().map(|(_, limit)| limit).chain(plan.limits_back())
+}
+
+/// Whether any stage has a file of rates, which a live run reads again at SIGHUP.
+pub(crate) fn has_rates(request: &Request) -> bool {
+    request.pipelines.iter().any(|plan| all(plan).any(|limit| limit.rates.is_some()))
+}
+
+#[cfg(feature = "live")]
+mod reload {
+    use crate::output::{self, Failure};
+    use crate::plan::files::OnDisk;
+    use crate::run::pipelines::Request;
+    use dataplane::MOST_LIVE_WORKERS;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Whether live ports can have the workers that are asked for.
+    pub(crate) fn check_live(request: &Request) -> Result<(), Failure> {
+        for (plan, limit) in request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)))
+        {
+            let refused = if limit.service.is_some() {
+                "service is only for modelled workers, and on live ports workers are threads: leave it out".to_owned()
+            } else if limit.workers > MOST_LIVE_WORKERS {
+                format!("{} workers are too many threads: write {MOST_LIVE_WORKERS} or fewer", limit.workers)
+            } else {
+                continue;
+            };
+            return Err(Failure::new(format!("{}: {refused}", plan.name)));
+        }
+        Ok(())
+    }
+
+    /// Whether rates are to be read again.
+    pub(crate) struct Reload(Arc<AtomicBool>);
+
+    impl Reload {
+        /// Watches for the signal, if there is a file of rates; else it ends the run.
+        pub(crate) fn new(request: &Request) -> Result<Self, Failure> {
+            let asked = Arc::new(AtomicBool::new(false));
+            if super::has_rates(request) {
+                signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
+                    .map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
+            }
+            Ok(Reload(asked))
+        }
+
+        /// Reads the files again if asked. If that fails, it prints a note and the old rates stay in force.
+        pub(crate) fn if_asked(&mut self, request: &Request) {
+            if !self.0.swap(false, Ordering::Relaxed) {
+                return;
+            }
+            let limits = request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)));
+            for (plan, limit) in limits.filter(|(_, limit)| limit.rates.is_some()) {
+                match limit.reload(&OnDisk) {
+                    Ok(users) => {
+                        let whose = match users {
+                            1 => "rate of 1 user was".to_owned(),
+                            _ => format!("rates of {} users were", output::thousands(users as u64)),
+                        };
+                        output::note(format!("{}: the {whose} read again", plan.name));
+                    }
+                    Err(error) => output::note(format!("{}: the rates stay as they were: {error}", plan.name)),
+                }
+            }
+        }
+    }
+}

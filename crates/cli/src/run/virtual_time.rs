@@ -1,0 +1,235 @@
+//! Runs pipelines whose ports are all virtual.
+
+use crate::output::{self, Failure};
+use crate::plan::files;
+use crate::render::progress::Progress;
+use crate::run::asked_rates;
+use crate::run::assemble;
+use crate::run::pipelines::{Outcome, Request};
+use crate::run::resolution;
+use crate::run::stop::Stop;
+use crate::run::user_limits;
+use engine::Line;
+use engine::schedules::{Ask, Draw, Schedule};
+use engine::stages::StageConfig;
+use measure::PipelineReport;
+use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
+use serde_json::{Map, json};
+use sim::{
+    Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WhenFull, WireSink,
+};
+use units::{BitRate, Rate, Share, Time};
+
+/// Runs one pipeline after the other.
+pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
+    let mut oddities = Oddities::default();
+    let mut warnings = Vec::new();
+    // Fail before the first file is created.
+    let open = |plan| open_source(plan, request.seed());
+    let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    files::check(request)?;
+    for (plan, mut source) in request.pipelines.iter().zip(sources) {
+        let (mut report, failure) = run_one(plan, source.as_mut(), request, stop)?;
+        warnings.extend(resolution::of_model(plan, &report));
+        if let Some(odd) = source.oddities() {
+            warnings.extend(resolution::of_oddities(&plan.name, odd));
+            report.skipped = odd.skipped_by_name();
+            oddities += odd;
+        }
+        say_what_did_not_fit(&report);
+        asked_rates::say_what_was_forfeited(&report);
+        asked_rates::put_beside(plan, &mut report);
+        outcome.reports.push(report);
+        outcome.failure = failure;
+        if outcome.failure.is_some() {
+            break;
+        }
+    }
+    resolution::warn(&mut outcome.limits, &warnings);
+    outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
+    outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
+    resolution::note_oddities(&oddities, &mut outcome.limits);
+    Ok(outcome)
+}
+
+/// Runs a pipeline to its end. Gives its report, and what ended it early, if anything did.
+fn run_one(
+    plan: &PipelinePlan,
+    source: &mut dyn Source,
+    request: &Request,
+    stop: &Stop,
+) -> Result<(PipelineReport, Option<Failure>), Failure> {
+    let mut sink = open_sink(plan, source.epoch_ns())?;
+    let frames = assemble::frames(plan)?;
+    let build = |stage: &StageConfig, path: &str| Ok(stage.build(request.seed(), path));
+    let mut pipeline =
+        assemble::pipeline(plan, build, |class, ask, path| schedule(plan, ask, path, request.seed(), frames[class]))?;
+    if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
+        pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
+    }
+    let logs = request.log(plan, &plan.name, &mut pipeline, WhenFull::Wait)?;
+    let limits = Limits {
+        duration: request.common.duration,
+        window: request.common.window,
+        asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
+    };
+    let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]), name: &plan.name };
+    let run = sim::run(source, &mut pipeline, sink.as_mut(), limits, &mut watch);
+    drop(watch);
+    let mut failure = None;
+    for log in logs {
+        failure = failure.or(log.finish().err());
+    }
+    if run.failure.is_none() {
+        for lack in sink.lacks() {
+            output::warn_of_lacks(&lack.path, lack.records, lack.are);
+        }
+    }
+    let mut report = run.report;
+    if let Some(class) = run.outpaced.and_then(|class| report.classes.get(class as usize)) {
+        output::warn(format!(
+            "{}: class '{}' had to wait for its frames, because the read-ahead held only frames of another class: give \
+             each class streams of its own, or streams weights in proportion to the rates of their classes",
+            plan.name, class.name
+        ));
+    }
+    report.name.clone_from(&plan.name);
+    user_limits::report(plan, &mut report);
+    report.set_pacer(plan.pacer.name());
+    if plan.asks_nothing() {
+        report.forget_ask();
+        if source.is_backlog() && plan.pacer == Pacer::Unpaced {
+            // All is there from the start, to go back to back: each waits for the one before, as it should.
+            (report.lateness, report.crowded, report.shortfall) = (None, None, None);
+        }
+    }
+    // A model has crowded lines, but no hiccups.
+    let classes = report.classes.iter_mut().filter_map(|class| class.lateness.as_mut());
+    for lateness in classes.chain(&mut report.lateness) {
+        lateness.hiccups = None;
+    }
+    Ok((report, failure.or(run.failure.map(Failure::new))))
+}
+
+/// Warns of gaps or rates that the frames do not fit in.
+fn say_what_did_not_fit(report: &PipelineReport) {
+    let name = &report.name;
+    let crowded = report.crowded.filter(|crowded| *crowded > 0).map_or(String::new(), |crowded| {
+        format!(
+            "{} of {} departures waited for the frame before to leave the line",
+            output::thousands(crowded),
+            output::thousands(report.left.frames)
+        )
+    });
+    match &report.shortfall {
+        Some(shortfall) => output::warn(format!(
+            "{name}: the frames do not fit in what was asked: {crowded}, {:.4} % of the ask was obtained",
+            shortfall.obtained_share * 100.0
+        )),
+        // Classes that share a line wait for each other now and then: that is in the report, and no fault.
+        None if !crowded.is_empty() && report.pacer != Some("none") && report.classes.is_empty() => {
+            output::warn(format!("{name}: {crowded}; later departures caught up"));
+        }
+        None => {}
+    }
+}
+
+fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failure> {
+    match &plan.source {
+        SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
+        SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
+        SourcePlan::Streams { specs, first, count, .. } => {
+            let streams = assemble::streams(plan, specs, seed, *first)?;
+            Ok(Box::new(StreamSource::new(streams, count.unwrap_or(u64::MAX))))
+        }
+        SourcePlan::Replay(replay) => Ok(Box::new(assemble::open_replay(replay).map_err(Failure::new)?)),
+    }
+}
+
+fn open_sink(plan: &PipelinePlan, epoch_ns: u64) -> Result<Box<dyn Sink>, Failure> {
+    Ok(match &plan.output {
+        PortSpec::Pcap(path) => Box::new(PcapSink::create(path, epoch_ns).map_err(Failure::new)?),
+        PortSpec::Wire(wire) => Box::new(open_wire(plan, wire, epoch_ns).map_err(Failure::new)?),
+        PortSpec::Null => Box::new(NullSink),
+        port => return Err(Failure::new(format!("{port} is no output of a virtual run"))),
+    })
+}
+
+fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<WireSink, sim::SimError> {
+    let line = Line::new(wire.rate);
+    let mut sink = match plan.pacer {
+        Pacer::Filler => WireSink::filled(line, plan.filler.kind, plan.filler.align, plan.filler.longest),
+        _ => WireSink::idle(line),
+    };
+    if wire.deficit_idle_count {
+        sink.count_deficit_idle();
+    }
+    if wire.keep_fillers {
+        sink.keep_fillers();
+    }
+    if let Some(path) = &wire.pcap {
+        sink.capture(path, epoch_ns)?;
+    }
+    if let Some(path) = &wire.frames {
+        sink.list(path)?;
+    }
+    Ok(sink)
+}
+
+fn schedule(
+    plan: &PipelinePlan,
+    ask: &Ask,
+    path: &str,
+    seed: u64,
+    frames: Option<u64>,
+) -> Result<Box<dyn Schedule>, Failure> {
+    let all_there = match &plan.source {
+        SourcePlan::Streams { .. } => true,
+        SourcePlan::Replay(replay) => replay.speed == Speed::Most,
+        SourcePlan::Port(_) => false,
+    };
+    let stream_into_file = all_there && matches!(plan.output, PortSpec::Pcap(_) | PortSpec::Null);
+    // A file has no line: frames are back to back as on a common one.
+    let back_to_back = Ask::Rate(Rate::Line(Share::ONE));
+    let (ask, line) = if stream_into_file && *ask == Ask::Nothing {
+        (&back_to_back, Some(Line::new(BitRate::from_gbps(10))))
+    } else {
+        (ask, plan.output.line())
+    };
+    ask.schedule(line, Draw { seed, path, frames }).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
+}
+
+/// Shows how far a run is, and ends it when the user wants.
+struct Onlooker<'a> {
+    stop: &'a Stop,
+    progress: Progress,
+    name: &'a str,
+}
+
+impl Watch for Onlooker<'_> {
+    fn go_on(&mut self, frames: u64, now: Time) -> bool {
+        if self.progress.is_due() {
+            let passed = self.progress.passed();
+            self.progress.say(
+                0,
+                format!(
+                    "{} s  {} of virtual time  {:.2} million frames a second  {} out",
+                    passed.as_secs(),
+                    output::brief(now.as_ps() as f64 / 1_000.0),
+                    frames as f64 / passed.as_secs_f64().max(1e-3) / 1e6,
+                    output::thousands(frames)
+                ),
+            );
+        }
+        !self.stop.asked()
+    }
+
+    fn holds_many(&mut self) {
+        output::warn(format!(
+            "{}: more than {} frames are held in memory, which a live run could not do: stages, sync, several classes and follow-depth read all frames up to the next departure; raise the rate, or use a part of the capture",
+            self.name,
+            output::thousands(MANY)
+        ));
+    }
+}
