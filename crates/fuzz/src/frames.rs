@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
+use packet::layers::{Layers, checksum_is_right, make_checksums_right, write_field};
 use packet::{Headers, Identity, Key, MacAddr, Rewrite, Stamp, answer, complete_checksum, flow_hash, packet_too_big};
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -77,6 +78,29 @@ pub(crate) fn frame(input: &[u8]) -> Outcome {
         return Outcome::Refused;
     }
     Outcome::of(&(hash, class, identity.is_some(), stamp.is_some(), answered.is_some(), big))
+}
+
+/// The layers of a frame: each field, and the checksums of all.
+pub(crate) fn layers(input: &[u8]) -> Outcome {
+    let found = Layers::of(input);
+    let mut frame = input.to_vec();
+    for (of, layer) in found.all().iter().enumerate() {
+        assert!(layer.start < layer.content && layer.content <= layer.end && layer.end as usize <= input.len());
+        for field in layer.kind.description().fields {
+            if let Some(value) = layer.value(field, input) {
+                assert!(write_field(&mut frame, &found, of, field, value), "{}", field.name);
+                assert_eq!(frame, input, "{} is written with its own value", field.name);
+            }
+        }
+    }
+    make_checksums_right(&mut frame, &found);
+    for of in 0..found.all().len() {
+        assert_ne!(checksum_is_right(&frame, &found, of), Some(false), "layer {of}");
+    }
+    match found.all() {
+        [] => Outcome::Refused,
+        all => Outcome::of(&(all.iter().map(|layer| layer.kind).collect::<Vec<_>>(), found.deepest())),
+    }
 }
 
 /// Records of frames as the kernel's programs write them: the first byte is the number of events.

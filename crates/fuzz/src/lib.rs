@@ -64,6 +64,7 @@ targets! {
     files::journal,
     files::ring,
     frames::frame,
+    frames::layers,
     frames::record,
 }
 

@@ -58,3 +58,16 @@ fn inputs_near_the_corpus_pass() {
         }
     }
 }
+
+/// The corpus of `layers` was made by Scapy: source routes and home addresses are in it.
+#[test]
+fn checksums_of_the_corpus_are_right() {
+    let target = TARGETS.iter().find(|target| target.name == "layers").expect("the target");
+    for (name, input) in corpus(target) {
+        let found = packet::layers::Layers::of(&input);
+        for (of, layer) in found.all().iter().enumerate() {
+            let right = packet::layers::checksum_is_right(&input, &found, of);
+            assert_ne!(right, Some(false), "{} of {name:?}", layer.kind.name());
+        }
+    }
+}

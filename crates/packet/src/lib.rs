@@ -9,6 +9,7 @@ mod headers;
 mod identity;
 mod innermost;
 mod key;
+pub mod layers;
 mod mac;
 mod marking;
 mod neighbour;

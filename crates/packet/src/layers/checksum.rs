@@ -1,0 +1,223 @@
+//! Checksums of every layer: what they are, and how they follow from a change.
+
+use super::field::write_bits;
+use super::kind::{Checksum, Over};
+use super::{Field, Layer, LayerKind, Layers, pseudo_header};
+use crate::checksum::{folded, sum};
+
+/// Whether the checksum of layer number `of` is right; `None` if it has none, or not all that it covers is in the frame.
+#[must_use]
+pub fn checksum_is_right(frame: &[u8], layers: &Layers, of: usize) -> Option<bool> {
+    let (at, width, right) = computed(frame, layers, of)?;
+    let found = &frame[at..at + width];
+    // 0 and all ones are the same sum; only UDP sends one of them for another meaning.
+    let is_nothing = |bytes: &[u8]| bytes == [0, 0] || bytes == [0xff, 0xff];
+    let either = layers.all()[of].kind != LayerKind::Udp && is_nothing(found) && is_nothing(&right[..width]);
+    Some(found == &right[..width] || either)
+}
+
+/// Makes every checksum of a frame right, innermost first, where all that it covers is in the frame. A datagram of UDP
+/// without a checksum keeps none, if it may: over IPv4, and around a tunnel (RFC 6935).
+pub fn make_checksums_right(frame: &mut [u8], layers: &Layers) {
+    for of in (0..layers.all().len()).rev() {
+        if let Some((at, width, right)) = computed(frame, layers, of) {
+            frame[at..at + width].copy_from_slice(&right[..width]);
+        }
+    }
+}
+
+/// Writes a field of layer number `of`, and keeps every checksum that covers it, of this and of all layers around: right
+/// ones stay right, wrong ones stay wrong (RFC 1624). False if the layer lacks the field.
+pub fn write_field(frame: &mut [u8], layers: &Layers, of: usize, field: &Field, value: u128) -> bool {
+    let Some(layer) = layers.all().get(of) else { return false };
+    let Some(offset) = field.offset(layer.header(frame)) else { return false };
+    let bit = layer.start as usize * 8 + usize::from(offset);
+    let width = usize::from(field.width());
+    let (first, end) = (bit / 8, (bit + width).div_ceil(8));
+    let mut new = [0; 20];
+    let new = &mut new[..end - first];
+    new.copy_from_slice(&frame[first..end]);
+    write_bits(new, bit - first * 8, width, value);
+    replace(frame, layers, first, new);
+    true
+}
+
+/// Bytes that change.
+#[derive(Clone, Copy)]
+struct Change {
+    at: usize,
+    width: usize,
+    old: [u8; 20],
+    new: [u8; 20],
+}
+
+/// Replaces up to 20 bytes, and keeps the checksums that cover them.
+pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) {
+    let mut changes = Vec::with_capacity(4);
+    change(frame, &mut changes, at, new);
+    // A change of an inner checksum is a change for those around it.
+    for (of, layer) in layers.all().iter().enumerate().rev() {
+        let Some(checksum) = present(layer, frame, layers, of) else { continue };
+        let place = layer.start as usize + checksum.at;
+        if checksum.over == Over::Crc32c {
+            keep_crc(frame, layers, of, place, &mut changes);
+            continue;
+        }
+        let difference: u64 = changes.iter().map(|change| difference(frame, layers, of, checksum, change)).sum();
+        // A difference of nothing folds to 0 or to all ones.
+        if matches!(folded(difference), 0 | 0xffff) {
+            continue;
+        }
+        let old = u16::from_be_bytes([frame[place], frame[place + 1]]);
+        let new = !folded(u64::from(!old) + difference);
+        let new = if new == 0 && layer.kind == LayerKind::Udp { 0xffff } else { new };
+        change(frame, &mut changes, place, &new.to_be_bytes());
+    }
+}
+
+fn change(frame: &mut [u8], changes: &mut Vec<Change>, at: usize, bytes: &[u8]) {
+    let (mut old, mut new) = ([0; 20], [0; 20]);
+    old[..bytes.len()].copy_from_slice(&frame[at..at + bytes.len()]);
+    new[..bytes.len()].copy_from_slice(bytes);
+    frame[at..at + bytes.len()].copy_from_slice(bytes);
+    changes.push(Change { at, width: bytes.len(), old, new });
+}
+
+/// What a change adds to the sum that a checksum is made of.
+fn difference(frame: &[u8], layers: &Layers, of: usize, checksum: Checksum, change: &Change) -> u64 {
+    let layer = layers.all()[of];
+    let start = layer.start as usize;
+    let end = if checksum.over == Over::Header { layer.content } else { layer.end } as usize;
+    let mut total = part(change, start, end, start, Some(start + checksum.at));
+    if checksum.over == Over::PseudoHeader
+        && let Some(pseudo) = pseudo_header(frame, layers, of)
+    {
+        for address in [pseudo.source, pseudo.destination] {
+            total += part(change, address, address + pseudo.width, address, None);
+        }
+    }
+    total
+}
+
+/// What the bytes of a change within `start..end` add, in words that are counted from `origin`; the two bytes of the
+/// checksum itself are not covered.
+fn part(change: &Change, start: usize, end: usize, origin: usize, checksum: Option<usize>) -> u64 {
+    let mut total = 0;
+    for i in 0..change.width {
+        let at = change.at + i;
+        let is_itself = checksum.is_some_and(|place| at == place || at == place + 1);
+        if at < start || at >= end || is_itself {
+            continue;
+        }
+        let shift = if (at - origin).is_multiple_of(2) { 8 } else { 0 };
+        total += (u64::from(change.new[i]) << shift) + (0xffff - (u64::from(change.old[i]) << shift));
+    }
+    total
+}
+
+/// A CRC that was right before the changes is made right again.
+fn keep_crc(frame: &mut [u8], layers: &Layers, of: usize, place: usize, changes: &mut Vec<Change>) {
+    let layer = layers.all()[of];
+    let covers = |change: &Change| change.at < layer.end as usize && change.at + change.width > layer.start as usize;
+    if !changes.iter().any(covers) {
+        return;
+    }
+    let mut before = frame.to_vec();
+    for change in changes.iter().rev() {
+        before[change.at..change.at + change.width].copy_from_slice(&change.old[..change.width]);
+    }
+    if checksum_is_right(&before, layers, of) == Some(true)
+        && let Some((_, width, right)) = computed(frame, layers, of)
+    {
+        change(frame, changes, place, &right[..width]);
+    }
+}
+
+/// The checksum of a layer, if it has one.
+fn present(layer: &Layer, frame: &[u8], layers: &Layers, of: usize) -> Option<Checksum> {
+    let checksum = layer.kind.description().checksum?;
+    let header = layer.header(frame);
+    let is_there = (checksum.present)(header);
+    // UDP over IPv6 has a checksum unless it carries a tunnel (RFC 6935).
+    let must = !is_there && layer.kind == LayerKind::Udp && over_v6(layers, of) && layers.all().len() == of + 1;
+    (is_there || must).then_some(checksum)
+}
+
+fn over_v6(layers: &Layers, of: usize) -> bool {
+    let mut around = layers.all()[..of].iter().rev();
+    around.find_map(|layer| match layer.kind {
+        LayerKind::Ipv4 => Some(false),
+        LayerKind::Ipv6 => Some(true),
+        _ => None,
+    }) == Some(true)
+}
+
+/// Where the checksum of a layer is, its width, and what it should be.
+fn computed(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [u8; 4])> {
+    let layer = layers.all().get(of)?;
+    let checksum = present(layer, frame, layers, of)?;
+    let (start, end) = (layer.start as usize, layer.end as usize);
+    let at = start + checksum.at;
+    let whole = layer.complete && !layer.fragment;
+    let covered = match checksum.over {
+        Over::Header => layer.header(frame),
+        _ if whole => frame.get(start..end)?,
+        _ => return None,
+    };
+    let internet = |extra: u64| {
+        // Checksums are at even places of what they cover.
+        let total = sum(&covered[..checksum.at]) + sum(&covered[checksum.at + 2..]) + extra;
+        let value = !folded(total);
+        let value = if value == 0 && layer.kind == LayerKind::Udp { 0xffff } else { value };
+        let [high, low] = value.to_be_bytes();
+        (at, 2, [high, low, 0, 0])
+    };
+    match checksum.over {
+        Over::Header | Over::Content => Some(internet(0)),
+        Over::PseudoHeader => {
+            let pseudo = pseudo_header(frame, layers, of)?;
+            let addresses =
+                [pseudo.source, pseudo.destination].map(|address| sum(&frame[address..address + pseudo.width]));
+            let protocol = u64::from(layer.kind.description().protocol()?);
+            let length = covered.len() as u64;
+            Some(internet(addresses[0] + addresses[1] + protocol + length))
+        }
+        Over::Crc32c => {
+            let place = checksum.at;
+            let state = crc32c(!0, &covered[..place]);
+            let state = crc32c(state, &[0; 4]);
+            let state = crc32c(state, covered.get(place + 4..)?);
+            // SCTP sends the lowest byte of the reflected remainder first.
+            Some((at, 4, (!state).to_le_bytes()))
+        }
+    }
+}
+
+/// CRC-32C of Castagnoli, reflected (RFC 9260, appendix A).
+fn crc32c(state: u32, bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let (mut value, mut bit) = (i as u32, 0);
+            while bit < 8 {
+                value = if value & 1 == 1 { value >> 1 ^ 0x82f6_3b78 } else { value >> 1 };
+                bit += 1;
+            }
+            table[i] = value;
+            i += 1;
+        }
+        table
+    };
+    bytes.iter().fold(state, |state, byte| state >> 8 ^ TABLE[((state ^ u32::from(*byte)) & 0xff) as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crc_agrees_with_its_check_value() {
+        assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
+    }
+}

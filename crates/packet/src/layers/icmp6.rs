@@ -1,0 +1,22 @@
+use super::kind::{Bind, Checksum, Description, Header, Next, Over};
+use super::{Field, Role};
+
+pub(super) const DESCRIPTION: Description = Description {
+    name: "icmp6",
+    aliases: &["icmpv6"],
+    about: "ICMPv6",
+    source: "RFC 4443",
+    fields: &[
+        Field::number("type", 0, 8, "type"),
+        Field::number("code", 8, 8, "code"),
+        Field::number("checksum", 16, 16, "checksum").role(Role::Checksum).named_with_layer(),
+        Field::number("id", 32, 16, "identifier of an echo").named_with_layer(),
+        Field::number("seq", 48, 16, "sequence number of an echo").named_with_layer(),
+    ],
+    header: &[128, 0, 0, 0, 0, 0, 0, 0],
+    binds: &[Bind::Protocol(58)],
+    length: None,
+    checksum: Some(Checksum { at: 2, over: Over::PseudoHeader, present: |_| true }),
+    announce: |_, _| false,
+    read: |bytes| bytes.get(..8).map(|_| Header::new(8, Next::Payload)),
+};

@@ -1,0 +1,40 @@
+use super::kind::{Bind, Description, Header, Next, be16};
+use super::{Field, LayerKind};
+
+/// Cookies of no, 4 or 8 bytes and a sublayer of no or 4 bytes may precede the frame. Both ends agree on that, and no
+/// bit says it.
+const BEFORE: [usize; 4] = [0, 4, 8, 12];
+
+pub(super) const DESCRIPTION: Description = Description {
+    name: "l2tp3",
+    aliases: &["l2tpv3"],
+    about: "L2TPv3 over IP, with Ethernet in it; cookie and sublayer are found by the EtherType behind them",
+    source: "RFC 3931, RFC 4719",
+    fields: &[Field::number("session", 0, 32, "session").named_with_layer()],
+    header: &[0, 0, 0, 1],
+    binds: &[Bind::Protocol(115)],
+    length: None,
+    checksum: None,
+    announce: |_, next| next == LayerKind::Ethernet,
+    read: |bytes| {
+        // Session 0: control messages.
+        if bytes.get(..4)? == [0; 4] {
+            return Some(Header::new(4, Next::Payload));
+        }
+        let found = |before: &usize| {
+            let content = 4 + before + 14;
+            // A length of 802.3 is as long as what follows.
+            let is_length = |value: u16| usize::from(value) + content == bytes.len();
+            be16(bytes, content - 2).is_some_and(|value| is_known(value) || is_length(value))
+        };
+        Some(match BEFORE.iter().copied().find(found) {
+            Some(before) => Header::new(4 + before, Next::Layer(LayerKind::Ethernet)),
+            None => Header::new(4, Next::Payload),
+        })
+    },
+};
+
+/// An EtherType that shows where the Ethernet header of a session starts: one of the list, or for experiments.
+fn is_known(ether_type: u16) -> bool {
+    ether_type == 0x88b5 || super::walk::announces(Bind::EtherType(ether_type))
+}

@@ -1,0 +1,194 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A stack that begins with Ethernet: each choice picks one of the protocols that the layer below can carry.
+fn chain(choices: &[u8]) -> Vec<LayerKind> {
+    let mut kinds = vec![LayerKind::Ethernet];
+    for choice in choices {
+        let below = kinds[kinds.len() - 1];
+        let carries =
+            |kind: &LayerKind| (below.description().announce)(&mut below.description().header.to_vec(), *kind);
+        let able: Vec<LayerKind> = LayerKind::ALL.iter().copied().filter(carries).collect();
+        match able.get(usize::from(*choice) % able.len().max(1)) {
+            Some(kind) => kinds.push(*kind),
+            None => break,
+        }
+    }
+    kinds
+}
+
+fn kinds(layers: &Layers) -> Vec<LayerKind> {
+    layers.all().iter().map(|layer| layer.kind).collect()
+}
+
+/// Fields whose values do not change what follows. Behind a last label, the first bits of an address say what it is.
+fn is_free(kinds: &[LayerKind], of: usize, field: &Field) -> bool {
+    let behind_label = of > 0 && kinds[of - 1] == LayerKind::Mpls && field.name == "dmac";
+    let flags = field.name == "flags" && matches!(kinds[of], LayerKind::Vxlan | LayerKind::VxlanGpe);
+    let ports = kinds[of] == LayerKind::Udp && matches!(field.name, "sport" | "dport");
+    let route = matches!(field.name, "left" | "spi") || kinds[of] == LayerKind::L2tp3;
+    field.role == Role::Plain
+        && !behind_label
+        && !flags
+        && !ports
+        && !route
+        && field.offset(kinds[of].description().header).is_some()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    /// Built, changed in every field, and parsed back.
+    #[test]
+    fn stacks_parse_back(
+        choices in prop::collection::vec(any::<u8>(), 0..14),
+        payload in prop::collection::vec(any::<u8>(), 0..120),
+        seed: u64,
+    ) {
+        let expected = chain(&choices);
+        let mut frame = stack(&expected, &payload).expect("each carries the next");
+        let layers = Layers::of(&frame).first(expected.len());
+        prop_assert_eq!(&kinds(&layers), &expected);
+        let last = layers.all()[expected.len() - 1];
+        prop_assert_eq!(last.content(&frame), &payload[..]);
+        let mut state = seed | 1;
+        for of in 0..expected.len() {
+            prop_assert!(layers.all()[of].complete && !layers.all()[of].fragment);
+            prop_assert_ne!(checksum_is_right(&frame, &layers, of), Some(false), "{:?} of {:?}", expected[of], expected);
+            for field in expected[of].description().fields.iter().filter(|field| is_free(&expected, of, field)) {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let wide = u128::from(state) << 64 | u128::from(state.rotate_left(20));
+                let value = wide >> (128 - u32::from(field.width()));
+                prop_assert!(write_field(&mut frame, &layers, of, field, value));
+                prop_assert_eq!(layers.all()[of].value(field, &frame), Some(value), "{} of {:?}", field.name, expected[of]);
+                let again = Layers::of(&frame);
+                prop_assert!(kinds(&again).starts_with(&expected), "{} of {expected:?}", field.name);
+                for sum in 0..expected.len() {
+                    let right = checksum_is_right(&frame, &again, sum);
+                    prop_assert_ne!(right, Some(false), "{:?} after {} of {:?} in {:?}", expected[sum], field.name, expected[of], expected);
+                }
+            }
+        }
+        // Wrong ones stay wrong, and are made right.
+        let sums: Vec<usize> = (0..expected.len()).filter(|of| checksum_is_right(&frame, &layers, *of).is_some()).collect();
+        let right = frame.clone();
+        for of in &sums {
+            let at = layers.all()[*of].start as usize + expected[*of].description().checksum.expect("one").at;
+            frame[at] ^= 0x55;
+        }
+        make_checksums_right(&mut frame, &layers);
+        prop_assert_eq!(&frame, &right);
+    }
+
+    /// The fast path for ordinary frames finds the same outer packet.
+    #[test]
+    fn headers_agree_with_the_walk(choices in prop::collection::vec(any::<u8>(), 0..8)) {
+        let expected = chain(&choices);
+        let frame = stack(&expected, b"a payload").expect("each carries the next");
+        let headers = crate::Headers::of(&frame).expect("an Ethernet header");
+        let tags = expected[1..].iter().take_while(|kind| **kind == LayerKind::Vlan).count();
+        if let (Some(ip), Some(layer)) = (headers.ip, Layers::of(&frame).all().get(1 + tags)) {
+            prop_assert_eq!((ip.start, ip.end), (layer.start as usize, layer.end as usize));
+            let expected = if ip.version == 4 { LayerKind::Ipv4 } else { LayerKind::Ipv6 };
+            prop_assert_eq!(layer.kind, expected);
+        }
+    }
+
+    /// Any cut, and any bytes, are walked without a panic, and all that is found lies in the frame.
+    #[test]
+    fn cut_and_odd_frames_do_no_harm(
+        choices in prop::collection::vec(any::<u8>(), 0..14),
+        noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut frame = stack(&chain(&choices), b"payload").expect("each carries the next");
+        for (at, byte) in noise {
+            let at = at.index(frame.len());
+            frame[at] = byte;
+        }
+        for length in 0..=frame.len() {
+            let mut cut = frame[..length].to_vec();
+            let layers = Layers::of(&cut);
+            for (of, layer) in layers.all().iter().enumerate() {
+                prop_assert!(layer.start < layer.content && layer.content <= layer.end && layer.end as usize <= length);
+                for field in layer.kind.description().fields {
+                    if let Some(value) = layer.value(field, &cut) {
+                        let before = cut.clone();
+                        prop_assert!(write_field(&mut cut, &layers, of, field, value));
+                        prop_assert_eq!(&before, &cut, "written with its own value");
+                    }
+                }
+            }
+            make_checksums_right(&mut cut, &layers);
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_defaults_are_read() {
+    for kind in LayerKind::ALL {
+        let description = kind.description();
+        assert_eq!(LayerKind::named(description.name), Some(*kind));
+        for alias in description.aliases {
+            assert_eq!(LayerKind::named(alias), Some(*kind), "{alias}");
+        }
+        for field in description.fields {
+            assert_eq!(kind.field(field.name).map(|found| found.about), Some(field.about), "{} twice", field.name);
+        }
+        let mut bytes = description.header.to_vec();
+        bytes.resize(bytes.len() + 64, 0);
+        let header = (description.read)(&bytes).expect(description.name);
+        assert_eq!(header.length, description.header.len(), "{}", description.name);
+    }
+}
+
+#[test]
+fn deep_stacks_end() {
+    let mut frame = vec![2; 12];
+    frame.extend([0x88, 0x47]);
+    for _ in 0..60 {
+        frame.extend([0, 1, 0, 64]);
+    }
+    frame.extend([0x45; 60]);
+    let layers = Layers::of(&frame);
+    assert_eq!((layers.all().len(), layers.rest()), (MOST_LAYERS, Rest::TooDeep));
+    // Destination options that announce destination options.
+    let mut frame =
+        stack(&[LayerKind::Ethernet, LayerKind::Ipv6], &[60, 0, 1, 4, 0, 0, 0, 0].repeat(1_000)).expect("IPv6");
+    frame[20] = 60;
+    let layers = Layers::of(&frame);
+    assert_eq!((layers.all().len(), layers.rest()), (MOST_LAYERS, Rest::TooDeep));
+    make_checksums_right(&mut frame, &layers);
+}
+
+#[test]
+fn levels_count_tunnels() {
+    use LayerKind::{Ethernet, Gre, Ipv4, Ipv6, Mpls, Pppoe, Tcp, Udp, Vlan, Vxlan};
+    for (kinds, levels) in [
+        (&[Ethernet, Vlan, Mpls, Ipv4, Udp][..], &[0, 0, 0, 0, 0][..]),
+        (&[Ethernet, Pppoe, Ipv6, Tcp], &[0, 0, 0, 0]),
+        (&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Vlan, Ipv4, Tcp], &[0, 0, 0, 0, 1, 1, 1, 1]),
+        (&[Ethernet, Ipv4, Gre, Ipv6, Ipv4, Tcp], &[0, 0, 0, 1, 2, 2]),
+        (&[Ethernet, Mpls, Ethernet, Ipv4, Tcp], &[0, 0, 1, 1, 1]),
+    ] {
+        let frame = stack(kinds, b"x").expect("a stack");
+        let found: Vec<u8> = Layers::of(&frame).all().iter().map(|layer| layer.level).collect();
+        assert_eq!(found, levels, "{kinds:?}");
+    }
+    assert_eq!(stack(&[Ethernet, Udp], b"").map_err(|error| error.to_string()), Err("eth does not carry udp".into()));
+}
+
+#[test]
+fn wrong_checksums_stay_wrong_when_a_field_changes() {
+    use LayerKind::{Ethernet, Ipv4, Sctp, Udp, Vxlan};
+    for inner in [Udp, Sctp] {
+        let mut frame = stack(&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, inner], b"hello").expect("a stack");
+        let layers = Layers::of(&frame);
+        let last = layers.all().len() - 1;
+        frame[layers.all()[last].start as usize + inner.description().checksum.expect("one").at] ^= 1;
+        let dport = inner.field("dport").expect("a port");
+        assert!(write_field(&mut frame, &layers, last, dport, 99));
+        assert_eq!(checksum_is_right(&frame, &layers, last), Some(false));
+        make_checksums_right(&mut frame, &layers);
+        assert_eq!(checksum_is_right(&frame, &layers, last), Some(true));
+    }
+}

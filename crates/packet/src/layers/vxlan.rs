@@ -1,0 +1,23 @@
+use super::kind::{Bind, Description, Header, Next};
+use super::{Field, LayerKind};
+
+pub(super) const DESCRIPTION: Description = Description {
+    name: "vxlan",
+    aliases: &[],
+    about: "VXLAN",
+    source: "RFC 7348",
+    fields: &[
+        Field::number("flags", 0, 8, "flags").named_with_layer(),
+        Field::number("group", 16, 16, "group policy, if its flag is set")
+            .found(|header| (header.first()? & 0x80 != 0).then_some(16))
+            .named_with_layer(),
+        Field::number("vni", 32, 24, "network identifier"),
+    ],
+    header: &[8, 0, 0, 0, 0, 0, 0, 0],
+    // Linux took 8472 before.
+    binds: &[Bind::Port(4789), Bind::Port(8472)],
+    length: None,
+    checksum: None,
+    announce: |_, next| next == LayerKind::Ethernet,
+    read: |bytes| (bytes.get(..8)?[0] & 8 != 0).then(|| Header::new(8, Next::Layer(LayerKind::Ethernet))),
+};

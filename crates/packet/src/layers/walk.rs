@@ -1,0 +1,203 @@
+use super::kind::{Bind, Header, Next};
+use super::{Field, LayerKind};
+
+/// Layers that a walk finds at most. What follows stays unknown.
+pub const MOST_LAYERS: usize = 32;
+
+/// One layer of a frame. Offsets count from the first byte of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// The protocol.
+    pub kind: LayerKind,
+    /// Tunnels around it: a level begins with each Ethernet header but the first, and with each IP header behind
+    /// another one.
+    pub level: u8,
+    /// All of it is in the frame, by its own length and those of the layers around it.
+    pub complete: bool,
+    /// It is in a part of a larger packet.
+    pub fragment: bool,
+    /// Where its header starts.
+    pub start: u32,
+    /// Where what it carries starts.
+    pub content: u32,
+    /// Where what it carries ends: padding and trailers of the layers around it follow.
+    pub end: u32,
+}
+
+impl Layer {
+    /// Its header.
+    #[must_use]
+    pub fn header<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
+        frame.get(self.start as usize..self.content as usize).unwrap_or_default()
+    }
+
+    /// What it carries.
+    #[must_use]
+    pub fn content<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
+        frame.get(self.content as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// The value of a field of its header.
+    #[must_use]
+    pub fn value(&self, field: &Field, frame: &[u8]) -> Option<u128> {
+        field.read(self.header(frame))
+    }
+}
+
+/// Why a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Bytes of an application follow, or nothing.
+    Payload,
+    /// The rest of a fragmented packet follows.
+    Fragment,
+    /// A protocol follows that is not known here, or not one of its headers.
+    Unknown,
+    /// There are more than [`MOST_LAYERS`].
+    TooDeep,
+}
+
+/// The layers of a frame, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layers {
+    layers: [Layer; MOST_LAYERS],
+    count: u8,
+    rest: Rest,
+}
+
+const NONE: Layer =
+    Layer { kind: LayerKind::Ethernet, level: 0, complete: false, fragment: false, start: 0, content: 0, end: 0 };
+
+impl Layers {
+    /// Finds the layers of a frame without FCS. Takes time in proportion to their number, and allocates nothing.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Layers {
+        Layers::from(frame, LayerKind::Ethernet)
+    }
+
+    /// The same of bytes that start with this protocol.
+    #[must_use]
+    pub fn from(frame: &[u8], first: LayerKind) -> Layers {
+        let mut found = Layers { layers: [NONE; MOST_LAYERS], count: 0, rest: Rest::Payload };
+        let mut next = Next::Layer(first);
+        let (mut at, mut end, mut complete, mut fragment) = (0, frame.len(), true, false);
+        let (mut level, mut has_packet) = (0, false);
+        while let Some(bytes) = frame.get(at..end) {
+            let Some((kind, header)) = read(next, bytes) else {
+                found.rest = match next {
+                    Next::Payload | Next::Ports(..) => Rest::Payload,
+                    Next::Fragment => Rest::Fragment,
+                    _ => Rest::Unknown,
+                };
+                break;
+            };
+            if usize::from(found.count) == MOST_LAYERS {
+                found.rest = Rest::TooDeep;
+                break;
+            }
+            let is_packet = matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6);
+            if kind == LayerKind::Ethernet && found.count > 0 || is_packet && has_packet {
+                level += 1;
+                has_packet = false;
+            }
+            has_packet |= is_packet;
+            if let Some(whole) = header.whole {
+                complete &= whole <= bytes.len();
+                end = end.min(at + whole.max(header.length));
+            }
+            fragment |= header.fragment;
+            let content = at + header.length;
+            found.layers[usize::from(found.count)] =
+                Layer { kind, level, complete, fragment, start: at as u32, content: content as u32, end: end as u32 };
+            found.count += 1;
+            (at, next) = (content, header.next);
+        }
+        found
+    }
+
+    /// The layers, outermost first.
+    #[must_use]
+    pub fn all(&self) -> &[Layer] {
+        &self.layers[..usize::from(self.count)]
+    }
+
+    /// The outermost layers alone, `count` at most.
+    #[must_use]
+    pub fn first(self, count: usize) -> Layers {
+        Layers { count: self.count.min(count.min(MOST_LAYERS) as u8), ..self }
+    }
+
+    /// Why the walk ended.
+    #[must_use]
+    pub fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    /// The innermost layer.
+    #[must_use]
+    pub fn last(&self) -> Option<&Layer> {
+        self.all().last()
+    }
+
+    /// Tunnels around the innermost layer.
+    #[must_use]
+    pub fn deepest(&self) -> u8 {
+        self.last().map_or(0, |layer| layer.level)
+    }
+
+    /// The layers of one level, outermost first.
+    pub fn level(&self, level: u8) -> impl Iterator<Item = &Layer> {
+        self.all().iter().filter(move |layer| layer.level == level)
+    }
+}
+
+/// The protocol that is announced by `next`, if these bytes begin with a header of it.
+fn read(next: Next, bytes: &[u8]) -> Option<(LayerKind, Header)> {
+    let by = |wanted: Bind| {
+        let wanted = wanted.number();
+        let announced = BINDS.iter().filter(|(number, _)| *number == wanted);
+        announced.into_iter().find_map(|(_, kind)| Some((*kind, (kind.description().read)(bytes)?)))
+    };
+    match next {
+        // Below 0x0600 it is a length (IEEE 802.3).
+        Next::EtherType(length) if length < 0x0600 => {
+            Some((LayerKind::Llc, (LayerKind::Llc.description().read)(bytes)?.whole(length.into())))
+        }
+        Next::EtherType(value) => by(Bind::EtherType(value)),
+        Next::Protocol(value) => by(Bind::Protocol(value)),
+        Next::Ports(destination, source) => by(Bind::Port(destination)).or_else(|| by(Bind::Port(source))),
+        Next::Layer(kind) => Some((kind, (kind.description().read)(bytes)?)),
+        Next::Payload | Next::Fragment => None,
+    }
+}
+
+/// All numbers of the list, each with the protocol that it announces.
+const BINDS: [(u32, LayerKind); count_binds()] = {
+    let mut all = [(0, LayerKind::Ethernet); count_binds()];
+    let (mut count, mut k) = (0, 0);
+    while k < LayerKind::ALL.len() {
+        let binds = LayerKind::ALL[k].description().binds;
+        let mut b = 0;
+        while b < binds.len() {
+            all[count] = (binds[b].number(), LayerKind::ALL[k]);
+            count += 1;
+            b += 1;
+        }
+        k += 1;
+    }
+    all
+};
+
+const fn count_binds() -> usize {
+    let (mut count, mut k) = (0, 0);
+    while k < LayerKind::ALL.len() {
+        count += LayerKind::ALL[k].description().binds.len();
+        k += 1;
+    }
+    count
+}
+
+/// Whether a protocol has this number.
+pub(super) fn announces(wanted: Bind) -> bool {
+    BINDS.iter().any(|(number, _)| *number == wanted.number())
+}
