@@ -56,6 +56,51 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "{}", dead.join("\n"));
 }
 
+/// Runs `scripts/tables.py --check` of a clone.
+fn check_tables(clone: &std::path::Path) -> (bool, String) {
+    let output = std::process::Command::new("python3")
+        .arg(clone.join("scripts/tables.py"))
+        .arg("--check")
+        .output()
+        .expect("scripts/setup.sh installs python3");
+    (output.status.success(), String::from_utf8(output.stderr).expect("text"))
+}
+
+#[test]
+fn tables_match_the_measurements_and_the_decisions() {
+    let (agree, said) = check_tables(&root());
+    assert!(agree, "{said}");
+}
+
+#[test]
+fn finds_a_changed_figure_and_a_decision_that_is_not_in_the_index() {
+    let bench = Bench::new();
+    let clone = bench.path("");
+    for folder in ["scripts", "bench/results/tables", "docs/adr"] {
+        fs::create_dir_all(clone.join(folder)).expect("a folder");
+        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
+            let from = entry.expect("an entry").path();
+            if from.is_file() {
+                fs::copy(&from, clone.join(folder).join(from.file_name().expect("a name"))).expect("copied");
+            }
+        }
+    }
+    fs::copy(root().join("docs/measurements.md"), clone.join("docs/measurements.md")).expect("copied");
+    assert_eq!(check_tables(&clone), (true, String::new()));
+
+    let data = clone.join("bench/results/tables/huge-pages.json");
+    let text = fs::read_to_string(&data).expect("text");
+    assert!(text.contains("0.9, 0.2"));
+    fs::write(&data, text.replace("0.9, 0.2", "0.8, 0.2")).expect("written");
+    let (agree, said) = check_tables(&clone);
+    assert!(!agree && said.starts_with("docs/measurements.md differs"), "{said}");
+    fs::write(&data, text).expect("written");
+
+    fs::write(clone.join("docs/adr/9999-new.md"), "# 9999 New\n\n*2026-11-25, accepted*\n").expect("written");
+    let (agree, said) = check_tables(&clone);
+    assert!(!agree && said.starts_with("docs/adr/README.md differs"), "{said}");
+}
+
 /// Every command, and the reference pages that describe it.
 const COMMANDS: [(&str, &[&str]); 16] = [
     ("shape", &[]),
@@ -145,7 +190,10 @@ fn help_and_documents_match_the_output_in_virtual_time() {
                 let output =
                     crate::typed::bash(&folder).arg(format!("set -o pipefail; {line}")).output().expect("bash");
                 let got = String::from_utf8(output.stdout).expect("text");
-                let told = String::from_utf8(output.stderr).expect("text");
+                // tshark warns on stderr when root runs it.
+                let told = String::from_utf8(output.stderr)
+                    .expect("text")
+                    .replace("Running as user \"root\" and group \"root\". This could be dangerous.\n", "");
                 status = output.status.code().unwrap_or(-1);
                 let as_shown = match step.refusal() {
                     Some(refusal) => status != 0 && crate::typed::unwrapped(&format!("{told}{got}")) == refusal,
