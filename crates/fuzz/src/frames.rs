@@ -34,6 +34,9 @@ fn rewrites() -> &'static [Rewrite] {
             "vlan 7",
             "vlan none",
             "dmac 02:00:00:00:00:02",
+            "inner src 0.0.0.0/0 > 10.0.0.1",
+            "innermost dport 7",
+            "mpls#2 label 5 > 6",
             "checksums right",
         ];
         texts.iter().map(|text| text.parse().expect("a change")).collect()

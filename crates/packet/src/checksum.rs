@@ -1,5 +1,4 @@
 use crate::headers::{Headers, IpHeader, TCP, UDP};
-use crate::key::ICMP;
 use crate::rewrite::transport_checksum;
 
 /// The Internet checksum (RFC 1071) over several pieces, each but the last of even length.
@@ -54,31 +53,6 @@ fn unfinished(frame: &[u8]) -> Option<(usize, u16)> {
     let whole = unlike_none(&ip, internet_checksum(&[segment]));
     // One in 65 536 that are whole looks like this.
     (whole != found).then_some((at, whole))
-}
-
-/// Makes the checksum of the IPv4 header right, and that of TCP, UDP or ICMP, if all that it covers is there. UDP over IPv4
-/// that has none stays so.
-pub(crate) fn make_right(frame: &mut [u8]) {
-    let Some(ip) = Headers::of(frame).and_then(|headers| headers.ip) else { return };
-    if ip.version == 4 {
-        let end = ip.start + usize::from(frame[ip.start] & 0x0f) * 4;
-        if let Some(header) = frame.get_mut(ip.start..end) {
-            header[10..12].fill(0);
-            let sum = internet_checksum(&[header]);
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
-    }
-    let Some(Summed { at, .. }) = Summed::of(frame) else { return };
-    if ip.protocol == UDP && ip.version == 4 && frame[at..at + 2] == [0, 0] {
-        return;
-    }
-    frame[at..at + 2].fill(0);
-    if let Some(Summed { segment, pseudo, .. }) = Summed::of(frame) {
-        // ICMP has no pseudo header.
-        let pseudo = if ip.protocol == ICMP { 0 } else { !pseudo };
-        let sum = unlike_none(&ip, internet_checksum(&[&pseudo.to_be_bytes(), segment]));
-        frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-    }
 }
 
 /// What the checksum of a transport is over.

@@ -200,35 +200,6 @@ impl IpHeader {
         Some(ip)
     }
 
-    /// Whether the checksum of the transport covers another address than one of these: that of the last station of a
-    /// source route that is not used up (IPv4 options of RFC 791, routing headers of RFC 8200 §8.1), or that of a mobile
-    /// node at home (RFC 6275 §6.3).
-    #[must_use]
-    pub fn detours(&self, frame: &[u8]) -> bool {
-        if self.version == 4 {
-            let Some(first) = frame.get(self.start) else { return false };
-            let end = self.start + usize::from(first & 0x0f) * 4;
-            return frame.get(self.start + IPV4..end).is_some_and(has_route);
-        }
-        let Some(mut next) = frame.get(self.start + 6).copied() else { return false };
-        let mut at = self.start + IPV6;
-        for _ in 0..MOST_EXTENSIONS {
-            let Some([following, length, third, fourth]) = frame.get(at..at + 4) else { return false };
-            let end = match next {
-                0 | 43 | 60 => at + (usize::from(*length) + 1) * 8,
-                44 if u16::from_be_bytes([*third, *fourth]) & 0xfff8 == 0 => at + 8,
-                51 => at + (usize::from(*length) + 2) * 4,
-                _ => return false,
-            };
-            let options = || frame.get(at + 2..end).unwrap_or_default();
-            if next == 43 && *fourth > 0 || next == 60 && has_home_address(options()) {
-                return true;
-            }
-            (next, at) = (*following, end);
-        }
-        false
-    }
-
     /// Source and destination, as bytes: four each, or sixteen.
     #[must_use]
     pub fn addresses<'f>(&self, frame: &'f [u8]) -> Option<(&'f [u8], &'f [u8])> {
@@ -253,34 +224,6 @@ impl IpHeader {
     pub fn destination(&self, frame: &[u8]) -> Option<IpAddr> {
         self.addresses(frame).and_then(|(_, destination)| address(destination))
     }
-}
-
-/// Whether options of IPv4 hold a loose or strict source route that has stations left.
-fn has_route(mut options: &[u8]) -> bool {
-    while let Some(kind) = options.first() {
-        let length = match kind {
-            0 => return false,
-            1 => 1,
-            _ => usize::from(options.get(1).copied().unwrap_or_default()).max(2),
-        };
-        if matches!(kind, 0x83 | 0x89) && options.get(2).is_some_and(|pointer| usize::from(*pointer) <= length) {
-            return true;
-        }
-        options = options.get(length..).unwrap_or_default();
-    }
-    false
-}
-
-/// Whether destination options of IPv6 hold a home address.
-fn has_home_address(mut options: &[u8]) -> bool {
-    while let Some(kind) = options.first() {
-        if *kind == 201 {
-            return true;
-        }
-        let length = if *kind == 0 { 1 } else { 2 + usize::from(options.get(1).copied().unwrap_or_default()) };
-        options = options.get(length..).unwrap_or_default();
-    }
-    false
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {

@@ -31,7 +31,17 @@ impl Kind {
         }
     }
 
-    /// A value.
+    /// A single value.
+    #[must_use]
+    pub fn one(self) -> String {
+        match self {
+            Kind::Address => "10.0.0.1".to_owned(),
+            Kind::Number(most) => (most / 4).to_string(),
+            Kind::Mac | Kind::Dscp | Kind::Flags => self.example(),
+        }
+    }
+
+    /// A value, or a range.
     #[must_use]
     pub fn example(self) -> String {
         match self {
@@ -290,8 +300,26 @@ impl Key {
     /// # Errors
     /// Text that is none, with what to write.
     pub fn parse(self, text: &str) -> Result<u128, ParseError> {
-        let bad = |how: String| ParseError::new(format!("'{text}' is no {}", self.name()), how);
-        match self.kind() {
+        self.kind().parse(self.name(), text)
+    }
+
+    /// Prints a value of the field so that it reads back as the same; `v6` says what addresses are.
+    ///
+    /// # Errors
+    /// The formatter's.
+    pub fn print(self, f: &mut fmt::Formatter<'_>, value: u128, v6: bool) -> fmt::Result {
+        self.kind().print(f, value, v6)
+    }
+}
+
+impl Kind {
+    /// Reads a value of the field `name`.
+    ///
+    /// # Errors
+    /// Text that is none, with what to write.
+    pub fn parse(self, name: &str, text: &str) -> Result<u128, ParseError> {
+        let bad = |how: String| ParseError::new(format!("'{text}' is no {}", name), how);
+        match self {
             Kind::Mac => {
                 let mac: crate::MacAddr = text.parse()?;
                 Ok(mac.0.iter().fold(0, |all, byte| all << 8 | u128::from(*byte)))
@@ -316,7 +344,7 @@ impl Key {
     /// # Errors
     /// The formatter's.
     pub fn print(self, f: &mut fmt::Formatter<'_>, value: u128, v6: bool) -> fmt::Result {
-        match self.kind() {
+        match self {
             Kind::Mac => {
                 let bytes = value.to_be_bytes();
                 crate::MacAddr(std::array::from_fn(|i| bytes[10 + i])).fmt(f)

@@ -31,7 +31,7 @@ pub use mac::MacAddr;
 pub use marking::{set_congestion, set_dscp};
 pub use neighbour::{Answered, Asker, answer, asked, question, refused, told};
 pub use protocol::Protocol;
-pub use rewrite::{End, Prefix, Rewrite};
+pub use rewrite::{Prefix, Rewrite, Target};
 pub use stamp::Stamp;
 pub use sums::Sums;
 pub use template::Template;

@@ -1,44 +1,60 @@
-use crate::checksum::make_right;
 use crate::headers::{Headers, IpHeader, TCP, UDP};
-use crate::key::{ICMP, ICMPV6, Key};
-use crate::mac::MacAddr;
+use crate::key::{ICMP, ICMPV6, Key, Kind};
+use crate::layers::{FieldPath, Layers, Level, hides_an_address, make_checksums_right, write_field};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use units::ParseError;
 
-/// A change made to every frame it concerns. Checksums are kept but by the last: valid ones stay valid, wrong ones stay
-/// wrong (RFC 1624).
+/// A change made to every frame it concerns. Checksums of all layers are kept but by the last: valid ones stay valid, wrong
+/// ones stay wrong (RFC 1624).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// A hardware address: `dmac 02:00:00:00:00:02`.
-    Mac(Key, MacAddr),
+    /// A field, of all frames that have it or of those where it has the first value: `ttl 64`, `dport 80 > 8080`,
+    /// `vxlan vni 7 > 8`.
+    Set(Target, Option<u128>, u128),
     /// Addresses within a prefix move to another one and keep what is behind it:
-    /// `src 10.0.0.0/8 > 192.168.0.0/16`; `ip` for both ends. Those of ARP too.
-    Prefix(End, Prefix, Prefix),
-    /// A port, of every packet that has one: `dport 80 > 8080`, `sport 1000`; `port` for both ends.
-    Port(End, Option<u16>, u16),
+    /// `src 10.0.0.0/8 > 192.168.0.0/16`, `inner dst 10.0.0.0/8 > 10.0.0.1`. Those of ARP too.
+    Move(Target, Prefix, Prefix),
     /// The VLAN of the outermost tag, of all or of those in one; frames without a tag get one if all
     /// are meant: `vlan 5`, `vlan 5 > 6`.
     Vlan(Option<u16>, u16),
     /// No tags: `vlan none`.
     Untag,
-    /// Time to live or hop limit: `ttl 64`.
-    Ttl(u8),
-    /// Checksums of IPv4, TCP, UDP and ICMP as they should be: `checksums right`. A capture made where frames were sent has
-    /// those that were left to the NIC.
+    /// Checksums of every layer as they should be: `checksums right`. A capture made where frames were sent has those that
+    /// were left to the NIC.
     Checksums,
 }
 
-/// Which end of a packet.
+/// The fields that a change sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Where it comes from.
-    Source,
-    /// Where it goes.
-    Destination,
-    /// Both.
-    Both,
+pub enum Target {
+    /// One field.
+    Field(FieldPath),
+    /// Both addresses: `ip`.
+    Addresses(Level),
+    /// Both ports: `port`.
+    Ports(Level),
+}
+
+impl Target {
+    fn paths(self) -> [Option<FieldPath>; 2] {
+        match self {
+            Target::Field(path) => [Some(path), None],
+            Target::Addresses(level) => ["src", "dst"].map(|name| FieldPath::bare(level, name)),
+            Target::Ports(level) => ["sport", "dport"].map(|name| FieldPath::bare(level, name)),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Field(path) => path.fmt(f),
+            Target::Addresses(level) => write!(f, "{level}ip"),
+            Target::Ports(level) => write!(f, "{level}port"),
+        }
+    }
 }
 
 /// Addresses that begin alike.
@@ -48,7 +64,7 @@ pub struct Prefix {
     length: u8,
 }
 
-const HOW: &str = "write 'dst 10.0.0.0/8 > 192.168.0.0/16', 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5' or 'checksums right'";
+const HOW: &str = "write 'dst 10.0.0.0/8 > 192.168.0.0/16', 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vxlan vni 7 > 8', 'inner ttl 64' or 'checksums right'";
 
 impl FromStr for Prefix {
     type Err = ParseError;
@@ -147,70 +163,72 @@ impl Rewrite {
     fn read(text: &str) -> Result<Self, ParseError> {
         let spaced = text.replace('>', " > ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
-        let (what, from, to) = match words[..] {
-            [what, to] => (what, None, to),
-            [what, from, ">", to] => (what, Some(from), to),
-            _ => return Err(ParseError::new(format!("'{text}' is no change"), HOW)),
-        };
-        let end = match what {
-            "src" | "sport" => End::Source,
-            "dst" | "dport" => End::Destination,
-            _ => End::Both,
-        };
-        let number = |key: Key, text: &str| key.parse(text).map(|number| number as u16);
-        match (what, from) {
-            ("smac", None) => Ok(Rewrite::Mac(Key::Smac, to.parse()?)),
-            ("dmac", None) => Ok(Rewrite::Mac(Key::Dmac, to.parse()?)),
-            ("src" | "dst" | "ip", from) => {
-                let to: Prefix = to.parse()?;
-                let everything = if to.address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
-                let from: Prefix = from.unwrap_or(everything).parse()?;
-                if from.address.is_ipv4() != to.address.is_ipv4() {
-                    return Err(ParseError::new(
-                        format!("'{text}' changes the version of IP"),
-                        "write two prefixes alike",
-                    ));
-                }
-                Ok(Rewrite::Prefix(end, from, to))
-            }
-            ("sport" | "dport" | "port", from) => {
-                let from = from.map(|from| number(Key::Dport, from)).transpose()?;
-                Ok(Rewrite::Port(end, from, number(Key::Dport, to)?))
-            }
-            ("vlan", None) if to == "none" => Ok(Rewrite::Untag),
-            ("vlan", from) => {
-                let from = from.map(|from| number(Key::Vlan, from)).transpose()?;
-                Ok(Rewrite::Vlan(from, number(Key::Vlan, to)?))
-            }
-            ("checksums", None) if to == "right" => Ok(Rewrite::Checksums),
-            ("ttl", None) => Ok(Rewrite::Ttl(Key::Ttl.parse(to)? as u8)),
-            _ => Err(ParseError::new(format!("'{text}' is no change"), HOW)),
+        let bad = || ParseError::new(format!("'{text}' is no change"), HOW);
+        let number = |text: &str| Key::Vlan.parse(text).map(|number| number as u16);
+        match words[..] {
+            [] => return Err(bad()),
+            ["vlan", "none"] => return Ok(Rewrite::Untag),
+            ["checksums", "right"] => return Ok(Rewrite::Checksums),
+            ["vlan", to] if is_number(to) => return Ok(Rewrite::Vlan(None, number(to)?)),
+            ["vlan", from, ">", to] if is_number(from) => return Ok(Rewrite::Vlan(Some(number(from)?), number(to)?)),
+            _ => {}
         }
+        let (level, depth) = Level::read(&words);
+        let after = words.get(depth + 1).copied().unwrap_or_default();
+        let (target, used) = match words.get(depth) {
+            Some(&"ip") if after.contains(['.', ':']) => (Target::Addresses(level), depth + 1),
+            Some(&"port") => (Target::Ports(level), depth + 1),
+            _ => {
+                let (path, used) = FieldPath::read(text, &words)?;
+                (Target::Field(path), used)
+            }
+        };
+        let (from, to) = match words[used..] {
+            [to] => (None, to),
+            [from, ">", to] => (Some(from), to),
+            _ => return Err(bad()),
+        };
+        let (name, kind) = match target.paths() {
+            [Some(path), _] => (path.name(), path.kind()),
+            _ => return Err(bad()),
+        };
+        if kind != Kind::Address {
+            let from = from.map(|from| kind.parse(name, from)).transpose()?;
+            return Ok(Rewrite::Set(target, from, kind.parse(name, to)?));
+        }
+        let to: Prefix = to.parse()?;
+        let everything = if to.address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        let from: Prefix = from.unwrap_or(everything).parse()?;
+        if from.address.is_ipv4() != to.address.is_ipv4() {
+            return Err(ParseError::new(format!("'{text}' changes the version of IP"), "write two prefixes alike"));
+        }
+        Ok(Rewrite::Move(target, from, to))
     }
+}
+
+fn is_number(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
 }
 
 impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |end: End, names: [&'static str; 3]| match end {
-            End::Source => names[0],
-            End::Destination => names[1],
-            End::Both => names[2],
-        };
         match self {
-            Rewrite::Mac(key, mac) => write!(f, "{} {mac}", key.name()),
-            Rewrite::Prefix(end, from, to) => write!(f, "{} {from} > {to}", name(*end, ["src", "dst", "ip"])),
-            Rewrite::Port(end, from, to) => {
-                write!(f, "{} ", name(*end, ["sport", "dport", "port"]))?;
-                from.map_or(Ok(()), |from| write!(f, "{from} > "))?;
-                write!(f, "{to}")
+            Rewrite::Set(target, from, to) => {
+                let kind = target.paths()[0].map_or(Kind::Number(0), |path| path.kind());
+                write!(f, "{target} ")?;
+                if let Some(from) = from {
+                    kind.print(f, *from, false)?;
+                    f.write_str(" > ")?;
+                }
+                kind.print(f, *to, false)
             }
+            Rewrite::Move(target, from, to) => write!(f, "{target} {from} > {to}"),
             Rewrite::Vlan(from, to) => {
                 f.write_str("vlan ")?;
                 from.map_or(Ok(()), |from| write!(f, "{from} > "))?;
                 write!(f, "{to}")
             }
             Rewrite::Untag => f.write_str("vlan none"),
-            Rewrite::Ttl(ttl) => write!(f, "ttl {ttl}"),
             Rewrite::Checksums => f.write_str("checksums right"),
         }
     }
@@ -218,91 +236,63 @@ impl fmt::Display for Rewrite {
 
 impl Rewrite {
     /// Changes a frame (without FCS) if it concerns it. A tag that is added or taken away changes its length. False if it
-    /// concerns a frame that it cannot change: its checksum covers an address that is not in its IP header.
+    /// concerns a frame that it cannot change: its checksum covers an address that a compressed route hides.
     pub fn apply(&self, frame: &mut Vec<u8>) -> bool {
-        let Some(headers) = Headers::of(frame) else { return true };
-        if headers.ip.is_some_and(|ip| ip.detours(frame) && self.needs_addresses(frame, &headers)) {
+        match *self {
+            Rewrite::Set(target, from, to) => {
+                let wanted = |old: u128, _| from.is_none_or(|from| old == from).then_some(to);
+                set(frame, target, wanted)
+            }
+            Rewrite::Move(target, from, to) => {
+                let moved = |old, v4| from.holds(old, v4).then(|| to.number() | old & to.host());
+                set(frame, target, moved)
+            }
+            Rewrite::Vlan(from, to) => {
+                match Headers::of(frame).map(|headers| headers.vlan()) {
+                    Some(Some(old)) if from.is_none_or(|from| from == old) => {
+                        frame[14] = frame[14] & 0xf0 | (to >> 8) as u8;
+                        frame[15] = to as u8;
+                    }
+                    Some(None) if from.is_none() => {
+                        let [high, low] = to.to_be_bytes();
+                        frame.splice(12..12, [0x81, 0x00, high, low]);
+                    }
+                    _ => {}
+                }
+                true
+            }
+            Rewrite::Untag => {
+                if let Some(headers) = Headers::of(frame) {
+                    frame.drain(12..headers.network - 2);
+                }
+                true
+            }
+            Rewrite::Checksums => {
+                let layers = Layers::of(frame);
+                let hidden = hides_an_address(frame, &layers);
+                if !hidden {
+                    make_checksums_right(frame, &layers);
+                }
+                !hidden
+            }
+        }
+    }
+}
+
+/// Sets each field of a target to what `to` makes of its value, and of whether it is an IPv4 address. False if the frame
+/// hides an address that its checksum covers.
+fn set(frame: &mut [u8], target: Target, to: impl Fn(u128, bool) -> Option<u128>) -> bool {
+    let layers = Layers::of(frame);
+    for path in target.paths().into_iter().flatten() {
+        let Some((of, field)) = path.find(frame, &layers) else { continue };
+        let Some(old) = layers.all()[of].value(field, frame) else { continue };
+        let Some(new) = to(old, field.width() == 32) else { continue };
+        if field.kind == Kind::Address && hides_an_address(frame, &layers) {
             return false;
         }
-        match *self {
-            Rewrite::Mac(key, MacAddr(mac)) => {
-                let at = if key == Key::Smac { 6 } else { 0 };
-                frame[at..at + 6].copy_from_slice(&mac);
-            }
-            Rewrite::Prefix(end, from, to) => {
-                let v4 = headers.ip.is_none_or(|ip| ip.version == 4);
-                let moved = |old: u128| from.holds(old, v4).then(|| to.number() | old & to.host());
-                change(frame, &headers, keys(end, Key::Source, Key::Destination), moved);
-            }
-            Rewrite::Port(end, from, to) => {
-                let moved = |old: u128| from.is_none_or(|from| old == u128::from(from)).then_some(u128::from(to));
-                change(frame, &headers, keys(end, Key::Sport, Key::Dport), moved);
-            }
-            Rewrite::Ttl(ttl) => change(frame, &headers, &[Key::Ttl], |_| Some(u128::from(ttl))),
-            Rewrite::Vlan(from, to) => match headers.vlan() {
-                Some(old) if from.is_none_or(|from| from == old) => {
-                    frame[14] = frame[14] & 0xf0 | (to >> 8) as u8;
-                    frame[15] = to as u8;
-                }
-                None if from.is_none() => {
-                    let [high, low] = to.to_be_bytes();
-                    frame.splice(12..12, [0x81, 0x00, high, low]);
-                }
-                _ => {}
-            },
-            Rewrite::Untag => {
-                frame.drain(12..headers.network - 2);
-            }
-            Rewrite::Checksums => make_right(frame),
-        }
-        true
+        write_field(frame, &layers, of, field, new);
     }
-
-    /// Whether the change of this frame goes by its addresses.
-    fn needs_addresses(&self, frame: &[u8], headers: &Headers) -> bool {
-        match *self {
-            Rewrite::Checksums => true,
-            Rewrite::Prefix(end, from, _) => {
-                let v4 = headers.ip.is_none_or(|ip| ip.version == 4);
-                let sites = keys(end, Key::Source, Key::Destination).iter().filter_map(|key| key.site(frame, headers));
-                sites.into_iter().any(|site| from.holds(site.read(frame), v4))
-            }
-            _ => false,
-        }
-    }
-}
-
-fn keys(end: End, source: Key, destination: Key) -> &'static [Key] {
-    match (end, source, destination) {
-        (End::Source, Key::Source, _) => &[Key::Source],
-        (End::Destination, _, Key::Destination) => &[Key::Destination],
-        (End::Both, Key::Source, _) => &[Key::Source, Key::Destination],
-        (End::Source, ..) => &[Key::Sport],
-        (End::Destination, ..) => &[Key::Dport],
-        (End::Both, ..) => &[Key::Sport, Key::Dport],
-    }
-}
-
-/// Changes fields where `to` says so, and the checksums that cover them.
-fn change(frame: &mut [u8], headers: &Headers, keys: &[Key], to: impl Fn(u128) -> Option<u128>) {
-    for key in keys {
-        let Some(site) = key.site(frame, headers) else { continue };
-        let old = site.read(frame);
-        let Some(new) = to(old) else { continue };
-        site.write(frame, new);
-        let difference = site.sum(new) + (0xffff - site.sum(old) % 0xffff);
-        if let Some(ip) = headers.ip.filter(|_| site.in_ip) {
-            update(frame, ip.start + 10, difference, false);
-        }
-        if let Some((ip, at)) = headers.ip.and_then(|ip| Some((ip, transport_checksum(&ip, frame)?))) {
-            let in_header = ip.transport.is_some_and(|start| site.at >= start);
-            let unsummed = ip.protocol == UDP && ip.version == 4 && frame[at..at + 2] == [0, 0];
-            // ICMP has no pseudo header.
-            if site.in_transport && !unsummed && (in_header || ip.protocol != ICMP) {
-                update(frame, at, difference, ip.protocol == UDP);
-            }
-        }
-    }
+    true
 }
 
 /// RFC 1624, equation 3.
@@ -459,13 +449,21 @@ mod tests {
             "vlan none",
             "dmac 02:00:00:00:00:02",
             "ttl 9",
+            "ttl 5 > 6",
+            "vxlan vni 7 > 8",
+            "inner src 10.0.0.0/8 > 192.168.0.0/16",
+            "inner inner port 80 > 8080",
+            "innermost dscp 46",
+            "mpls#2 label 17",
+            "ip ttl 7",
+            "vlan pcp 3",
             "checksums right",
         ] {
             assert_eq!(text.parse::<Rewrite>().map(|rule| rule.to_string()).as_deref(), Ok(text));
         }
         for text in [
             "", "src", "src 10.0.0.0/33", "dst 10.0.0.1/8", "src 10.0.0.0/8 > ::/0", "mac x", "vlan 5000", "dport 1 2",
-            "ttl 5 > 6", "checksums 0",
+            "ttl 256", "checksums 0", "vxlan vnl 5", "inner", "vni 16777216",
         ] {
             let error = text.parse::<Rewrite>().expect_err(text).to_string();
             assert!(error.contains("write"), "{text}: {error}");
@@ -514,41 +512,108 @@ mod tests {
     }
 
     #[test]
-    fn leaves_frames_whose_checksum_covers_another_address() {
+    fn checksums_cover_the_final_destination_and_the_home_address() {
         let segment = |kind: u8, left: u8| [&[UDP, 2, kind, left, 0, 0, 0, 0][..], &address_v6(9)].concat();
         let home = [&[UDP, 2, 1, 2, 0, 0, 201, 16][..], &address_v6(7)].concat();
         let hops = [[43, 0, 1, 4, 0, 0, 0, 0].as_slice(), &segment(4, 1)].concat();
         let route = |kind: u8, pointer: u8| vec![kind, 7, pointer, 192, 0, 2, 1, 0];
         let after_others = [&[1, 1, 1][..], &route(0x83, 4)[..7], &[0, 0]].concat();
-        for (left, frame) in [
-            (true, behind(true, 43, &segment(0, 1))),
-            (true, behind(true, 43, &segment(2, 1))),
-            (true, behind(true, 43, &segment(4, 1))),
-            (true, behind(true, 0, &hops)),
-            (true, behind(true, 60, &home)),
-            (true, behind(false, 0, &route(0x83, 4))),
-            (true, behind(false, 0, &route(0x89, 4))),
-            (true, behind(false, 0, &after_others)),
-            (false, behind(true, 43, &segment(0, 0))),
-            (false, behind(true, 60, &[UDP, 0, 1, 4, 0, 0, 0, 0])),
-            (false, behind(true, 0, &[])),
-            (false, behind(false, 0, &route(0x83, 8))),
-            (false, behind(false, 0, &route(0x07, 4))),
-            (false, behind(false, 0, &[])),
-        ] {
+        let addresses = |frame: &[u8]| if frame[12] == 8 { frame[26..34].to_vec() } else { frame[22..54].to_vec() };
+        let last = |frame: &[u8]| [&frame[22..38], &address_v6(9)[..]].concat();
+        let at_home = |frame: &[u8]| [&address_v6(7)[..], &frame[38..54]].concat();
+        let routed = |frame: &[u8]| [&frame[26..30], &[192, 0, 2, 1]].concat();
+        type Covered<'f> = &'f dyn Fn(&[u8]) -> Vec<u8>;
+        let cases: [(Covered<'_>, Vec<u8>); 14] = [
+            (&last, behind(true, 43, &segment(0, 1))),
+            (&last, behind(true, 43, &segment(2, 1))),
+            (&last, behind(true, 43, &segment(4, 1))),
+            (&last, behind(true, 0, &hops)),
+            (&at_home, behind(true, 60, &home)),
+            (&routed, behind(false, 0, &route(0x83, 4))),
+            (&routed, behind(false, 0, &route(0x89, 4))),
+            (&routed, behind(false, 0, &after_others)),
+            (&addresses, behind(true, 43, &segment(0, 0))),
+            (&addresses, behind(true, 60, &[UDP, 0, 1, 4, 0, 0, 0, 0])),
+            (&addresses, behind(true, 0, &[])),
+            (&addresses, behind(false, 0, &route(0x83, 8))),
+            (&addresses, behind(false, 0, &route(0x07, 4))),
+            (&addresses, behind(false, 0, &[])),
+        ];
+        for (covered, frame) in cases {
+            let right = rewritten(&frame, &["checksums right"]);
+            let segment = &right[right.len() - 12..];
+            let sum = crate::internet_checksum(&[&covered(&right), &[0, UDP, 0, 12], segment]);
+            assert_eq!(sum, 0, "{right:02x?}");
             for rule in
-                ["checksums right", "dst ::/0 > fd00:1::/32", "ip 10.0.0.0/8 > 20.0.0.0/8", "src fd00::/16 > fd00::/16"]
+                ["dst ::/0 > fd00:1::/32", "ip 10.0.0.0/8 > 20.0.0.0/8", "src fd00::/16 > fd01::/16", "dport 54"]
             {
-                let mut changed = frame.clone();
-                let applied = rule.parse::<Rewrite>().expect(rule).apply(&mut changed);
-                let v6 = frame[12] == 0x86;
-                let concerned = rule.starts_with("checksums") || v6 != rule.contains("10.0");
-                assert_eq!(applied, !(left && concerned), "{rule}: {frame:x?}");
-                assert!(!left || changed == frame, "{rule}");
+                let changed = rewritten(&right, &[rule]);
+                assert_eq!(rewritten(&changed, &["checksums right"]), changed, "{rule}: {right:02x?}");
+                let wrong = rewritten(&frame, &[rule]);
+                assert_ne!(rewritten(&wrong, &["checksums right"]), wrong, "{rule}: wrong ones stay wrong");
             }
-            // Ports and hardware addresses need no pseudo header.
+        }
+    }
+
+    #[test]
+    fn frames_with_a_compressed_route_stay() {
+        let frame = behind(true, 43, &[&[UDP, 2, 3, 1, 0, 0, 0, 0][..], &address_v6(9)].concat());
+        for (rule, is_left) in [
+            ("checksums right", true),
+            ("dst ::/0 > fd00:1::/32", true),
+            ("ip 10.0.0.0/8 > 20.0.0.0/8", false),
+            ("dport 53 > 54", false),
+        ] {
             let mut changed = frame.clone();
-            assert!("dport 53 > 54".parse::<Rewrite>().expect("a change").apply(&mut changed));
+            let applied = rule.parse::<Rewrite>().expect(rule).apply(&mut changed);
+            assert_eq!((applied, changed == frame), (!is_left, !rule.starts_with("dport")), "{rule}");
+        }
+    }
+
+    #[test]
+    fn fields_of_tunnels_change_and_all_checksums_follow() {
+        use crate::layers::{LayerKind, checksum_is_right, stack};
+        use LayerKind::{Ethernet, Gre, Gtpu, Ipv4, Ipv6, Mpls, Sctp, Tcp, Udp, Vlan, Vxlan};
+        for kinds in [
+            &[Ethernet, Vlan, Mpls, Mpls, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp][..],
+            &[Ethernet, Ipv6, Udp, Vxlan, Ethernet, Ipv6, Udp],
+            &[Ethernet, Ipv4, Udp, Gtpu, Ipv6, Sctp],
+            &[Ethernet, Ipv4, Gre, Ipv4, Ipv4, Udp],
+        ] {
+            let mut frame = stack(kinds, b"hello").expect("a stack");
+            // The outer datagram has a checksum, too: over the inner headers.
+            if let Some(at) = kinds.iter().position(|kind| *kind == Udp) {
+                let start = Layers::of(&frame).all()[at].start as usize;
+                frame[start + 6..start + 8].copy_from_slice(&[1, 1]);
+                frame = rewritten(&frame, &["checksums right"]);
+            }
+            for (rule, path, value) in [
+                ("vxlan vni 0 > 7", "vni", 7),
+                ("teid 9", "gtpu teid", 9),
+                ("mpls#2 label 18", "mpls#2 label", 18),
+                ("inner ttl 9", "inner ttl", 9),
+                ("innermost dport 443", "innermost dport", 443),
+                ("inner dscp ef", "inner dscp", 46),
+                ("inner src 0.0.0.0/0 > 10.0.0.7", "inner ip src", 0x0a00_0007),
+                ("inner dst ::/0 > fd00::7", "inner ip6 dst", 0xfd00 << 112 | 7),
+                ("vlan pcp 3", "vlan pcp", 3),
+                ("inner tcp flags SA", "inner tcp flags", 0x12),
+                ("src 10.0.0.5", "ip src", 0x0a00_0005),
+                ("vlan 3", "vlan id", 3),
+            ] {
+                let changed = rewritten(&frame, &[rule]);
+                let layers = Layers::of(&changed);
+                let words: Vec<&str> = path.split(' ').collect();
+                let (path, _) = FieldPath::read(path, &words).expect(rule);
+                let before = path.find(&frame, &Layers::of(&frame));
+                if let (Some((of, field)), Some(_)) = (path.find(&changed, &layers), before) {
+                    assert_eq!(layers.all()[of].value(field, &changed), Some(value), "{rule}: {kinds:?}");
+                }
+                for of in 0..layers.all().len() {
+                    assert_ne!(checksum_is_right(&changed, &layers, of), Some(false), "{rule}: {of} of {kinds:?}");
+                }
+                assert_eq!(rewritten(&changed, &["checksums right"]), changed, "{rule}: {kinds:?}");
+            }
         }
     }
 }

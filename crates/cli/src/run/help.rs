@@ -11,10 +11,11 @@ use engine::schedules::waves::Wave;
 use engine::stages::StageConfig;
 use measure::Named;
 use packet::Key;
+use packet::layers::{LayerKind, Role};
 use scenario::{PortSpec, STREAM_KEYS};
 use std::process::ExitCode;
 
-/// Describe a command, or list stages, laws, waves, ports, rules, fields or figures
+/// Describe a command, or list stages, laws, waves, ports, rules, fields, layers or figures
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +30,8 @@ Lists:
   waves     rates that change over time
   ports     what --in and --out accept
   rules     conditions of a class
-  fields    keys of a stream, names of fields for --rewrite
+  fields    keys of a stream
+  layers    protocols and their fields, for --rewrite
   figures   paths into the report, for --expect")]
 pub(crate) struct Help {
     /// A command, or a list and a name in it
@@ -54,7 +56,7 @@ impl Help {
 }
 
 /// The lists but for the figures, which are not kinds.
-const LISTS: [&str; 6] = ["stages", "laws", "waves", "ports", "rules", "fields"];
+const LISTS: [&str; 7] = ["stages", "laws", "waves", "ports", "rules", "fields", "layers"];
 
 /// What can be written in a place.
 struct Entry {
@@ -83,6 +85,29 @@ impl From<&Key> for Entry {
     }
 }
 
+impl From<&LayerKind> for Entry {
+    fn from(kind: &LayerKind) -> Entry {
+        let description = kind.description();
+        let name = description.name;
+        let width = description.fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+        let lines = description.fields.iter().map(|field| {
+            let values = field.kind.grammar();
+            format!("{name} {:<width$}  {:<12}  {}", field.name, values, field.about)
+        });
+        let example = description
+            .fields
+            .iter()
+            .find(|field| field.role == Role::Plain && field.bare)
+            .unwrap_or(&description.fields[0]);
+        Entry {
+            name,
+            grammar: lines.collect::<Vec<_>>().join("\n  "),
+            summary: description.about,
+            example: format!("{name} {} {}", example.name, example.kind.one()),
+        }
+    }
+}
+
 /// The entries of a list; none if there is no such list.
 fn kinds(list: &str) -> Option<Vec<Entry>> {
     let of = |kinds: &[Kind]| kinds.iter().map(Entry::from).collect();
@@ -93,6 +118,7 @@ fn kinds(list: &str) -> Option<Vec<Entry>> {
         "ports" => of(PortSpec::KINDS),
         "rules" => of(Rule::CONDITIONS),
         "fields" => Key::ALL.iter().map(Entry::from).chain(STREAM_KEYS.iter().map(Entry::from)).collect(),
+        "layers" => LayerKind::ALL.iter().map(Entry::from).collect(),
         _ => return None,
     })
 }

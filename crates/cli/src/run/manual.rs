@@ -15,9 +15,9 @@ Example:
   cp /tmp/netlathe/*.1 /usr/local/share/man/man1
   cp /tmp/netlathe/netlathe.bash /etc/bash_completion.d/netlathe
 
-The pages and completions come from the same definitions as --help.")]
+They are made from the same definitions as --help and always agree with it.")]
 pub(crate) struct Manual {
-    /// The folder; created if it does not exist
+    /// The folder; made if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 }

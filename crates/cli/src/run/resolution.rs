@@ -266,7 +266,7 @@ pub(crate) fn of_oddities(name: impl fmt::Display, oddities: &Oddities) -> Vec<S
     });
     let unrewritten = (oddities.unrewritten > 0).then(|| {
         format!(
-            "{name}: {} with a source route, a routing header or a home address left as captured: their checksums cover an address that is not in the IP header, so changes of addresses and 'checksums right' do not touch them",
+            "{name}: {} with a compressed routing header (RFC 6554) left as captured: their checksums cover an address that the header does not spell out, so changes of addresses and 'checksums right' do not touch them",
             output::counted(oddities.unrewritten, "frame")
         )
     });

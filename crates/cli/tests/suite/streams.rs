@@ -412,28 +412,78 @@ fn bursts_that_are_counted_end_streams() {
     }
 }
 
-/// An IPv6 UDP packet with a routing header. Its valid checksum covers the final destination.
-#[test]
-fn frames_with_a_source_route_stay_as_captured_and_are_counted() {
-    let bench = Bench::new();
+/// An IPv6 UDP packet with a routing header of this type. Its valid checksum covers the final destination.
+fn routed(kind: u8) -> Record {
     let station = |last: u8| [&[0xfd, 0][..], &[0; 13], &[last]].concat();
-    let mut routed = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 36, 43, 64]].concat();
-    routed.extend([station(1), station(2), vec![17, 2, 4, 1, 0, 0, 0, 0], station(9)].concat());
-    routed.extend([0x04, 0xd2, 0, 0x35, 0, 12, 0, 0, 1, 2, 3, 4]);
-    let pseudo = [&station(1)[..], &station(9), &[0, 12, 0, 17], &routed[78..]].concat();
+    let mut bytes = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 36, 43, 64]].concat();
+    bytes.extend([station(1), station(2), vec![17, 2, kind, 1, 0, 0, 0, 0], station(9)].concat());
+    bytes.extend([0x04, 0xd2, 0, 0x35, 0, 12, 0, 0, 1, 2, 3, 4]);
+    let pseudo = [&station(1)[..], &station(9), &[0, 12, 0, 17], &bytes[78..]].concat();
     let sum = pseudo.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u32>();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    routed[84..86].copy_from_slice(&sum.to_be_bytes());
-    let plain = Record::new(10, 100, 7);
-    let records = [Record { ns: 0, original: routed.len() as u32, bytes: routed.clone() }, plain];
-    bench.capture("in.pcap", Dialect::USUAL, &records);
+    bytes[84..86].copy_from_slice(&sum.to_be_bytes());
+    Record { ns: 0, original: bytes.len() as u32, bytes }
+}
+
+#[test]
+fn checksums_behind_a_routing_header_cover_the_final_destination() {
+    let bench = Bench::new();
+    for kind in [0, 2, 4] {
+        let mut wrong = routed(kind);
+        wrong.bytes[84] ^= 0x55;
+        bench.capture("in.pcap", Dialect::USUAL, &[routed(kind), wrong]);
+        let finished = bench.run(words("gen --pcap in.pcap --out pcap:out.pcap --rewrite 'checksums right' --json"));
+        assert_eq!(finished.report()["limits"]["unrewritten_frames"].as_u64().unwrap_or(0), 0);
+        for record in bench.records("out.pcap") {
+            assert_eq!(record.bytes, routed(kind).bytes, "type {kind}");
+        }
+    }
+}
+
+#[test]
+fn frames_with_a_compressed_route_stay_as_captured_and_are_counted() {
+    let bench = Bench::new();
+    let compressed = routed(3);
+    bench.capture("in.pcap", Dialect::USUAL, &[compressed.clone(), Record::new(10, 100, 7)]);
     for rule in ["checksums right", "dst fd00::/64 > fd01::/64"] {
         let line = format!("gen --pcap in.pcap --out pcap:out.pcap --rewrite '{rule}, smac 02:00:00:00:00:09' --json");
         let finished = bench.run(words(&line));
-        assert!(finished.stderr.contains("1 frame with a source route"), "{}", finished.stderr);
+        assert!(finished.stderr.contains("1 frame with a compressed routing header"), "{}", finished.stderr);
         assert_eq!(finished.report()["limits"]["unrewritten_frames"], 1, "{rule}");
         let out = bench.records("out.pcap");
-        assert_eq!((&out[0].bytes[12..], &out[0].bytes[6..12]), (&routed[12..], &[2, 0, 0, 0, 0, 9][..]), "{rule}");
+        assert_eq!(
+            (&out[0].bytes[12..], &out[0].bytes[6..12]),
+            (&compressed.bytes[12..], &[2, 0, 0, 0, 0, 9][..]),
+            "{rule}"
+        );
+    }
+}
+
+/// VXLAN with a checksum in both datagrams.
+const TUNNEL: &str = "hex 02000000000202000000000108004500005e00004000401100000a0000010a000002c00012b5004a000008000000000007000200000000040200000000030800450000240000400040110000c0a80001c0a800021388003500100000706179";
+
+#[test]
+fn fields_in_tunnels_are_rewritten() {
+    let bench = Bench::new();
+    let stream = format!("--count 1 --gap 1us --stream '{TUNNEL}6c6f6164 stamp off'");
+    generate(&bench, "in.pcap", &stream);
+    let rules =
+        "checksums right, vxlan vni 7 > 9, inner src 192.168.0.0/16 > 172.16.0.0/16, inner dport 54, udp dport 4789";
+    let finished = bench.run(words(&format!("gen --pcap in.pcap --out pcap:out.pcap -q --rewrite '{rules}'")));
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let out = &bench.records("out.pcap")[0].bytes;
+    assert_eq!((&out[46..49], &out[76..80], &out[86..88]), (&[0, 0, 9][..], &[172, 16, 0, 1][..], &[0, 54][..]));
+    let mut again = out.clone();
+    let layers = packet::layers::Layers::of(&again);
+    assert_eq!(layers.all().len(), 7);
+    packet::layers::make_checksums_right(&mut again, &layers);
+    assert_eq!(&again, out, "every checksum is right");
+    for (rule, what) in [
+        ("vxlan vnl 9", "vxlan has no field 'vnl' (column 7): write vni"),
+        ("inner dprot 9", "'dprot' is no field and no protocol (column 7): write dport"),
+    ] {
+        let said = bench.run(words(&format!("gen --pcap in.pcap --out null --rewrite '{rule}'")));
+        assert!(said.status == Some(2) && said.stderr.contains(what), "{}", said.stderr);
     }
 }
 

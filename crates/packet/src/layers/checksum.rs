@@ -57,7 +57,8 @@ pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) 
     change(frame, &mut changes, at, new);
     // A change of an inner checksum is a change for those around it.
     for (of, layer) in layers.all().iter().enumerate().rev() {
-        let Some(checksum) = present(layer, frame, layers, of) else { continue };
+        let description = layer.kind.description();
+        let Some(checksum) = description.checksum.filter(|sum| (sum.present)(layer.header(frame))) else { continue };
         let place = layer.start as usize + checksum.at;
         if checksum.over == Over::Crc32c {
             keep_crc(frame, layers, of, place, &mut changes);

@@ -8,6 +8,7 @@ mod build;
 mod checksum;
 mod field;
 mod kind;
+mod path;
 mod pseudo;
 mod walk;
 
@@ -15,6 +16,8 @@ pub use build::{NoStack, stack};
 pub use checksum::{checksum_is_right, make_checksums_right, write_field};
 pub use field::{Field, Place, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};
+pub use path::{FieldPath, Level, read_layer};
+pub(crate) use pseudo::hides_an_address;
 pub use pseudo::{Pseudo, pseudo_header};
 pub use walk::{Layer, Layers, MOST_LAYERS, Rest};
 

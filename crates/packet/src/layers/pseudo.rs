@@ -41,6 +41,15 @@ pub fn pseudo_header(frame: &[u8], layers: &Layers, of: usize) -> Option<Pseudo>
     Some(pseudo)
 }
 
+/// Whether a transport checksum covers an address that a compressed route hides (RFC 6554).
+pub(crate) fn hides_an_address(frame: &[u8], layers: &Layers) -> bool {
+    let covers = |layer: &Layer| {
+        layer.kind.description().checksum.is_some_and(|checksum| checksum.over == super::Over::PseudoHeader)
+    };
+    let mut numbered = layers.all().iter().enumerate();
+    numbered.any(|(of, layer)| covers(layer) && pseudo_header(frame, layers, of).is_none())
+}
+
 /// Where the last address of a routing header is; `otherwise` if it is used up. `None` for a route that is compressed.
 fn last_stop(layer: &Layer, frame: &[u8], otherwise: usize) -> Option<usize> {
     let header = layer.header(frame);

@@ -25,6 +25,7 @@ pub(super) const DESCRIPTION: Description = Description {
     announce: |_, _| false,
     read: |bytes| {
         let length = usize::from(bytes.get(..20)?[12] >> 4) * 4;
-        (length >= 20 && bytes.len() >= length).then(|| Header::new(length, Next::Payload))
+        // Cut within its options, it still has its fields.
+        (length >= 20).then(|| Header::new(length.min(bytes.len()), Next::Payload))
     },
 };

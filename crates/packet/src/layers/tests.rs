@@ -24,12 +24,10 @@ fn kinds(layers: &Layers) -> Vec<LayerKind> {
 /// Fields whose values do not change what follows. Behind a last label, the first bits of an address say what it is.
 fn is_free(kinds: &[LayerKind], of: usize, field: &Field) -> bool {
     let behind_label = of > 0 && kinds[of - 1] == LayerKind::Mpls && field.name == "dmac";
-    let flags = field.name == "flags" && matches!(kinds[of], LayerKind::Vxlan | LayerKind::VxlanGpe);
     let ports = kinds[of] == LayerKind::Udp && matches!(field.name, "sport" | "dport");
     let route = matches!(field.name, "left" | "spi") || kinds[of] == LayerKind::L2tp3;
     field.role == Role::Plain
         && !behind_label
-        && !flags
         && !ports
         && !route
         && field.offset(kinds[of].description().header).is_some()

@@ -1,5 +1,5 @@
 use super::kind::{Bind, Description, Header, Next};
-use super::{Field, LayerKind};
+use super::{Field, LayerKind, Role};
 
 pub(super) const DESCRIPTION: Description = Description {
     name: "vxlan",
@@ -7,7 +7,7 @@ pub(super) const DESCRIPTION: Description = Description {
     about: "VXLAN",
     source: "RFC 7348",
     fields: &[
-        Field::number("flags", 0, 8, "flags").named_with_layer(),
+        Field::number("flags", 0, 8, "flags").role(Role::Shape).named_with_layer(),
         Field::number("group", 16, 16, "group policy, if its flag is set")
             .found(|header| (header.first()? & 0x80 != 0).then_some(16))
             .named_with_layer(),

@@ -7,7 +7,7 @@ pub(super) const DESCRIPTION: Description = Description {
     about: "VXLAN with a next protocol",
     source: "draft-ietf-nvo3-vxlan-gpe-13",
     fields: &[
-        Field::number("flags", 0, 8, "flags").named_with_layer(),
+        Field::number("flags", 0, 8, "flags").role(Role::Shape).named_with_layer(),
         Field::number("next", 24, 8, "1 IPv4, 2 IPv6, 3 Ethernet, 5 MPLS").role(Role::Shape).named_with_layer(),
         Field::number("vni", 32, 24, "network identifier"),
     ],

@@ -86,7 +86,7 @@ pub struct Oddities {
     /// Frames whose timestamp is far from those around them, or out of range. They arrive together with the preceding
     /// frame.
     pub stray_stamps: u64,
-    /// Frames left unchanged by a rewrite because their checksum covers an address that is not in their IP header.
+    /// Frames left unchanged by a rewrite because their checksum covers an address that a compressed routing header hides.
     pub unrewritten: u64,
     /// Gaps longer than virtual time reaches, which were shortened.
     pub shortened_gaps: u64,

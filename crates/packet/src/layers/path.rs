@@ -1,0 +1,260 @@
+use super::{Field, LayerKind, Layers};
+use crate::key::Kind;
+use std::fmt;
+use units::{ParseError, nearest};
+
+/// A field by its name, and which one of that name is meant: `dport`, `vxlan vni`, `inner src`, `mpls#2 label`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FieldPath {
+    level: Level,
+    /// A protocol and which of several in this level, from 1.
+    layer: Option<(LayerKind, u8)>,
+    name: &'static str,
+}
+
+/// Which packet in nested tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// This many tunnels deep: 0 is outermost.
+    Nth(u8),
+    /// The innermost that is found.
+    Innermost,
+}
+
+impl Level {
+    /// The level of the walk; `None` if the frame has fewer.
+    #[must_use]
+    pub fn of(self, layers: &Layers) -> Option<u8> {
+        match self {
+            Level::Nth(level) => (level <= layers.deepest()).then_some(level),
+            Level::Innermost => Some(layers.deepest()),
+        }
+    }
+
+    /// Reads `inner`, several times, or `innermost` at the start of the words, and gives how many it took.
+    #[must_use]
+    pub fn read(words: &[&str]) -> (Level, usize) {
+        if words.first() == Some(&"innermost") {
+            return (Level::Innermost, 1);
+        }
+        let inner = words.iter().take_while(|word| **word == "inner").count();
+        (Level::Nth(inner as u8), inner)
+    }
+}
+
+impl fmt::Display for Level {
+    /// Ends with a space unless it is empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Nth(level) => (0..*level).try_for_each(|_| f.write_str("inner ")),
+            Level::Innermost => f.write_str("innermost "),
+        }
+    }
+}
+
+/// A protocol, and which of several of its kind, from 1: `mpls`, `mpls#2`. `None` if the word names none.
+#[must_use]
+pub fn read_layer(word: &str) -> Option<(LayerKind, u8)> {
+    let (name, number) = match word.split_once('#') {
+        Some((name, number)) => (name, number.parse().ok().filter(|number| *number > 0)?),
+        None => (word, 1),
+    };
+    Some((LayerKind::named(name)?, number))
+}
+
+impl FieldPath {
+    /// A field of the outermost packet that has one of this name.
+    #[must_use]
+    pub fn bare(level: Level, name: &str) -> Option<FieldPath> {
+        let fields = LayerKind::ALL.iter().flat_map(|kind| kind.description().fields);
+        let field = fields.into_iter().find(|field| field.bare && field.name == name)?;
+        Some(FieldPath { level, layer: None, name: field.name })
+    }
+
+    /// A field of this protocol, the `number`-th of its kind.
+    #[must_use]
+    pub fn of_layer(level: Level, (kind, number): (LayerKind, u8), name: &str) -> Option<FieldPath> {
+        kind.field(name).map(|field| FieldPath { level, layer: Some((kind, number)), name: field.name })
+    }
+
+    /// Reads a path at the start of the words of `text`, and gives how many it took.
+    ///
+    /// # Errors
+    /// No field of this name, with the column of the word.
+    pub fn read(text: &str, words: &[&str]) -> Result<(FieldPath, usize), ParseError> {
+        let (level, mut used) = Level::read(words);
+        let Some(word) = words.get(used) else {
+            return Err(ParseError::new(format!("'{text}' names no field"), "write a field, as in vxlan vni"));
+        };
+        used += 1;
+        let Some(layer) = read_layer(word) else {
+            return match FieldPath::bare(level, word) {
+                Some(path) => Ok((path, used)),
+                None => Err(unknown(text, word)),
+            };
+        };
+        let fields = layer.0.description().fields;
+        let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
+        let Some(word) = words.get(used) else {
+            let how = format!("write {word} and one of {}", names.join(", "));
+            return Err(ParseError::new(
+                format!("'{word}' has no field behind it (column {})", end_of(text, word)),
+                how,
+            ));
+        };
+        match FieldPath::of_layer(level, layer, word) {
+            Some(path) => Ok((path, used + 1)),
+            None => {
+                let what = format!("{} has no field '{word}' (column {})", layer.0.name(), column(text, word));
+                let how = match nearest(word, &names) {
+                    Some(name) => format!("write {name}"),
+                    None => format!("write one of {}", names.join(", ")),
+                };
+                Err(ParseError::new(what, how))
+            }
+        }
+    }
+
+    /// The fields that this may be: one for each protocol that has the name.
+    pub fn fields(&self) -> impl Iterator<Item = &'static Field> + '_ {
+        let kinds = LayerKind::ALL.iter().filter(|kind| self.layer.is_none_or(|(wanted, _)| wanted == **kind));
+        let fields = kinds.flat_map(|kind| kind.description().fields);
+        fields.filter(|field| field.name == self.name && (field.bare || self.layer.is_some()))
+    }
+
+    /// How its values are written.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.fields().next().map_or(Kind::Number(0), |field| field.kind)
+    }
+
+    /// Bits of the widest field that this may be.
+    #[must_use]
+    pub fn width(&self) -> u16 {
+        self.fields().map(Field::width).max().unwrap_or(0)
+    }
+
+    /// Which packet in nested tunnels.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The name of the field.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The number of the layer that has the field, and the field; `None` if the frame has none.
+    #[must_use]
+    pub fn find(&self, frame: &[u8], layers: &Layers) -> Option<(usize, &'static Field)> {
+        let level = self.level.of(layers)?;
+        let mut number = 0;
+        layers.all().iter().enumerate().filter(|(_, layer)| layer.level == level).find_map(|(of, layer)| {
+            if let Some((kind, wanted)) = self.layer {
+                number += u8::from(layer.kind == kind);
+                if layer.kind != kind || number != wanted {
+                    return None;
+                }
+            }
+            let field = layer.kind.field(self.name).filter(|field| field.bare || self.layer.is_some())?;
+            field.offset(layer.header(frame)).map(|_| (of, field))
+        })
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.level.fmt(f)?;
+        match self.layer {
+            Some((kind, 1)) => write!(f, "{} ", kind.name())?,
+            Some((kind, number)) => write!(f, "{}#{number} ", kind.name())?,
+            None => {}
+        }
+        f.write_str(self.name)
+    }
+}
+
+fn unknown(text: &str, word: &str) -> ParseError {
+    let what = format!("'{word}' is no field and no protocol (column {})", column(text, word));
+    let bare = LayerKind::ALL.iter().flat_map(|kind| kind.description().fields).filter(|field| field.bare);
+    let names: Vec<&str> = bare.map(|field| field.name).chain(LayerKind::ALL.iter().map(|kind| kind.name())).collect();
+    let how = match nearest(word, &names) {
+        Some(name) => format!("write {name}"),
+        None => "write a field, or a protocol and its field: 'netlathe help layers' lists them".to_owned(),
+    };
+    ParseError::new(what, how)
+}
+
+/// The column of a word, from 1.
+fn column(text: &str, word: &str) -> usize {
+    let starts = text.match_indices(word).map(|(at, _)| at);
+    let whole = |at: &usize| {
+        let before = text[..*at].chars().next_back();
+        let behind = text[at + word.len()..].chars().next();
+        before.is_none_or(char::is_whitespace) && behind.is_none_or(|c| c.is_whitespace() || c == '>')
+    };
+    starts.into_iter().find(whole).map_or(1, |at| text[..at].chars().count() + 1)
+}
+
+fn end_of(text: &str, word: &str) -> usize {
+    column(text, word) + word.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stack;
+    use super::*;
+    use LayerKind::{Ethernet, Ipv4, Mpls, Tcp, Udp, Vxlan};
+
+    fn read(text: &str) -> Result<FieldPath, ParseError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        FieldPath::read(text, &words).map(|(path, used)| {
+            assert_eq!(used, words.len(), "{text}");
+            path
+        })
+    }
+
+    #[test]
+    fn paths_find_their_layers_and_print_as_they_read() {
+        let frame = stack(&[Ethernet, Mpls, Mpls, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp], b"x").expect("a stack");
+        let layers = Layers::of(&frame);
+        for (text, of) in [
+            ("dmac", Some(0)),
+            ("mpls label", Some(1)),
+            ("mpls#2 label", Some(2)),
+            ("mpls#3 label", None),
+            ("src", Some(3)),
+            ("ip ttl", Some(3)),
+            ("ttl", Some(3)),
+            ("dport", Some(4)),
+            ("udp length", Some(4)),
+            ("vni", Some(5)),
+            ("vxlan vni", Some(5)),
+            ("inner dmac", Some(6)),
+            ("inner src", Some(7)),
+            ("inner dport", Some(8)),
+            ("innermost tcp flags", Some(8)),
+            ("inner inner dport", None),
+            ("tcp flags", None),
+            ("inner vni", None),
+        ] {
+            let path = read(text).expect(text);
+            assert_eq!(path.find(&frame, &layers).map(|(of, _)| of), of, "{text}");
+            assert_eq!(path.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bad_paths_say_where() {
+        for (text, what) in [
+            ("inner vxlan vnl", "vxlan has no field 'vnl' (column 13): write vni"),
+            ("vxlan", "'vxlan' has no field behind it (column 6): write vxlan and one of flags, group, vni"),
+            ("inner dprot", "'dprot' is no field and no protocol (column 7): write dport"),
+            ("inner", "'inner' names no field: write a field, as in vxlan vni"),
+        ] {
+            assert_eq!(read(text).map_err(|error| error.to_string()), Err(what.to_owned()));
+        }
+    }
+}
