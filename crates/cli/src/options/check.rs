@@ -10,9 +10,9 @@ use std::process::ExitCode;
 Example:
   netlathe check scenarios/even-gaps.toml
 
-No port is opened and nothing is sent; files that the scenario names are looked at. All problems
-are shown together, each with its line and column; a good scenario is printed as it was understood: its
-long form, which means the same.")]
+Opens no port and sends nothing, but reads the files that the scenario names. Prints all problems
+together, each with its line and column. A scenario without problems is printed in its long form, which
+means the same.")]
 pub(crate) struct Check {
     /// The scenario
     #[arg(value_name = "SCENARIO.toml")]

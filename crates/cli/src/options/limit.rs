@@ -19,8 +19,8 @@ Examples:
   netlathe limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police --workers 64 \\
       --algorithm 'light-lock batch 1500B depth 6000B idle expire 10ms'
 
---mode police is for UDP, attacks and contracts: it drops the excess at once. --mode shape is for TCP: it
-queues the excess, and TCP gets its rate. --mode mark leaves the decision to the next hop. With police, TCP needs a
+--mode police is for UDP, attacks and contracts: it drops excess frames immediately. --mode shape is for
+TCP: it queues excess frames, and TCP gets its rate. --mode mark leaves the decision to the next hop. With police, TCP needs a
 bucket of several round trips at its rate: at 20 Mbit/s and 40 ms, cubic got 12.1 Mbit/s with the default of 25 kB,
 15.5 with 250 kB, and 18.6 with shape.
 

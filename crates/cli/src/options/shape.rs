@@ -4,7 +4,7 @@ use crate::run::pipelines::{self, Request};
 use scenario::{ClassOptions, PipelineText, Text};
 use std::process::ExitCode;
 
-/// Re-emit traffic with an exact rate or gap
+/// Send traffic again with an exact rate or gap
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -28,9 +28,9 @@ Examples:
   netlathe disk --backing /media/stick --mount /mnt/slow --allow-suid
   netlathe disk --unmount /mnt/slow
 
-Programs use the mount point; their data are in the backing directory. Each read and write is an
-operation of its own and takes that long, since the page cache is not used (--cached uses it). The
-disk is there until Ctrl-C, SIGTERM or --duration; then it is unmounted and a report is printed.
+Programs use the mount point; their data are in the backing directory. Each read and write takes the
+delay, because the page cache is not used (--cached uses it). Ctrl-C, SIGTERM or --duration ends the
+disk: it is unmounted, and the report is printed.
 
 Operations: read, write, fsync (the default), lookup, getattr, setattr, open, create, flush, opendir,
 readdir, mkdir, mknod, symlink, readlink, link, rename, unlink, rmdir, fallocate, lseek, statfs,

@@ -15,9 +15,9 @@ Example:
   cp /tmp/netlathe/*.1 /usr/local/share/man/man1
   cp /tmp/netlathe/netlathe.bash /etc/bash_completion.d/netlathe
 
-They are made from the same definitions as --help and always agree with it.")]
+The pages and completions come from the same definitions as --help.")]
 pub(crate) struct Manual {
-    /// The folder; made if it is not there
+    /// The folder; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Share, Span, Time, WireLen};
 
-/// Measure gaps and rates of what arrives
+/// Measure gaps, rates, loss and delay of frames that arrive
 #[derive(clap::Args)]
 // Both are refused, with what to do instead.
 #[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)),
@@ -45,17 +45,17 @@ Examples:
   netlathe measure --pcap out.pcap --csv gaps.csv --svg gaps.svg
   netlathe measure --host eth0,eth1 --duration 10s
 
---expect is missed (status 1) when the mean or the rate is off by more than --tolerance, when less
-than 90 % of the gaps are within 1 µs of a fixed gap, or when gaps of the expected law would
-be so far from it less than once in 10 000 times (p < 1e-4).
+--expect fails (status 1) if the mean or the rate is off by more than --tolerance, or if less than 90 % of
+the gaps are within 1 µs of a fixed gap. A law fails if p < 1e-4: gaps of that law would differ from it by
+as much less than once in 10 000 runs.
 
 --only takes the rules of classes: tcp udp icmp arp ip ip6 vlan, src A, dst A, host A, sport P, dport P,
-port P, dscp D, flags F, dmac MAC, smac MAC, bytes HEX at N. Side by side they hold together; or begins an
-alternative, not turns the next one round. The report says how many frames were left out.
+port P, dscp D, flags F, dmac MAC, smac MAC, bytes HEX at N. Conditions side by side must all hold; or begins an
+alternative, not negates the next condition. The report counts the frames that did not match.
 
---host takes no frame: it reads the counters of this machine's kernel and drivers while another
-program receives, and says how many frames came, where some were lost (wire, ring, softnet,
-interface, protocol, socket), how queues and CPUs shared the work, and the commands that mend it.")]
+--host receives no frames. It reads the counters of this machine's kernel and drivers while another
+program receives. It reports how many frames arrived, where frames were lost (wire, ring, softnet,
+interface, protocol, socket), how queues and CPUs shared the work, and commands that reduce the loss.")]
 pub(crate) struct Measure {
     /// Input: an interface, or pcap:FILE
     #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["pcap", "host"], conflicts_with = "pcap")]

@@ -35,14 +35,15 @@ Examples:
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
   netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --frame-loss 10% --back-to-back 50 --report results
 
-Each trial sends a constant load for --trial and counts what comes back. rfc2544 halves the interval
-by single trials; mlrsearch (RFC 9971) settles a load by trials of --sum together, of which a share
---exceed may be bad, and begins with short ones. A trial at which the load was not really offered does
-not count; if that does not change, the verdict is tester-limited. --latency sends the found rate once
-more; --frame-loss sends the most load, and less and less, for the loss at each (RFC 2544, 26.3);
---back-to-back looks for the longest burst without loss (26.4). A router needs --gateway and a route to
-the streams' destinations: --in answers ARP, NDP and pings for them. --dut names stages to test in
-virtual time.")]
+Each trial sends a constant load for --trial and counts the frames that come back. rfc2544 halves the
+interval, one trial per load. mlrsearch (RFC 9971) adds up trials of a load, up to --sum; a share --exceed
+of them may be bad, and it begins with short ones. A trial whose load the tester did not offer does not
+count. If repeating it does not help, the verdict is tester-limited.
+
+--latency sends the found rate once more. --frame-loss measures the loss at each load from the highest
+down (RFC 2544, 26.3). --back-to-back finds the longest burst without loss (26.4). A router needs
+--gateway and a route to the streams' destinations: --in answers ARP, NDP and pings for them. --dut names
+stages to test in virtual time.")]
 pub(crate) struct Search {
     /// Interface to send frames on
     #[arg(long = "out", value_name = "PORT", required_unless_present = "dut", requires = "input")]

@@ -23,9 +23,9 @@ Examples:
   netlathe slice pipeline --kernel --port 7 -- emulate --between c0 s0 --forward 'delay 200us' --duration 5s
   netlathe slice pipeline --each waterfall -- shape --in pcap:in.pcap --out wire:10G --gap 10us
 
-Runs COMMAND, which is shape, emulate, limit, gen or run with its options, and adds the slices to its report:
-as --slices there does. docs/reference/slice.md describes each slice. The wait of frames
-in a port's ring is known for driver=af_packet only; for other ports the report says that it is unknown.")]
+COMMAND is shape, emulate, limit, gen or run with its options. The slices are added to its report, as by
+--slices there. docs/reference/slice.md defines each slice. The wait of frames in a port's ring is known for
+af_packet, af_xdp and TAP devices; for other ports the report says that it is unknown.")]
 pub(crate) struct PipelineSlices {
     /// Trace one frame in N
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
