@@ -23,6 +23,7 @@ iperf3|have iperf3|traffic for the demo and the tests
 curl|have curl|traffic for the demo
 tcpdump|have tcpdump|looks at frames from outside in tests
 python3|have python3|the demo, and traffic for the tests
+python3-pytest|has_pytest|tests of the Python package
 fuse3|have fusermount3|slow disks without root
 git|have git|tries slow disks in tests
 '
@@ -30,6 +31,7 @@ git|have git|tries slow disks in tests
 '
 
 have() { command -v "$1" >/dev/null 2>&1; }
+has_pytest() { python3 -c 'import pytest' || /usr/bin/python3 -c 'import pytest'; }
 has_header() { have gcc && echo "#include <$1>" | gcc -E - >/dev/null 2>&1; }
 
 missing=()

@@ -23,6 +23,7 @@ mod measure_only;
 mod memory;
 mod parts;
 mod progress;
+mod python;
 mod quiet;
 mod report_page;
 mod scenarios;

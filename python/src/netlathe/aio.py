@@ -1,0 +1,155 @@
+"""The same for asyncio.
+
+    import netlathe.aio
+
+    async with netlathe.aio.emulate(between=("eth0", "eth1"), forward="delay 20ms", stats_every="1s") as r:
+        await r.ready()
+        async for now in r.progress():
+            print(now.passed, now.pipelines.forward.out.frames)
+
+The functions are those of `netlathe`. `Run(run)` makes any other run usable with asyncio, such as one in a lab:
+`netlathe.aio.Run(lab.box.emulate(...))`. To cancel a task that waits does not end the run; the end of its block does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+from netlathe import _run
+from netlathe._errors import Error
+from netlathe._program import Program
+from netlathe._report import Item, Report
+from netlathe._scenario import Scenario
+
+__all__ = ["Run", "disk", "emulate", "gen", "limit", "measure", "run", "search", "shape", "slice"]
+
+_LOOK_S = 0.02
+_here = Program()
+
+
+class Run:
+    """A run whose methods are awaited; see `netlathe.Run`."""
+
+    def __init__(self, run: _run.Run) -> None:
+        self.sync = run
+        """The run itself."""
+
+    async def __aenter__(self) -> Run:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.sync._finished:
+            return
+        try:
+            await self.stop()
+        except Error:
+            # The error of the block is the one to show.
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        return repr(self.sync)
+
+    @property
+    def running(self) -> bool:
+        """Whether the program still runs."""
+        return self.sync.running
+
+    @property
+    def messages(self) -> str:
+        """What the program wrote to stderr so far."""
+        return self.sync.messages
+
+    @property
+    def report(self) -> Report:
+        """The report of a run that has ended. Raises RuntimeError before."""
+        if self.sync.running:
+            raise RuntimeError("the run has not ended: await wait() or stop() first")
+        return self.sync.report
+
+    async def wait(self, timeout: float | None = None) -> Report:
+        """Waits for the end of the run and returns its report, as `netlathe.Run.wait`."""
+        await self._until_ended(timeout)
+        return self.sync.wait()
+
+    async def stop(self, timeout: float = 10.0) -> Report:
+        """Ends the run as Ctrl-C does and returns its report, as `netlathe.Run.stop`."""
+        if self.sync.running:
+            self.sync._interrupt()
+            try:
+                await self._until_ended(timeout)
+            except TimeoutError:
+                self.sync._process.kill()
+        return self.sync.wait()
+
+    async def ready(self, timeout: float = 30.0) -> Run:
+        """Waits until frames pass, as `netlathe.Run.ready`."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while not self.sync._look_ready(0):
+            if asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError(f"{self!r} is not ready after {timeout} s")
+            await asyncio.sleep(_LOOK_S)
+        return self
+
+    async def progress(self) -> AsyncIterator[Item]:
+        """The figures of a live run while it goes on, as `netlathe.Run.progress`."""
+        while (items := self.sync._look_progress()) is not None:
+            for item in items:
+                yield item
+            await asyncio.sleep(_LOOK_S)
+
+    async def _until_ended(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while self.sync.running:
+            if deadline is not None and asyncio.get_running_loop().time() > deadline:
+                raise TimeoutError(f"{self!r} still runs after {timeout} s")
+            await asyncio.sleep(_LOOK_S)
+
+
+def run(scenario: Scenario, **options: object) -> Run:
+    """Runs a scenario, as `netlathe.run`."""
+    return Run(_here.run(scenario, **options))
+
+
+def gen(**options: object) -> Run:
+    """Generates traffic, as `netlathe.gen`."""
+    return Run(_here.gen(**options))
+
+
+def shape(**options: object) -> Run:
+    """Sends traffic again with an exact rate or gap, as `netlathe.shape`."""
+    return Run(_here.shape(**options))
+
+
+def emulate(**options: object) -> Run:
+    """Impairs traffic, as `netlathe.emulate`."""
+    return Run(_here.emulate(**options))
+
+
+def limit(**options: object) -> Run:
+    """Limits each of many users to a rate, as `netlathe.limit`."""
+    return Run(_here.limit(**options))
+
+
+def measure(**options: object) -> Run:
+    """Measures what arrives, as `netlathe.measure`."""
+    return Run(_here.measure(**options))
+
+
+def search(**options: object) -> Run:
+    """Finds the highest rate without loss, as `netlathe.search`."""
+    return Run(_here.search(**options))
+
+
+def disk(**options: object) -> Run:
+    """Mounts a directory as a slow or failing disk, as `netlathe.disk`."""
+    return Run(_here.disk(**options))
+
+
+def slice(*arguments: str, **options: object) -> Run:
+    """Shows where a packet's time goes, as `netlathe.slice`."""
+    return Run(_here.slice(*arguments, **options))
