@@ -50,9 +50,9 @@ def missed(report):
     """Frames that were lost on the way, by whom."""
     (pipeline,) = report["pipelines"]
     lost = dict(pipeline["drops"])
-    for name, port in report["limits"].get("ports", {}).items():
-        if port["rx_missed"]:
-            lost[f"{name}, before it was counted"] = port["rx_missed"]
+    for port in report["caveats"]:
+        if port["kind"] == "port" and port["rx_missed"]:
+            lost[f"{port['port']}, before it was counted"] = port["rx_missed"]
     return lost
 
 

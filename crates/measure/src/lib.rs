@@ -6,6 +6,7 @@
 
 mod books;
 mod buckets;
+mod caveats;
 mod conformance;
 mod delays;
 mod departures;
@@ -33,6 +34,7 @@ mod timeline;
 
 pub use books::{Books, DropReason, Drops, Tally};
 pub use buckets::Buckets;
+pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
 pub use conformance::ConformanceMeter;
 pub use departures::{ClassAsk, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};

@@ -1,3 +1,4 @@
+use crate::Caveat;
 use crate::books::{DropReason, Drops, Tally};
 use crate::buckets::Buckets;
 use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
@@ -28,13 +29,13 @@ pub struct Report {
     /// Paths of packets from program to program, if the kernel was traced as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_to_end: Option<EndToEnd>,
-    /// What this run could not resolve, and how to read the figures.
-    pub limits: serde_json::Map<String, serde_json::Value>,
+    /// What this run could not resolve, or did differently from what was asked.
+    pub caveats: Vec<Caveat>,
 }
 
 impl Report {
     /// The format version that this code writes.
-    pub const SCHEMA: u32 = 1;
+    pub const SCHEMA: u32 = 2;
 }
 
 /// Report of one pipeline.

@@ -100,7 +100,7 @@ pub fn html(report: &Report, about: &About) -> String {
         main.push_str(&pipeline::section(pipeline, i));
     }
     main.push_str(&report.end_to_end.as_ref().map_or_else(String::new, slices::end_to_end));
-    main.push_str(&limits(report));
+    main.push_str(&caveats(report));
     main.push_str("<section class=\"stack\"><h2 id=\"terms\">What the figures mean</h2>\n<div class=\"card\"><dl class=\"terms\">\n");
     for (term, meaning) in TERMS {
         main.push_str(&format!("<dt>{}</dt><dd>{}</dd>\n", escape(term), escape(meaning)));
@@ -241,14 +241,15 @@ pub(crate) fn warnings(warnings: &[String]) -> String {
 }
 
 /// What the run cannot resolve.
-fn limits(report: &Report) -> String {
+fn caveats(report: &Report) -> String {
     let mut out = "<section class=\"stack\"><h2>What this run can resolve</h2>\n<div class=\"card text\">\n".to_owned();
     let mut rows = Vec::new();
-    for (name, value) in report.limits.iter().filter(|(name, _)| !["warnings", "definitions"].contains(&name.as_str()))
-    {
-        flatten(name, value, &mut rows);
+    for caveat in report.caveats.iter().filter(|caveat| !report.warnings.contains(&caveat.line())) {
+        // A caveat is made of names and figures: it always is JSON.
+        let kind = serde_json::to_value(caveat).map_or_else(|_| String::new(), |caveat| plain(&caveat["kind"]));
+        rows.push(vec![kind, caveat.pipeline.clone().unwrap_or_default(), caveat.text.clone()]);
     }
-    out.push_str(&table("The report's limits; times are in ns", &[], &rows));
+    out.push_str(&table("Caveats that are not warnings", &["caveat", "pipeline", "what it means"], &rows));
     out.push_str("</div></section>\n");
     out
 }

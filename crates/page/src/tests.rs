@@ -22,12 +22,12 @@ fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport
 
 fn page(pipelines: Vec<PipelineReport>) -> String {
     let report = Report {
-        schema: 1,
+        schema: Report::SCHEMA,
         command: "shape",
         warnings: Vec::new(),
         pipelines,
         end_to_end: None,
-        limits: serde_json::Map::new(),
+        caveats: Vec::new(),
     };
     as_read(&html(&report, &About::default()))
 }
@@ -226,12 +226,12 @@ fn names_and_commands_are_text() {
     ];
     let about = About { command_line: "netlathe shape --name '<b>'".into(), verdicts, ..About::default() };
     let report = Report {
-        schema: 1,
+        schema: Report::SCHEMA,
         command: "run",
         warnings: vec!["a <gap>".into()],
         pipelines: vec![report.clone(), report],
         end_to_end: None,
-        limits: serde_json::Map::new(),
+        caveats: Vec::new(),
     };
     let text = html(&report, &about);
     assert_eq!(

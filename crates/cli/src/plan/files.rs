@@ -82,7 +82,7 @@ impl Files for OnDisk {
         for warning in
             source.oddities().map(|oddities| resolution::of_oddities(path.display(), oddities)).unwrap_or_default()
         {
-            output::warn(warning);
+            output::warn(warning.line());
         }
         Ok(gaps)
     }

@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use crate::render::output_file;
-use measure::{PipelineReport, Report};
+use measure::{CaveatKind, PipelineReport, Report};
 use page::{About, Verdict};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -74,7 +74,10 @@ impl PageFolder {
         verdicts: &[Verdict],
         failure: Option<&Failure>,
     ) -> Result<(), Failure> {
-        let facts = facts(report.limits.get("dpdk").and_then(Value::as_str));
+        let facts = facts(report.caveats.iter().find_map(|caveat| match &caveat.kind {
+            CaveatKind::Dpdk { version } => Some(version.as_str()),
+            _ => None,
+        }));
         let about = About { facts, verdicts: verdicts.to_vec(), failure: failure.map(Failure::to_string), ..about() };
         self.put([page::html(report, &about), with_plots(report)?])
     }

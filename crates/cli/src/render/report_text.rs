@@ -2,7 +2,7 @@
 
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
-use measure::{FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
+use measure::{CaveatKind, FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
 use std::fmt::{self, Write};
 
 /// The whole report.
@@ -18,20 +18,18 @@ pub(crate) fn table(report: &Report) -> String {
                 let _ = writeln!(text, "  {line}");
             }
         }
-        let planned = report.limits.get("planned").and_then(|planned| planned.get(&pipeline.name));
-        if let Some(why) = planned.and_then(serde_json::Value::as_str) {
-            let _ = writeln!(text, "  planned   {why}");
-        }
-        let floor = report.limits.get("floor").and_then(|floors| floors.get(&pipeline.name));
-        let figure = |name| floor.and_then(|floor| floor.get(name)).and_then(serde_json::Value::as_f64);
-        if let (Some(p50), Some(p99), Some(near)) = (figure("p50"), figure("p99"), figure("within_1us")) {
-            let _ = writeln!(
-                text,
-                "  floor     median {}, p99 {}, within 1 µs {}: a loop that only waits, before the run",
-                time(p50),
-                time(p99),
-                share(near)
-            );
+        for caveat in report.caveats.iter().filter(|caveat| caveat.pipeline.as_ref() == Some(&pipeline.name)) {
+            let _ = match &caveat.kind {
+                CaveatKind::Planned { .. } => writeln!(text, "  planned   {}", caveat.text),
+                CaveatKind::Floor { p50_ns, p99_ns, within_1us_ratio, .. } => writeln!(
+                    text,
+                    "  floor     median {}, p99 {}, within 1 µs {}: a loop that only waits, before the run",
+                    time(*p50_ns),
+                    time(*p99_ns),
+                    share(*within_1us_ratio)
+                ),
+                _ => Ok(()),
+            };
         }
     }
     if let Some(end_to_end) = &report.end_to_end {

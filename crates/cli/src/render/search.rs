@@ -5,6 +5,7 @@ use crate::render::report_text;
 use crate::run::search::trials::Measured;
 use crate::run::search::{Search, Searched};
 use engine::search::{Bursts, Curve, Flaw, Found, Goal, Run, Trial, Verdict};
+use measure::Report;
 use measure::figures::{digits, frame_rate};
 use page::{DrawnTrial, FoundGoal, SearchedSize};
 use serde_json::{Value, json};
@@ -49,7 +50,7 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
         })
     };
     let mut report = json!({
-        "schema": 1,
+        "schema": Report::SCHEMA,
         "command": "search",
         "asked": {
             "method": search.method,
@@ -65,7 +66,7 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
         "method": search.method,
         "width": search.width.as_f64(),
         "searches": searched.iter().map(of).collect::<Vec<_>>(),
-        "limits": {"definitions": DEFINITIONS.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect::<serde_json::Map<_, _>>()},
+        "definitions": DEFINITIONS.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect::<serde_json::Map<_, _>>(),
     });
     if let Some(max) = search.max {
         report["asked"]["max_fps"] = json!(fps(max));

@@ -3,8 +3,8 @@
 use crate::output::{self, brief, thousands};
 use crate::render::report_text;
 use measure::slices::SliceTimes;
+use measure::{Caveat, CaveatKind, ClockSource, Report, SharedEvent};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 use slice::{Book, Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Unsupported};
 use std::fmt::Write;
 
@@ -36,7 +36,7 @@ pub(crate) struct SlicesReport {
     /// The exit status of COMMAND, 128 + n when signal n ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<i32>,
-    limits: Map<String, Value>,
+    caveats: Vec<Caveat>,
 }
 
 /// What measuring costs, in nanoseconds.
@@ -169,8 +169,9 @@ impl SlicesReport {
         let costs = book.calibrated();
         let counters = set.counters;
         let total = book.total();
-        let limits = limits(costs, counters.as_ref(), &set.totals);
-        let mut warnings: Vec<String> = of_limits(&limits).map(|(what, text)| format!("{what}: {text}")).collect();
+        let caveats = caveats(costs, counters.as_ref(), &set.totals);
+        let is_clock = |caveat: &&Caveat| matches!(caveat.kind, CaveatKind::Clock { .. });
+        let mut warnings: Vec<String> = caveats.iter().filter(|caveat| !is_clock(caveat)).map(Caveat::line).collect();
         warnings.extend(output::warnings());
         let counted = costs.events.iter().enumerate().map(|(n, cost)| EventReport::Counted {
             event: cost.event.clone(),
@@ -186,7 +187,7 @@ impl SlicesReport {
             .map(|&probe| ProbeReport { name: probe.name(), runs: runs(probe), ns: costs.probe(probe) })
             .collect();
         SlicesReport {
-            schema: 1,
+            schema: Report::SCHEMA,
             command: "slice kernel",
             warnings,
             packets: book.packets().clone(),
@@ -210,7 +211,7 @@ impl SlicesReport {
             probes: set.probes,
             probes_why: set.why,
             status,
-            limits,
+            caveats,
         }
     }
 
@@ -366,71 +367,21 @@ impl SlicesReport {
 /// A share of the calibration that others may have.
 const OTHERS: f64 = 0.1;
 
-/// Each of the limits in words, behind its name.
-fn of_limits(limits: &Map<String, Value>) -> impl Iterator<Item = (&String, String)> {
-    limits.iter().filter(|(_, limit)| limit.is_object()).map(|(what, limit)| {
-        let meaning = limit.get("meaning").and_then(Value::as_str).unwrap_or_default();
-        let count = if let Some(events) = limit.get("events").and_then(Value::as_array) {
-            events.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-        } else if let Some(others) = limit.get("others").and_then(Value::as_f64) {
-            output::share(others)
-        } else {
-            thousands(limit.get("runs").or(limit.get("frames")).and_then(Value::as_u64).unwrap_or(0))
-        };
-        (what, format!("{count} {meaning}"))
-    })
-}
-
-/// Caveats of the run, each with its figure and meaning.
-fn limits(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Map<String, Value> {
-    let mut limits = Map::new();
-    limits.insert("clock".into(), "CLOCK_MONOTONIC, by the kernel, 1 ns".into());
-    let mut limit = |what: &str, figure: &str, value: Value, meaning: &str| {
-        limits.insert(what.into(), json!({ figure: value, "meaning": meaning }));
-    };
+/// Caveats of the run. All but the clock are warnings.
+fn caveats(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Vec<Caveat> {
+    let mut kinds = vec![CaveatKind::Clock { source: ClockSource::Monotonic }];
     let counted = |of: fn(&Counters) -> u64| counters.map(of).filter(|n| *n > 0);
-    if let Some(frames) = counted(|counters| counters.crowded) {
-        limit(
-            "crowded",
-            "frames",
-            json!(frames),
-            "frames whose receive call continued for long after copying them, or copied more than eight: their last slice is missing",
-        );
-    }
-    if let Some(frames) = counted(|counters| counters.evicted) {
-        limit(
-            "evicted",
-            "frames",
-            json!(frames),
-            "frames evicted to make room, of any program; a requested frame counts only once its program is known",
-        );
-    }
-    if let Some(runs) = counted(|counters| counters.missed) {
-        limit(
-            "missed",
-            "runs",
-            json!(runs),
-            "probe runs that the kernel skipped because a thread was preempted in the same probe: frames may be lost or uncounted; the machine is overloaded",
-        );
-    }
+    kinds.extend(counted(|counters| counters.crowded).map(|frames| CaveatKind::CrowdedFrames { frames }));
+    kinds.extend(counted(|counters| counters.evicted).map(|frames| CaveatKind::EvictedFrames { frames }));
+    kinds.extend(counted(|counters| counters.missed).map(|runs| CaveatKind::MissedProbes { runs }));
     if costs.others > OTHERS {
-        limit(
-            "calibration",
-            "others",
-            json!(costs.others),
-            "of the calibration time, other programs ran on its CPU: the subtracted cost may be far too high or too low",
-        );
+        kinds.push(CaveatKind::Calibration { others_ratio: costs.others });
     }
     let shared = costs.events.iter().zip(totals).filter(|(_, total)| total.counted < 0.999);
-    let shared: Vec<String> =
-        shared.map(|(event, total)| format!("{} {}", event.event, output::share(total.counted))).collect();
-    if !shared.is_empty() {
-        limit(
-            "counted",
-            "events",
-            json!(shared),
-            "share of the time in which these events were counted: the CPU has fewer counters than requested; name fewer events",
-        );
+    let events: Vec<SharedEvent> =
+        shared.map(|(event, total)| SharedEvent { event: event.event.clone(), counted_ratio: total.counted }).collect();
+    if !events.is_empty() {
+        kinds.push(CaveatKind::SharedCounters { events });
     }
-    limits
+    kinds.into_iter().map(Caveat::new).collect()
 }

@@ -7,6 +7,7 @@ use crate::rights::list::DISK;
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use disk::{Ask, Delay, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
+use measure::Report;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -242,7 +243,7 @@ fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration
         })
         .collect();
     let mut report = json!({
-        "schema": 1,
+        "schema": Report::SCHEMA,
         "command": "disk",
         // Paths may not be UTF-8, which JSON needs.
         "backing": ask.backing.to_string_lossy(),

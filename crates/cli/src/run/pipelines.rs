@@ -17,11 +17,10 @@ use crate::run::virtual_time;
 use engine::Pipeline;
 use engine::schedules::Ask;
 use engine::stages::StageConfig;
-use measure::{PipelineReport, Report};
+use measure::{Caveat, CaveatKind, PipelineReport, Report};
 use packet::Frame;
 use page::Verdict;
 use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
-use serde_json::{Map, Value, json};
 use sim::WhenFull;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,7 +54,7 @@ pub(crate) struct Arrivals {
 /// The results so far.
 pub(crate) struct Outcome {
     pub(crate) reports: Vec<PipelineReport>,
-    pub(crate) limits: Map<String, Value>,
+    pub(crate) caveats: Vec<Caveat>,
     /// The failure that ended it early; the report is valid up to there.
     pub(crate) failure: Option<Failure>,
 }
@@ -162,10 +161,10 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let warnings = outcome.reports.iter().flat_map(|report| {
         [user_limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()
     });
-    let warnings: Vec<String> = warnings.collect();
+    let warnings: Vec<Caveat> = warnings.collect();
     let listed = by_user.map_or(Ok(()), |table| table.finish(&user_limits::by_user(request)));
-    resolution::warn(&mut outcome.limits, &warnings);
-    let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.limits) };
+    resolution::warn(&mut outcome.caveats, warnings);
+    let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.caveats) };
     let mut verdicts = verdicts::judge(&report, &request.expectations)?;
     verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
     // The failure that ended the run comes first.
@@ -202,27 +201,14 @@ fn say_who_never_came(reports: &[PipelineReport]) {
     }
 }
 
-/// The report of these pipelines. Beside what the run could not resolve, its limits say where a fit was made of a part
-/// of the gaps, and what the figures mean.
-pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut limits: Map<String, Value>) -> Report {
+/// The report of these pipelines, with a caveat for each fit that used only part of the gaps.
+pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut caveats: Vec<Caveat>) -> Report {
     for report in &pipelines {
-        if let Some((fit, all)) = report.fit.as_ref().and_then(|fit| Some((fit, fit.sampled_from?))) {
-            let said = json!(format!("{} of {all} gaps, kept at random by a fixed seed", fit.count));
-            let fits = limits.entry("fit").or_insert_with(|| json!({}));
-            fits[&report.name] = said;
+        if let Some((fit, sampled_from)) = report.fit.as_ref().and_then(|fit| Some((fit, fit.sampled_from?))) {
+            caveats.push(Caveat::of(&report.name, CaveatKind::FitSampled { gaps: fit.count, sampled_from }));
         }
     }
-    limits.insert(
-        "definitions".into(),
-        json!({
-            "bytes": "frames with FCS (L2)",
-            "gap": "start to start of consecutive frames, ns",
-            "rate": "frames with FCS, bit/s; mean = lengths of all but the last / (last start - first start)",
-            "lateness": "departure minus ask, ns",
-            "balance": "in + copies = out + sum of drops + held",
-        }),
-    );
-    Report { schema: Report::SCHEMA, command, warnings: output::warnings(), pipelines, end_to_end: None, limits }
+    Report { schema: Report::SCHEMA, command, warnings: output::warnings(), pipelines, end_to_end: None, caveats }
 }
 
 /// Prints the report and writes its page; the status follows from expectations and from what ended the run.

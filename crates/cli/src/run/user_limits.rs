@@ -4,7 +4,7 @@ use crate::output::{self, Failure};
 use crate::run::pipelines::Request;
 use engine::meters::Users;
 use engine::stages::{Limit, StageConfig};
-use measure::{LimitedUser, PipelineReport};
+use measure::{Caveat, CaveatKind, LimitedUser, PipelineReport};
 #[cfg(feature = "live")]
 pub(crate) use reload::{Reload, check_live};
 use scenario::PipelinePlan;
@@ -72,19 +72,12 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
 const MANY: f64 = 0.05;
 
 /// Warnings about a limit's side effects, with remedies.
-pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
+pub(crate) fn warnings(report: &PipelineReport) -> Vec<Caveat> {
     let classes = report.classes.iter().flat_map(warnings);
     let Some(limit) = &report.limit else { return classes.collect() };
-    let name = &report.name;
-    let mut warnings = Vec::new();
+    let mut kinds = Vec::new();
     if let Some(longer) = &limit.longer_than_bucket {
-        warnings.push(format!(
-            "{name}: {} of up to {} B {} longer than the user's bucket and can never pass: all were dropped; write burst {}B or more",
-            output::counted(longer.frames, "frame"),
-            output::thousands(longer.longest_bytes.into()),
-            if longer.frames == 1 { "is" } else { "are" },
-            longer.longest_bytes,
-        ));
+        kinds.push(CaveatKind::LongerThanBucket { frames: longer.frames, longest_bytes: longer.longest_bytes });
     }
     let share = limit.without_key as f64 / report.came.frames.max(1) as f64;
     if limit.without_key > 0 && share >= MANY {
@@ -93,25 +86,17 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<String> {
             .iter()
             .map(|(name, frames)| format!("{} {name}", output::thousands(*frames)))
             .collect();
-        warnings.push(format!(
-            "{name}: {} of {} have no {} ({} %) and passed unmetered: {}; limit them where they carry plain IP, or by a key that they have, such as vlan",
-            output::thousands(limit.without_key),
-            output::counted(report.came.frames, "frame"),
-            limit.key,
-            output::digits(share * 100.0, 3),
-            types.join(", "),
-        ));
+        kinds.push(CaveatKind::WithoutKey {
+            frames: limit.without_key,
+            of_frames: report.came.frames,
+            key: limit.key.clone(),
+            types: types.join(", "),
+        });
     }
     if let Some(tcp) = limit.policed_tcp.as_ref().filter(|tcp| tcp.below_80_percent > 0) {
-        warnings.push(format!(
-            "{name}: {} of {} with policed TCP got less than 80 % of their rate although they sent more, down to {} %: write mode shape, or a burst of several round trips at the rate",
-            output::thousands(tcp.below_80_percent),
-            output::counted(tcp.users, "user"),
-            output::digits(tcp.min * 100.0, 3),
-        ));
+        kinds.push(CaveatKind::PolicedTcp { users: tcp.below_80_percent, of_users: tcp.users, min_ratio: tcp.min });
     }
-    warnings.extend(classes);
-    warnings
+    kinds.into_iter().map(|kind| Caveat::of(&report.name, kind)).chain(classes).collect()
 }
 
 /// What each user of the stages sent and got, as comma-separated values. A user has no comma in its name.

@@ -12,9 +12,8 @@ use crate::run::user_limits;
 use engine::Line;
 use engine::schedules::{Ask, Draw, Schedule};
 use engine::stages::StageConfig;
-use measure::PipelineReport;
+use measure::{Caveat, CaveatKind, ClockSource, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
-use serde_json::{Map, json};
 use sim::{
     Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WhenFull, WireSink,
 };
@@ -22,7 +21,7 @@ use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
-    let mut outcome = Outcome { reports: Vec::new(), limits: Map::new(), failure: None };
+    let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), failure: None };
     let mut oddities = Oddities::default();
     let mut warnings = Vec::new();
     // Fail before the first file is created.
@@ -46,10 +45,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
             break;
         }
     }
-    resolution::warn(&mut outcome.limits, &warnings);
-    outcome.limits.insert("clock".into(), json!("virtual, exact to 1 ps"));
-    outcome.limits.insert("capture_stamps".into(), json!("rounded to the nearest ns"));
-    resolution::note_oddities(&oddities, &mut outcome.limits);
+    resolution::warn(&mut outcome.caveats, warnings);
+    let always = [CaveatKind::Clock { source: ClockSource::Virtual }, CaveatKind::CaptureStamps];
+    outcome.caveats.extend(always.map(Caveat::new));
+    resolution::note_oddities(&oddities, &mut outcome.caveats);
     Ok(outcome)
 }
 

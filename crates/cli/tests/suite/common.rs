@@ -56,6 +56,28 @@ impl Dialect {
     pub(crate) const USUAL: Dialect = Dialect { big_endian: false, nanoseconds: true, link_type: 1 };
 }
 
+/// The caveats of a kind in a report.
+pub(crate) fn caveats<'a>(report: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let all = report["caveats"].as_array().expect("caveats");
+    all.iter().filter(|caveat| caveat["kind"] == kind).collect()
+}
+
+/// The only caveat of a kind; null if there is none.
+#[track_caller]
+pub(crate) fn caveat(report: &Value, kind: &str) -> Value {
+    let found = caveats(report, kind);
+    assert!(found.len() < 2, "{kind}: {found:?}");
+    found.first().map_or(Value::Null, |caveat| (*caveat).clone())
+}
+
+/// The caveat about a port.
+#[cfg(feature = "live")]
+#[track_caller]
+pub(crate) fn port(report: &Value, name: &str) -> Value {
+    let found = caveats(report, "port").into_iter().find(|port| port["port"] == name);
+    found.unwrap_or_else(|| panic!("no port {name} in {report}")).clone()
+}
+
 impl Finished {
     pub(crate) fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -70,7 +92,7 @@ impl Finished {
     /// The report. Checks what must be true of any report.
     pub(crate) fn report(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout).expect("one JSON object on stdout");
-        assert_eq!(report["schema"], 1);
+        assert_eq!(report["schema"], 2);
         for pipeline in report["pipelines"].as_array().expect("pipelines") {
             let drops = pipeline["drops"].as_object().expect("drops");
             let dropped: u64 = drops.values().map(|n| n.as_u64().expect("a count")).sum();

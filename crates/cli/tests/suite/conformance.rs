@@ -123,14 +123,14 @@ fn warns_of_targets_below_the_resolution() {
         (format!("{shape} --out pcap:o.pcap --gap 10000.8ns"), &["stamps hold whole nanoseconds"]),
         (format!("{shape} --out wire:10G --gap 10000.8ns"), &[]),
         (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10000.8ns"), &["stamps hold whole nanoseconds"]),
-        (format!("{shape} --out wire:10G --gap 10000.9ns"), &["no whole number of byte times"]),
+        (format!("{shape} --out wire:10G --gap 10000.9ns"), &["not a whole number of byte times"]),
         (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10000.9ns"), &["byte times", "stamps"]),
         ("measure --pcap in.pcap --json --expect 10us".into(), &[]),
         ("measure --pcap in.pcap --json --expect 10000.5ns".into(), &["stamps hold whole nanoseconds"]),
     ] {
         let finished = bench.run(words(&command));
         let report = finished.report();
-        let warnings = report["limits"].get("warnings").cloned().unwrap_or(json!([]));
+        let warnings = report.get("warnings").cloned().unwrap_or(json!([]));
         let warnings: Vec<&str> = warnings.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
         assert_eq!(warnings.len(), fragments.len(), "{command}: {warnings:?}");
         for (warning, fragment) in warnings.iter().zip(fragments) {

@@ -151,7 +151,7 @@ fn limited(bench: &Bench, options: &str) -> (serde_json::Value, Vec<String>) {
     let line = format!("limit --in pcap:in.pcap --out null --json --key dst-ip --rate 1Mbps {options}");
     let finished = bench.run(words(&line));
     let report = finished.report();
-    let warnings = report["limits"]["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let warnings = report["warnings"].as_array().map(Vec::as_slice).unwrap_or_default();
     let warnings: Vec<String> = warnings.iter().map(|text| text.as_str().expect("text").to_owned()).collect();
     assert!(warnings.iter().all(|text| finished.stderr.contains(text)), "{}", finished.stderr);
     (report["pipelines"][0].clone(), warnings)

@@ -4,7 +4,7 @@ mod figures;
 mod packets;
 mod records;
 
-use crate::common::{Bench, Finished};
+use crate::common::{Bench, Finished, caveat};
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
@@ -85,9 +85,9 @@ fn slice<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
 
 /// Whether the kernel skipped probe runs. Packet counts are unreliable then.
 fn overloaded(report: &Value) -> bool {
-    let missed = report.pointer("/limits/missed/runs").is_some();
+    let missed = !caveat(report, "missed-probes").is_null();
     if missed {
-        println!("SKIP: the machine has too much to do: {}", report["limits"]);
+        println!("SKIP: the machine has too much to do: {}", report["caveats"]);
     }
     missed
 }

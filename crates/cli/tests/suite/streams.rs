@@ -1,6 +1,6 @@
 //! Streams and replays in virtual time, parsed by independent code in the tests, and by tshark if it is installed.
 
-use crate::common::{Bench, Dialect, Record, words};
+use crate::common::{Bench, Dialect, Record, caveat, caveats, words};
 use serde_json::Value;
 use std::process::Command;
 
@@ -206,10 +206,10 @@ fn records_without_an_ethernet_header_get_one() {
         bench.capture("other.pcap", Dialect { link_type, ..Dialect::USUAL }, &records);
         let finished = bench.run(words("gen --pcap other.pcap --out pcap:out.pcap --json"));
         assert_eq!(bench.records("out.pcap"), frames, "link type {link_type}");
-        assert_eq!(finished.report()["limits"]["made_headers"], 20);
+        assert_eq!(caveat(&finished.report(), "made-headers")["records"], 20);
         assert!(finished.stderr.contains("20 records of the capture had no Ethernet header"), "{}", finished.stderr);
         let measured = bench.run(words("measure --pcap other.pcap --json")).report();
-        assert_eq!(measured["limits"]["made_headers"], 20, "{measured}");
+        assert_eq!(caveat(&measured, "made-headers")["records"], 20, "{measured}");
     }
 }
 
@@ -280,7 +280,7 @@ fn warns_of_truncated_stamps() {
     bench.capture("cut.pcap", Dialect::USUAL, &records);
     for (file, told) in [("in.pcap", 0), ("cut.pcap", 1)] {
         let finished = bench.run(words(&format!("measure --json --pcap {file}")));
-        let warnings = finished.report().pointer("/limits/warnings").and_then(Value::as_array).map_or(0, Vec::len);
+        let warnings = caveats(&finished.report(), "cut-stamps").len();
         assert_eq!(
             (finished.status, warnings, finished.stderr.matches("50 records were truncated").count()),
             (Some(0), told, told)
@@ -433,7 +433,7 @@ fn checksums_behind_a_routing_header_cover_the_final_destination() {
         wrong.bytes[84] ^= 0x55;
         bench.capture("in.pcap", Dialect::USUAL, &[routed(kind), wrong]);
         let finished = bench.run(words("gen --pcap in.pcap --out pcap:out.pcap --rewrite 'checksums right' --json"));
-        assert_eq!(finished.report()["limits"]["unrewritten_frames"].as_u64().unwrap_or(0), 0);
+        assert_eq!(caveat(&finished.report(), "unrewritten-frames"), Value::Null);
         for record in bench.records("out.pcap") {
             assert_eq!(record.bytes, routed(kind).bytes, "type {kind}");
         }
@@ -449,7 +449,7 @@ fn frames_with_a_compressed_route_stay_as_captured_and_are_counted() {
         let line = format!("gen --pcap in.pcap --out pcap:out.pcap --rewrite '{rule}, smac 02:00:00:00:00:09' --json");
         let finished = bench.run(words(&line));
         assert!(finished.stderr.contains("1 frame with a compressed routing header"), "{}", finished.stderr);
-        assert_eq!(finished.report()["limits"]["unrewritten_frames"], 1, "{rule}");
+        assert_eq!(caveat(&finished.report(), "unrewritten-frames")["frames"], 1, "{rule}");
         let out = bench.records("out.pcap");
         assert_eq!(
             (&out[0].bytes[12..], &out[0].bytes[6..12]),

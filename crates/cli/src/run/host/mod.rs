@@ -11,6 +11,7 @@ use crate::run::stop::Stop;
 use link::Link;
 use machine::{installed, run, settings, snapshot};
 use measure::host::{HostReport, InterfaceReport, Lost};
+use measure::{Caveat, CaveatKind, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -134,14 +135,10 @@ fn speeds(report: &HostReport) -> BTreeMap<String, Speed> {
 
 fn json(report: &HostReport, intervals: &[Interval]) -> serde_json::Value {
     serde_json::json!({
-        "schema": 1,
+        "schema": Report::SCHEMA,
         "command": "measure",
         "host": report,
         "intervals": intervals,
-        "limits": {
-            "null": "not counted here, or the counter was reset meanwhile; it is not zero",
-            "softnet": "counts of all interfaces and network namespaces of this machine",
-            "bytes": "the driver's count and 4 B of FCS for each frame",
-        },
+        "caveats": [Caveat::new(CaveatKind::HostCounters)],
     })
 }

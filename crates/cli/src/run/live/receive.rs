@@ -12,8 +12,7 @@ use crate::run::pipelines::Outcome;
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use dpdk::{Batch, PacketRing, RingConfig};
-use measure::{Flow, PipelineReport};
-use serde_json::{Map, json};
+use measure::{Caveat, CaveatKind, ClockSource, Flow, PipelineReport};
 use sim::{CaptureWriter, WhenFull};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -99,13 +98,9 @@ pub(crate) fn receive(
             flow.super_frames, flow.partial_checksums
         ));
     }
-    let mut limits = Map::new();
-    limits.insert(
-        "clock".into(),
-        json!("kernel receive stamps, 1 ns steps; a stamp is taken when the kernel has the frame from the driver"),
-    );
+    let caveats = vec![Caveat::new(CaveatKind::Clock { source: ClockSource::Kernel })];
     let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
-    Ok(Outcome { reports: vec![partial], limits, failure })
+    Ok(Outcome { reports: vec![partial], caveats, failure })
 }
 
 /// The socket is open: what is left are the files that are written at the end, to which root may have a way by

@@ -1,12 +1,12 @@
 //! A capture that is sent again, as the data plane takes it.
 
-use crate::output::{self, Failure};
+use crate::output::Failure;
 use crate::run::assemble;
 use crate::run::resolution;
 use dataplane::{Supply, Whole};
+use measure::{Caveat, CaveatKind};
 use packet::{Frame, HeapFrame};
 use scenario::Replay;
-use serde_json::{Map, Value, json};
 use sim::{Oddities, ReplaySource, Source};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ impl Records {
     }
 
     /// What was skipped of the capture of a pipeline, by reason; `warnings` get what it means.
-    pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<String>) -> BTreeMap<String, u64> {
+    pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<Caveat>) -> BTreeMap<String, u64> {
         let found = self.found();
         warnings.extend(resolution::of_oddities(pipeline, &found.oddities));
         found.oddities.skipped_by_name()
@@ -50,7 +50,7 @@ impl Records {
     }
 
     /// Says what was found in the captures of a run.
-    pub(super) fn note(all: &[Arc<Records>], limits: &mut Map<String, Value>) {
+    pub(super) fn note(all: &[Arc<Records>], caveats: &mut Vec<Caveat>) {
         let mut sum = Found::default();
         for one in all {
             let found = one.found();
@@ -59,12 +59,9 @@ impl Records {
         }
         let cut = sum.cut;
         if cut > 0 {
-            limits.insert("cut_records".into(), json!(cut));
-            output::warn(format!(
-                "{cut} records of the capture are truncated or lack an Ethernet header; their frames are sent at full length, with zeros for the missing bytes"
-            ));
+            resolution::warn(caveats, [Caveat::new(CaveatKind::CutRecords { records: cut })]);
         }
-        resolution::note_oddities(&sum.oddities, limits);
+        resolution::note_oddities(&sum.oddities, caveats);
     }
 }
 

@@ -9,9 +9,8 @@ use crate::run::resolution;
 use crate::run::user_limits;
 use dataplane::{Finished, Floor, OnLine, PortSummary};
 use dpdk::{Eal, Passed};
-use measure::{DropReason, PipelineReport, StreamReport};
+use measure::{Caveat, CaveatKind, ClockSource, DropReason, PipelineReport, StreamReport};
 use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
-use serde_json::{Map, Value, json};
 use sim::{FrameList, SimError, WhenFull};
 use std::sync::Arc;
 use std::thread;
@@ -27,24 +26,22 @@ pub(super) struct Telling<'a> {
     outcome: Outcome,
     /// The measured floor of each pipeline that waits for the clock.
     floors: &'a [(String, Floor)],
-    warnings: Vec<String>,
-    ports: Map<String, Value>,
-    /// Of each pipeline with fillers: whether its thread ran before others.
-    raised: Map<String, Value>,
-    /// Of pipelines whose departures were not measured: why.
-    planned: Map<String, Value>,
+    warnings: Vec<Caveat>,
+    /// What concerns a pipeline and is no warning.
+    notes: Vec<Caveat>,
+    /// Each port once, with what was lost there.
+    ports: Vec<(String, PortSummary)>,
 }
 
 impl<'a> Telling<'a> {
     /// Of a run that `failure` ended, if anything did.
     pub(super) fn new(floors: &'a [(String, Floor)], failure: Option<Failure>) -> Self {
         Telling {
-            outcome: Outcome { reports: Vec::new(), limits: Map::new(), failure },
+            outcome: Outcome { reports: Vec::new(), caveats: Vec::new(), failure },
             floors,
             warnings: Vec::new(),
-            ports: Map::new(),
-            raised: Map::new(),
-            planned: Map::new(),
+            notes: Vec::new(),
+            ports: Vec::new(),
         }
     }
 
@@ -64,7 +61,7 @@ impl<'a> Telling<'a> {
         let finished =
             ended.unwrap_or_else(|_| Err(dataplane::Error::Worker(plan.name.clone()))).map_err(Failure::new)?;
         if plan.pacer == Pacer::Filler {
-            self.raised.insert(plan.name.clone(), json!(finished.raised));
+            self.notes.push(Caveat::of(&plan.name, CaveatKind::PriorityRaised { raised: finished.raised }));
         }
         if let Some(list) = list {
             match write_list(list, &finished.listed) {
@@ -74,15 +71,8 @@ impl<'a> Telling<'a> {
         }
         self.failed(finished.failure.as_ref().map(Failure::new));
         if let Some(Passed { sent, arrived }) = finished.passed {
-            let said = json!({"sent": sent, "arrived": arrived});
-            self.outcome.limits.insert("passed_unimpaired".into(), said);
-            if sent + arrived > 0 {
-                self.warnings.push(format!(
-                    "{} sent and {} received unimpaired while netlathe did not run for more than 1 s: it was stopped, or had no CPU",
-                    output::counted(sent, "frame"),
-                    output::counted(arrived, "frame")
-                ));
-            }
+            let caveat = Caveat::new(CaveatKind::PassedUnimpaired { sent, arrived });
+            if sent + arrived > 0 { self.warnings.push(caveat) } else { self.notes.push(caveat) }
         }
         self.ports(plan, &finished.ports);
         let driver = finished.ports.first().map_or("", |port| &port.driver);
@@ -96,10 +86,7 @@ impl<'a> Telling<'a> {
         let backward = report.backward.take();
         let floor = self.floors.iter().find(|(name, _)| *name == plan.name).map(|(_, floor)| floor);
         self.warnings.extend(resolution::of_machine(plan, &report, floor));
-        if let Some(why) = resolution::of_departures(plan) {
-            output::warn(format!("{}: {why}", plan.name));
-            self.planned.insert(plan.name.clone(), json!(why));
-        }
+        self.warnings.extend(resolution::of_departures(plan));
         self.outcome.reports.push(report);
         self.outcome.reports.extend(backward.map(|mut backward| {
             backward.pacer = Some(plan.pacer.name());
@@ -137,17 +124,14 @@ impl<'a> Telling<'a> {
                 ));
             }
             // Several pipelines may have one interface: each has its own ring there and loses frames by itself.
-            let before = self.ports.remove(&name).unwrap_or_default();
-            let count = |what: &str, count: u64| count + before[what].as_u64().unwrap_or(0);
-            self.ports.insert(
-                name,
-                json!({
-                    "driver": port.driver,
-                    "rx_missed": count("rx_missed", port.rx_missed),
-                    "rx_no_buffer": count("rx_no_buffer", port.rx_no_buffer),
-                    "rx_completed": count("rx_completed", port.rx_completed),
-                }),
-            );
+            match self.ports.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => {
+                    sum.rx_missed += port.rx_missed;
+                    sum.rx_no_buffer += port.rx_no_buffer;
+                    sum.rx_completed += port.rx_completed;
+                }
+                None => self.ports.push((name, port.clone())),
+            }
         }
     }
 
@@ -190,25 +174,21 @@ impl<'a> Telling<'a> {
 
     /// All of it.
     pub(super) fn outcome(self, records: &[Arc<Records>]) -> Outcome {
-        let Telling { mut outcome, floors, warnings, ports, raised, planned } = self;
-        resolution::warn(&mut outcome.limits, &warnings);
-        Records::note(records, &mut outcome.limits);
-        outcome.limits.insert(
-            "clock".into(),
-            json!("TSC, calibrated against CLOCK_MONOTONIC; a stamp is taken when a frame is handed to the driver; of line:, when it starts there"),
-        );
-        if !floors.is_empty() {
-            let floors = floors.iter().map(|(name, floor)| (name.clone(), floor_json(floor))).collect();
-            outcome.limits.insert("floor".into(), Value::Object(floors));
-        }
-        if !planned.is_empty() {
-            outcome.limits.insert("planned".into(), Value::Object(planned));
-        }
-        if !raised.is_empty() {
-            outcome.limits.insert("priority_raised".into(), Value::Object(raised));
-        }
-        outcome.limits.insert("dpdk".into(), json!(Eal::version()));
-        outcome.limits.insert("ports".into(), Value::Object(ports));
+        let Telling { mut outcome, floors, warnings, notes, ports } = self;
+        resolution::warn(&mut outcome.caveats, warnings);
+        Records::note(records, &mut outcome.caveats);
+        outcome.caveats.push(Caveat::new(CaveatKind::Clock { source: ClockSource::Tsc }));
+        outcome.caveats.extend(floors.iter().map(|(name, floor)| Caveat::of(name, of_floor(floor))));
+        outcome.caveats.extend(notes);
+        outcome.caveats.push(Caveat::new(CaveatKind::Dpdk { version: Eal::version() }));
+        let of_port = |(name, port): (String, PortSummary)| CaveatKind::Port {
+            port: name,
+            driver: port.driver,
+            rx_missed: port.rx_missed,
+            rx_no_buffer: port.rx_no_buffer,
+            rx_completed: port.rx_completed,
+        };
+        outcome.caveats.extend(ports.into_iter().map(of_port).map(Caveat::new));
         outcome
     }
 }
@@ -275,13 +255,13 @@ fn write_list(list: &mut FrameList, frames: &[OnLine]) -> Result<u64, SimError> 
     list.finish()
 }
 
-fn floor_json(floor: &Floor) -> Value {
-    json!({
-        "gap_ns": floor.gap.as_ns_f64(),
-        "instants": floor.instants,
-        "p50": floor.p50.as_ns_f64(),
-        "p99": floor.p99.as_ns_f64(),
-        "max": floor.max.as_ns_f64(),
-        "within_1us": floor.within_1us,
-    })
+fn of_floor(floor: &Floor) -> CaveatKind {
+    CaveatKind::Floor {
+        gap_ns: floor.gap.as_ns_f64(),
+        instants: floor.instants as u64,
+        p50_ns: floor.p50.as_ns_f64(),
+        p99_ns: floor.p99.as_ns_f64(),
+        max_ns: floor.max.as_ns_f64(),
+        within_1us_ratio: floor.within_1us,
+    }
 }

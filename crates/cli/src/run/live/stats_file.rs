@@ -6,7 +6,7 @@ use crate::output::{self, Failure};
 use crate::plan::files;
 use crate::render::output_file::cannot_write;
 use dataplane::Counters;
-use measure::{Drops, PipelineReport, ReturnReport, Tally};
+use measure::{Drops, PipelineReport, Report, ReturnReport, Tally};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use serde::Serialize;
@@ -284,7 +284,7 @@ impl Stats {
             pipeline.since(self.before.get(i), interval.as_secs_f64());
         }
         let line = Line {
-            schema: 1,
+            schema: Report::SCHEMA,
             command: self.command,
             time_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, ns),
             passed_ns: ns(now - self.begin),

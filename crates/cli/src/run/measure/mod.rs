@@ -12,12 +12,12 @@ use engine::schedules::Ask;
 use engine::schedules::laws::{Law, Placed};
 use frame_filter::Only;
 use measure::{
-    Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
+    Books, Caveat, CaveatKind, ClockSource, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter,
+    StreamMeter, Tally, Timeline,
 };
 use packet::{Frame, HeapFrame, Stamp};
 use page::Verdict;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
-use serde_json::{Map, json};
 use sim::{CaptureWriter, PcapSource, Source, WhenFull, is_standard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -341,21 +341,19 @@ impl Measure {
         say_if_none_met(&report);
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
         if let Some(Ask::Gap(gap)) = expected {
-            resolution::warn(&mut outcome.limits, resolution::of_stamps(gap).as_slice());
+            resolution::warn(&mut outcome.caveats, resolution::of_stamps(gap));
         }
         if let Some(beyond) = report.streams_beyond {
-            let warning = format!(
-                "{} streams beyond the first {} have no figures of their own; their {} are counted together: \
-                 raise --max-streams, up to 65536, at 64 KiB each",
-                output::thousands(beyond.streams),
-                self.max_streams,
-                output::counted(beyond.frames, "frame")
-            );
-            resolution::warn(&mut outcome.limits, &[warning]);
+            let kind = CaveatKind::StreamsBeyond {
+                streams: beyond.streams,
+                frames: beyond.frames,
+                most: self.max_streams.into(),
+            };
+            resolution::warn(&mut outcome.caveats, [Caveat::new(kind)]);
         }
         let written = self.write_gaps(&receiver, &report);
         let failure = output::all([outcome.failure.take().map_or(Ok(()), Err), written]).err();
-        let report = pipelines::report("measure", vec![report], outcome.limits);
+        let report = pipelines::report("measure", vec![report], outcome.caveats);
         let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
             expected: text.clone(),
             missed: self.miss(&expected, &report.pipelines[0]),
@@ -516,7 +514,7 @@ impl Uncut {
         }
     }
 
-    fn warning(&self, path: &Path) -> Option<String> {
+    fn warning(&self, path: &Path) -> Option<Caveat> {
         (self.frames > 0).then(|| resolution::of_uncut(path, self.frames, self.longest))
     }
 }
@@ -566,18 +564,19 @@ fn from_capture(
     if let Some(fit) = &mut receiver.fit {
         fit.stamped_in_steps(source.step_ns());
     }
-    let mut limits = Map::new();
-    limits.insert("clock".into(), json!("the capture's stamps"));
-    limits.insert("stamp_step_ns".into(), json!(source.step_ns()));
+    let mut caveats = vec![Caveat::new(CaveatKind::Clock { source: ClockSource::Capture })];
+    let step_ns = source.step_ns();
+    let step = Caveat::new(CaveatKind::StampStep { file: path.display().to_string(), step_ns });
     let of_stamps = (cut > 0 && !receiver.streams.is_empty()).then(|| resolution::of_cut(path, cut));
-    let of_steps = resolution::of_steps(path, source.step_ns());
     let oddities = source.oddities().cloned().unwrap_or_default();
     receiver.skipped = oddities.skipped_by_name();
     let of_oddities = resolution::of_oddities(path.display(), &oddities);
+    let (of_steps, steps) = if step_ns > 1.0 { (Some(step), None) } else { (None, Some(step)) };
+    caveats.extend(steps);
     let warnings = of_oddities.into_iter().chain(of_steps).chain(of_stamps).chain(uncut.warning(path));
-    resolution::warn(&mut limits, &warnings.collect::<Vec<_>>());
-    resolution::note_oddities(&oddities, &mut limits);
-    Ok(Outcome { reports: Vec::new(), limits, failure: failure.or(source.failure().map(Failure::new)) })
+    resolution::warn(&mut caveats, warnings);
+    resolution::note_oddities(&oddities, &mut caveats);
+    Ok(Outcome { reports: Vec::new(), caveats, failure: failure.or(source.failure().map(Failure::new)) })
 }
 
 #[cfg(feature = "live")]

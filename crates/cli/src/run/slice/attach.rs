@@ -4,6 +4,7 @@ use crate::output::{self, Failure, thousands};
 use crate::render::progress::Progress;
 use crate::render::report_printer;
 use crate::run::stop::Stop;
+use measure::Report;
 use serde::Serialize;
 use slice::{ProgramBook, ProgramReport};
 use std::io::ErrorKind;
@@ -146,7 +147,7 @@ impl Attach {
         book.lost(reader.lost());
         let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
         if self.json {
-            let report = AttachReport { schema: 1, command: "slice attach", program };
+            let report = AttachReport { schema: Report::SCHEMA, command: "slice attach", program };
             report_printer::print(&(serde_json::to_string(&report).map_err(Failure::new)? + "\n"))?;
         } else if !self.quiet {
             report_printer::print(&slice::program_text(&program, self.raw))?;

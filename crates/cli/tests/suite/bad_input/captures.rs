@@ -1,7 +1,7 @@
 //! Files that are not captures, captures that are truncated or span too much time, and files that cannot be written.
 
 use super::{bench, refused_in_a_line};
-use crate::common::{Bench, Dialect, Record, words};
+use crate::common::{Bench, Dialect, Record, caveat, words};
 use std::os::unix::fs::symlink;
 
 #[test]
@@ -138,7 +138,7 @@ fn a_capture_that_spans_more_than_time_reaches_is_read_whole() {
         assert!(finished.stderr.contains("2 gaps of the capture shortened to 1 s"), "{command}: {}", finished.stderr);
         let report = finished.report();
         assert_eq!(
-            (&report["pipelines"][0]["in"]["frames"], &report["limits"]["shortened_gaps"]),
+            (&report["pipelines"][0]["in"]["frames"], &caveat(&report, "shortened-gaps")["gaps"]),
             (&6.into(), &2.into())
         );
         // Written files keep the stamps of the capture.

@@ -169,7 +169,7 @@ impl Disk {
         assert_eq!(output.status.code(), Some(0), "{said}");
         assert!(!self.is_mounted());
         let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object on stdout");
-        assert_eq!((&report["schema"], &report["command"]), (&1.into(), &"disk".into()));
+        assert_eq!((&report["schema"], &report["command"]), (&2.into(), &"disk".into()));
         report
     }
 

@@ -2,6 +2,7 @@
 //! of its own and prints `SKIP: why` if the machine permits none.
 
 use crate::bed::{Bed, Program, number};
+use crate::common::port;
 use lab::Node;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -201,8 +202,8 @@ fn completes_or_reports_offloaded_checksums() {
     let finished = emulation.stop();
     assert!(finished.stderr.contains("unfinished checksums and completed them"), "{}", finished.stderr);
     let report = finished.whole_report();
-    for port in ["c0", "s0"] {
-        assert!(number(&report, &format!("/limits/ports/if:{port}/rx_completed")) > 5, "{report}");
+    for name in ["c0", "s0"] {
+        assert!(number(&port(&report, &format!("if:{name}")), "/rx_completed") > 5, "{report}");
     }
 
     bed.stdout(CLIENT, "ethtool -K eth0 sg on tso on gso on");

@@ -2,6 +2,7 @@
 //! print `SKIP: why` if labs are unavailable.
 
 use crate::bed::{Bed, Program, number};
+use crate::common::port;
 use lab::Node;
 use std::collections::BTreeMap;
 use std::fs;
@@ -263,8 +264,7 @@ fn warns_of_a_bucket_that_fills_within_a_hiccup() {
     for (burst, warnings) in [("--burst 3036B", 1), ("--burst 6250B", 0)] {
         let Some((_bed, limit)) = limited("small-bucket", &format!("--rate 5Mbps {burst}")) else { return };
         let report = limit.stop().whole_report();
-        let driver = &report["limits"]["ports"]["if:c0"]["driver"];
-        let driver = driver.as_str().unwrap_or_else(|| panic!("no driver of if:c0 in {}", report["limits"]));
+        let driver = port(&report, "if:c0")["driver"].as_str().expect("a driver").to_owned();
         let blind = driver != "net_af_packet" && driver != "net_af_xdp";
         assert_eq!(warns_of_buckets(&report), if blind { warnings } else { 0 }, "{burst}: {report}");
     }

@@ -15,6 +15,7 @@ mod refused;
 mod shared;
 
 use crate::bed::{Bed, Finished, Program, Record, number};
+use crate::common::caveats;
 use lab::Node;
 use std::fs;
 use std::thread;
@@ -58,8 +59,7 @@ fn through(bed: &Bed, options: &str, clients: u16, rate: &str, size: u32, count:
 /// The frames that the ports report as lost.
 fn missed(finished: &Finished) -> u64 {
     let report = finished.whole_report();
-    let ports = report["limits"]["ports"].as_object().expect("ports");
-    ports.values().map(|port| port["rx_missed"].as_u64().expect("a count")).sum()
+    caveats(&report, "port").into_iter().map(|port| port["rx_missed"].as_u64().expect("a count")).sum()
 }
 
 /// Waits until a counter of an interface in the box exceeds `most`.

@@ -1,6 +1,7 @@
 //! Which packets are traced, and that each counts once.
 
 use super::{bench, check, follow, number, outer_and_inner, overloaded, ping_pong, slice};
+use crate::common::caveat;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -294,7 +295,7 @@ sys.exit(run.returncode)
     }
     // A packet's program is known at its copy. A packet evicted earlier has no program.
     let (matched, evicted) =
-        (number(&rx["packets"]["matched"]), rx.pointer("/limits/evicted/frames").map_or(0.0, number));
+        (number(&rx["packets"]["matched"]), caveat(&rx, "evicted-frames")["frames"].as_f64().unwrap_or(0.0));
     assert!(matched <= 100.0 && matched + evicted >= 100.0 && matched > 0.0, "{rx}");
     assert!(slice(&rx, "copy").is_some() && slice(&rx, "link").is_none());
 }

@@ -2,6 +2,7 @@
 
 use super::CLIENT;
 use crate::bed::{Bed, Program, number};
+use crate::common::port;
 use lab::Node;
 use serde_json::Value;
 use std::fs;
@@ -81,8 +82,8 @@ fn two_pipelines_carry_all_frames_between_two_interfaces() {
         assert!(number(pipeline, "/in/frames") >= 100 + 100 + 30 + 30, "{report}");
         assert_eq!(number(pipeline, "/in/frames"), number(pipeline, "/out/frames"), "{report}");
     }
-    for port in ["c0", "s0"] {
-        assert_eq!(report["limits"]["ports"][&format!("if:{port},driver=af_packet")]["rx_missed"], 0, "{report}");
+    for name in ["c0", "s0"] {
+        assert_eq!(port(&report, &format!("if:{name},driver=af_packet"))["rx_missed"], 0, "{report}");
     }
 }
 
