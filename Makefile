@@ -66,7 +66,7 @@ doc: setup    ## the crates' documentation, in target/doc
 site:         ## the documents as a web site, in target/site/html, its links checked; wants mdbook
 	python3 scripts/site.py
 
-package: setup ## the .deb, the static binary and the crates, in target/package, each tried in a clean root; ten minutes
+package: setup ## the .deb, the static binary, the Python wheel and the crates, in target/package, each tried in a clean root; ten minutes
 	scripts/package.sh
 
 deny:         ## licences, sources and advisories of all dependencies; wants cargo-deny

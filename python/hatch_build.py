@@ -2,7 +2,7 @@
 
 It is the file that NETLATHE names, else what cargo built beside this folder, release before debug. The wheel then fits
 this kind of machine only. Without a program the wheel is for any machine, and the package finds netlathe on PATH.
-NETLATHE_WHEEL_TAG names another platform, for a static program: manylinux2014_x86_64.
+NETLATHE_WHEEL_TAG names other platforms, for a static program: manylinux2014_x86_64.musllinux_1_1_x86_64.
 """
 
 import os

@@ -2,6 +2,7 @@
 # Builds what a release consists of, in target/package, and tries each in a clean root:
 #   netlathe.deb       for Debian 12, with live ports: installed by apt, then `netlathe doctor`
 #   netlathe-static    one file for any Linux, without live ports: run in an empty root on a capture
+#   netlathe-*.whl     the Python package with netlathe-static in it: installed and run where nothing else is
 #   the five crates    cargo publish --dry-run
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,17 @@ inside shape --in pcap:/in.pcap --out pcap:/out.pcap --gap 10us
 inside measure --pcap /out.pcap --expect 'fixed 10us' -q
 test "$(stat -c %s "$root/empty/out.pcap")" = "$(stat -c %s "$root/empty/in.pcap")"
 
+say "the Python wheel with the static binary, in an environment that has nothing else"
+rm -f "$out"/netlathe-*.whl
+python3 -m venv "$root/venv"
+NETLATHE="$out/netlathe-static" NETLATHE_WHEEL_TAG=manylinux2014_x86_64.musllinux_1_1_x86_64 \
+    "$root/venv/bin/pip" wheel --quiet --no-deps --wheel-dir "$out" ./python
+"$root/venv/bin/pip" install --quiet --no-index "$out"/netlathe-*.whl
+(cd "$root" && env -i PATH=/nonexistent "$root/venv/bin/python" -c '
+import netlathe
+netlathe.gen(out="pcap:in.pcap", stream="udp 10.0.0.1:1000 > 10.0.0.2:2000", count=1000).wait()
+assert netlathe.shape(in_="pcap:in.pcap", out="wire:10G", gap="10us").wait().shape.gap.mean == 10e-6')
+
 say "the Debian package"
 cargo build --release -p netlathe-cli
 rm -rf target/manual
@@ -57,4 +69,4 @@ say "the crates"
 cargo publish --dry-run --allow-dirty -p netlathe-units -p netlathe-packet -p netlathe-measure -p netlathe-engine -p netlathe-probe 2>"$out/publish.log" ||
     { tail -20 "$out/publish.log" >&2; exit 1; }
 
-say "$out holds netlathe.deb and netlathe-static"
+say "$out holds netlathe.deb, netlathe-static and the Python wheel"

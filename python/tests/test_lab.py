@@ -2,7 +2,11 @@
 
 import asyncio
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +23,15 @@ def test_a_lab_has_nodes_with_addresses(netlathe_lab: Lab) -> None:
     assert "10.77.0.2/24" in netlathe_lab.clients[1].call(["ip", "-br", "address"]).stdout
     with pytest.raises(AttributeError, match="box has no address"):
         netlathe_lab.box.address
+
+
+def test_programs_start_in_their_folder(netlathe_lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    assert netlathe_lab.client.call(["pwd"]).stdout.strip() == str(tmp_path)
+    assert netlathe_lab.client.call(["pwd"], cwd=tmp_path / "below").stdout.strip() == str(tmp_path / "below")
+    with netlathe_lab.server.measure(in_="eth0", write="came.pcap") as r:
+        r.ready()
+    assert (tmp_path / "came.pcap").exists()
 
 
 def test_a_link_delays_and_counts(netlathe_link: Callable[..., Link]) -> None:
@@ -47,6 +60,20 @@ def test_programs_end_with_the_lab(netlathe_lab: Lab) -> None:
         assert name in netlathe.command("lab", "list") or os.geteuid() != 0
     assert sleeper.poll() is not None
     assert name not in netlathe.command("lab", "list")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees labs from outside")
+def test_the_lab_of_a_killed_python_goes(netlathe_lab: Lab) -> None:
+    script = "import netlathe, time; print(netlathe.lab().name, flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        name = process.stdout.readline().strip()
+        assert name in netlathe.command("lab", "list")
+        process.kill()
+    until = time.monotonic() + 30
+    while name in netlathe.command("lab", "list"):
+        assert time.monotonic() < until, f"{name} is still there"
+        time.sleep(0.1)
 
 
 def test_two_programs_of_netlathe_at_once(netlathe_lab: Lab) -> None:

@@ -1,6 +1,7 @@
 """Runs in virtual time: reports, errors, scenarios."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 import netlathe
 from netlathe import ExpectationMissed, Failed, Program, Refused, Scenario, to_toml
 
-tomllib = pytest.importorskip("tomllib")   # of Python 3.11
 
 SCENARIO: dict[str, Any] = {
     "schema": 1,
@@ -26,6 +26,11 @@ SCENARIO: dict[str, Any] = {
     ],
     "expect": [{"that": "down.in.frames == 1000"}],
 }
+
+
+def _read(text: str) -> dict[str, Any]:
+    parsed: dict[str, Any] = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML").loads(text)
+    return parsed
 
 
 def test_a_shaped_capture_has_its_gaps(program: Program) -> None:
@@ -62,7 +67,7 @@ def test_scenarios_are_paths_texts_or_mappings(form: str, tmp_path: Path, monkey
     ],
 )
 def test_written_scenarios_read_the_same(scenario: dict[str, Any]) -> None:
-    assert tomllib.loads(to_toml(scenario)) == scenario
+    assert _read(to_toml(scenario)) == scenario
 
 
 def test_a_scenario_cannot_hold_other_types() -> None:
@@ -71,7 +76,7 @@ def test_a_scenario_cannot_hold_other_types() -> None:
 
 
 def test_check_prints_the_long_form_or_all_problems() -> None:
-    assert tomllib.loads(netlathe.check(SCENARIO))["pipeline"][0]["name"] == "down"
+    assert _read(netlathe.check(SCENARIO))["pipeline"][0]["name"] == "down"
     with pytest.raises(Refused) as error:
         netlathe.check("schema = 1\nsead = 7\n")
     assert "scenario.toml:2:1: 'sead' is not known here" in error.value.message
@@ -133,6 +138,22 @@ def test_a_forgotten_run_ends_with_python(tmp_path: Path) -> None:
 def test_progress_needs_an_interval(program: Program) -> None:
     with pytest.raises(ValueError, match="stats_every='500ms'"):
         next(program.shape(in_="pcap:in.pcap", out="null").progress())
+
+
+def test_a_disk_is_slow_until_the_end_of_the_block(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "data" / "file").write_text("text")
+    try:
+        with Program(cwd=tmp_path).disk(backing="data", mount="slow", delay="read 50ms") as r:
+            r.ready()
+            before = time.monotonic()
+            assert (tmp_path / "slow" / "file").read_text() == "text"
+            assert time.monotonic() - before >= 0.05
+    except Refused as error:
+        pytest.skip(error.message)
+    assert not (tmp_path / "slow" / "file").exists()
+    assert r.report.command == "disk"
 
 
 def test_search_and_limit_have_reports(program: Program) -> None:

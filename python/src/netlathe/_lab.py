@@ -7,11 +7,13 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from netlathe._errors import Failed, Refused
 from netlathe._program import Program, option_words
+from netlathe._report import Report
 from netlathe._run import Run, complaints
 
 _numbers = count(1)
@@ -47,10 +49,16 @@ class Node(Program):
     def line(self, *arguments: str) -> list[str]:
         return self.enter([self.binary, *arguments])
 
-    def enter(self, arguments: Sequence[str | os.PathLike[str]]) -> list[str]:
-        """The command line that runs a program in this node."""
+    def enter(
+        self, arguments: Sequence[str | os.PathLike[str]], cwd: str | os.PathLike[str] | None = None
+    ) -> list[str]:
+        """The command line that runs a program in this node, in the folder `cwd` or that of the lab's program."""
         words = [os.fspath(word) for word in arguments]
-        return [*self.lab._enter, self.binary, "lab", "run", "--name", self.lab.name, "--on", self.name, "--", *words]
+        way = list(self.lab._enter)
+        if way:
+            # A process that enters a mount namespace starts in its root.
+            way += ["env", f"--chdir={os.path.abspath(cwd or self.cwd or os.getcwd())}"]
+        return [*way, self.binary, "lab", "run", "--name", self.lab.name, "--on", self.name, "--", *words]
 
     def call(self, arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs a program here to its end, as `subprocess.run(…, text=True, capture_output=True, check=True)`.
@@ -61,14 +69,16 @@ class Node(Program):
         """
         options = {"text": True, "capture_output": True, "check": True, "cwd": self.cwd, **options}
         options["env"] = {**(options.get("env") or os.environ), **self.env}
-        result: subprocess.CompletedProcess[str] = subprocess.run(self.enter(arguments), **options)
+        result: subprocess.CompletedProcess[str] = subprocess.run(
+            self.enter(arguments, options["cwd"]), **options
+        )
         return result
 
     def start(self, arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
         """Starts a program here. `options` are those of `subprocess.Popen`. The end of the lab ends it."""
         options = {"cwd": self.cwd, **options}
         options["env"] = {**(options.get("env") or os.environ), **self.env}
-        process = subprocess.Popen(self.enter(arguments), **options)
+        process = subprocess.Popen(self.enter(arguments, options["cwd"]), **options)
         self.lab._started.append(process)
         return process
 
@@ -131,10 +141,11 @@ class Lab:
                     self.variables[name_] = value
             if not complete:
                 status = self._holder.wait()
-                message = complaints(open(errors, encoding="utf-8", errors="replace").read())
-                self._holder.stdin and self._holder.stdin.close()
-                self._holder.stdout.close()
-                raise Refused(message, status=status, arguments=line)
+                for pipe in (self._holder.stdin, self._holder.stdout):
+                    if pipe:
+                        pipe.close()
+                message = Path(errors).read_text("utf-8", "replace")
+                raise Refused(complaints(message), status=status, arguments=line)
         self._enter: list[str] = []
         if os.geteuid() != 0:
             # An ordinary user's lab lives in a user namespace, which the holder's process is in.
@@ -221,7 +232,7 @@ class Link:
         self.run.__exit__(kind, error, trace)
 
     @property
-    def report(self) -> Any:
+    def report(self) -> Report:
         """The report. Ends the run if it still runs."""
         if self.run.running:
             self.run.stop()

@@ -47,6 +47,7 @@ class Run:
         *,
         stats_every: object = None,
     ) -> None:
+        self._reasons = _reasons_of(program)
         self._folder = self.folder()
         folder = Path(self._folder.name)
         self._error: Error | None = None
@@ -67,7 +68,6 @@ class Run:
         self._notices.bind(str(folder / "notify"))
         self.is_ready = False
         self.arguments = program.line(*words, *rest)
-        self._reasons = _reasons_of(program)
         self._out, self._err = folder / "stdout", folder / "stderr"
         try:
             with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -224,27 +224,23 @@ class Run:
         self._finished = True
         status = self._process.returncode
         self._stderr = self._err.read_text("utf-8", "replace")
+        message = complaints(self._stderr, self._folder.name)
+        kind: type[Error] = Failed
         text = self._out.read_text("utf-8", "replace")
         if text.strip():
             try:
                 self._report = Report(json.loads(text), self._reasons)
             except ValueError as error:
-                self._error = Failed(f"the report cannot be read: {error}", status=status, arguments=self.arguments)
-        if self._error is None and status != 0 or self._report is None:
-            message = complaints(self._stderr, self._folder.name)
-            kind: type[Error] = Failed
-            if status == 1 and self._report:
-                kind = ExpectationMissed
-            elif status == 2 and self._report is None:
-                kind = Refused
-            if status < 0:
-                message = f"ended by {signal.Signals(-status).name}\n{message}".strip()
-            self._error = self._error or kind(
-                message or f"the program ended with status {status} and without a report",
-                status=status,
-                report=self._report,
-                arguments=self.arguments,
-            )
+                message = f"{message}\nthe report cannot be read: {error}".strip()
+        elif status == 2:
+            kind = Refused
+        if status == 1 and self._report is not None:
+            kind = ExpectationMissed
+        if status < 0:
+            message = f"ended by {signal.Signals(-status).name}\n{message}".strip()
+        if status != 0 or self._report is None:
+            message = message or f"the program ended with status {status} and without a report"
+            self._error = kind(message, status=status, report=self._report, arguments=self.arguments)
         self._close()
 
     def _close(self) -> None:
