@@ -16,6 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "bench" / "results" / "tables"
+MLRSEARCH = ROOT / "bench" / "results" / "mlrsearch.json"
 MEASUREMENTS = ROOT / "docs" / "measurements.md"
 DECISIONS = ROOT / "docs" / "adr" / "README.md"
 MACHINES = ("family 25", "family 26", "several", "not recorded")
@@ -81,8 +82,29 @@ def section(path):
             + about + ("\n" if about else "") + table(headings + [heading(column) for column in columns], cells))
 
 
+def mlrsearch():
+    """The section of the bench of MLRsearch, whose file also has every search."""
+    data = json.loads(MLRSEARCH.read_text())
+    ratio = {"digits": 2}
+    rows = [[name, *(number(ratios[key], ratio) for key in ("median", "least", "most"))]
+            for name, ratios in data["ratios"].items()]
+    return (f"## MLRsearch and its reference library\nMeasured by `make bench-search` on {data['date']}; machine: "
+            f"{data['machine']}. Data: [{MLRSEARCH.name}](../{MLRSEARCH.relative_to(ROOT)}).\n\n"
+            f"- Total trial time of `search --method mlrsearch` ÷ that of {data['reference']}, on the same model devices: a hard limit "
+            "(*step*), a *knee*, a limit that varies by 1 % (*jitter*), and two that lose at random (*noise*, *loss*).\n\n"
+            + table(["device", "median ratio", "least", "most"], rows))
+
+
 def measurements():
-    return "\n".join(section(path) for path in sorted(DATA.glob("*.json")))
+    sections = [*(section(path) for path in sorted(DATA.glob("*.json"))), mlrsearch()]
+    titles = [text.split("\n")[0].removeprefix("## ") for text in sections]
+    contents = "".join(f"- [{title}](#{anchor(title)})\n" for title in titles)
+    return contents + "\n" + "\n".join(sections)
+
+
+def anchor(title):
+    """The anchor that GitHub and mdBook give to a heading."""
+    return "".join(c for c in title.lower() if c.isalnum() or c in " -_").replace(" ", "-")
 
 
 def decisions():

@@ -76,7 +76,7 @@ fn tables_match_the_measurements_and_the_decisions() {
 fn finds_a_changed_figure_and_a_decision_that_is_not_in_the_index() {
     let bench = Bench::new();
     let clone = bench.path("");
-    for folder in ["scripts", "bench/results/tables", "docs/adr"] {
+    for folder in ["scripts", "bench/results", "bench/results/tables", "docs/adr"] {
         fs::create_dir_all(clone.join(folder)).expect("a folder");
         for entry in fs::read_dir(root().join(folder)).expect("a folder") {
             let from = entry.expect("an entry").path();

@@ -43,7 +43,7 @@ impl Configuration for Delay {
     const KIND: Kind = Kind {
         name: "delay",
         grammar: "delay TIME [JITTER [uniform|normal|pareto|paretonormal|FILE.dist] [corr C]] [keep-order] | delay LAW [keep-order]",
-        summary: "holds every frame for TIME, or for a time drawn around it or from a law",
+        summary: "delays each frame by TIME, by TIME with jitter, or by a time drawn from a law",
         example: "delay 20ms 2ms normal corr 25%",
     };
 

@@ -36,7 +36,7 @@ impl Configuration for Reorder {
     const KIND: Kind = Kind {
         name: "reorder",
         grammar: "reorder SHARE [extent N] [timeout TIME] | reorder SHARE hold TIME",
-        summary: "lets SHARE of each flow's frames leave after N later ones (RFC 4737)",
+        summary: "reorders SHARE of each flow's frames: each leaves after N later ones (RFC 4737)",
         example: "reorder 25% extent 3",
     };
 

@@ -26,7 +26,7 @@ impl Configuration for Replay {
     const KIND: Kind = Kind {
         name: "replay",
         grammar: "replay FILE",
-        summary: "does to each frame what a log of decisions says (emulate --decisions)",
+        summary: "repeats the decisions of a log (emulate --decisions)",
         example: "replay decisions.csv",
     };
 

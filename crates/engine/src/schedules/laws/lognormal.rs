@@ -16,7 +16,7 @@ impl Grammar for LogNormal {
     const KIND: Kind = Kind {
         name: "lognormal",
         grammar: "lognormal mean T sd T",
-        summary: "the lognormal law, by mean and deviation of the gaps themselves",
+        summary: "the lognormal law, by mean and deviation of the gaps",
         example: "lognormal mean 100us sd 30us",
     };
 

@@ -14,7 +14,7 @@ impl Grammar for Poisson {
     const KIND: Kind = Kind {
         name: "poisson",
         grammar: "poisson lambda L",
-        summary: "the Poisson law of a count; the gaps are evenly spaced values",
+        summary: "the Poisson law: discrete, evenly spaced values",
         example: "poisson lambda 2 in 80us..120us",
     };
 

@@ -176,7 +176,7 @@ impl Grammar for Table {
     const KIND: Kind = Kind {
         name: "table",
         grammar: "table FILE | table pcap:FILE",
-        summary: "the law of a file: a .dist table, a list of times, the gaps of a capture",
+        summary: "the distribution in a file: a .dist table, a list of times, or the gaps of a capture",
         example: "table gaps.txt",
     };
 

@@ -19,7 +19,7 @@ impl Waveform for Ramp {
     const KIND: Kind = Kind {
         name: "ramp",
         grammar: "ramp RATE..RATE over TIME [repeat|hold]",
-        summary: "the rate goes evenly from one value to another, then holds or starts again",
+        summary: "the rate changes linearly from one value to another, then holds or repeats",
         example: EXAMPLE,
     };
 

@@ -21,7 +21,7 @@ impl Waveform for Sine {
     const KIND: Kind = Kind {
         name: "sine",
         grammar: "sine RATE..RATE every TIME",
-        summary: "the rate swings between two values as a sine does, from the middle upwards",
+        summary: "the rate follows a sine between two values, starting upwards from the middle",
         example: EXAMPLE,
     };
 

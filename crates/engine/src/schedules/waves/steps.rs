@@ -32,7 +32,7 @@ impl Waveform for Steps {
     const KIND: Kind = Kind {
         name: "steps",
         grammar: "steps FILE [every TIME]",
-        summary: "constant rates by time, each line of FILE a time and the rate from then on",
+        summary: "a step per line of FILE: a time, and the rate from then on",
         example: "steps rates.txt",
     };
 

@@ -33,7 +33,7 @@ impl Waveform for Trace {
     const KIND: Kind = Kind {
         name: "trace",
         grammar: "trace FILE",
-        summary: "a trace of Mahimahi: each line a millisecond at which 1500 bytes may go",
+        summary: "a Mahimahi trace: each line is a millisecond at which 1500 bytes may leave",
         example: "trace verizon-lte.down",
     };
 

@@ -360,7 +360,7 @@ impl Configuration for Limit {
         grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] mode police|shape|mark \
                   [mark dscp YELLOW RED|ecn] [colours …] [queue TIME] [rates FILE] [unknown default|pass|drop] \
                   [users N] [idle TIME] [full drop|pass] [algorithm …] [device NAME] [workers N] [service TIME]",
-        summary: "holds each user to its rate",
+        summary: "limits each user to a rate",
         example: "limit key dst-ip rate 1Mbps burst 3036B mode police users 1000",
     };
 

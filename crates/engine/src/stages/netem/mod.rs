@@ -162,7 +162,7 @@ impl Configuration for Netem {
     const KIND: Kind = Kind {
         name: "netem",
         grammar: "netem SPEC",
-        summary: "what tc-netem does, in its own words: delay, loss, corrupt, duplicate, reorder, rate, slot, …",
+        summary: "the grammar of tc-netem: delay, loss, corrupt, duplicate, reorder, rate, slot, …",
         example: "netem delay 10ms 2ms 25% distribution normal loss 1% 25% corrupt 1% duplicate 2% reorder 25% 50% gap 5",
     };
 
