@@ -9,7 +9,7 @@ export NETLATHE PYTHONDONTWRITEBYTECODE=1
 venv=$(mktemp -d)
 trap 'rm -rf "$venv"' EXIT
 
-if ! python3 -m venv "$venv" >"$venv.log" 2>&1 || ! "$venv/bin/pip" install --quiet 'hatchling>=1.18' >>"$venv.log" 2>&1; then
+if ! python3 -m venv "$venv" >"$venv.log" 2>&1 || ! "$venv/bin/pip" install --quiet 'hatchling>=1.18,<2' >>"$venv.log" 2>&1; then
     echo "SKIP: there is no virtual environment with packages of PyPI: $(tail -1 "$venv.log")"
     rm -f "$venv.log"
     exit 0

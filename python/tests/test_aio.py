@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-from pathlib import Path
 
 import pytest
 

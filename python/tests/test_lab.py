@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +60,23 @@ def test_programs_end_with_the_lab(netlathe_lab: Lab) -> None:
         name = lab.name
         assert name in netlathe.command("lab", "list") or os.geteuid() != 0
     assert sleeper.poll() is not None
+    assert name not in netlathe.command("lab", "list")
+
+
+def test_ctrl_c_ends_the_block_and_then_the_lab(netlathe_lab: Lab) -> None:
+    script = (
+        "import netlathe, time\nwith netlathe.lab() as lab:\n"
+        " with lab.link() as link:\n  print(lab.name, flush=True)\n  time.sleep(1000)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout
+        name = process.stdout.readline().strip()
+        # As a terminal does it: to all processes of the group.
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert errors.strip().endswith("KeyboardInterrupt"), errors
     assert name not in netlathe.command("lab", "list")
 
 

@@ -37,7 +37,13 @@ def test_a_failure_shows_figures_command_and_page(tests: pytest.Pytester) -> Non
     result = tests.runpytest_subprocess("--netlathe-reports", "kept", "--junitxml", "junit.xml")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*netlathe 1-gen*", "*netlathe 2-shape*", "command: *netlathe shape*", "page: */2-shape/report.html", "shape.out.frames = 100"]
+        [
+            "*netlathe 1-gen*",
+            "*netlathe 2-shape*",
+            "command: *netlathe shape*",
+            "page: */2-shape/report.html",
+            "shape.out.frames = 100",
+        ]
     )
     page = next((tests.path / "kept").glob("*test_fails*/2-shape/report.html"))
     assert "<html" in page.read_text()

@@ -85,6 +85,9 @@ def test_commands_return_what_they_print_and_raise_what_they_say(capsys: pytest.
 
 def test_the_package_imports_only_the_standard_library() -> None:
     folder = str(Path(netlathe.__file__).parents[1])
-    script = f"import sys; sys.path.append({folder!r}); import netlathe, netlathe.aio; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    script = (
+        f"import sys; sys.path.append({folder!r}); import netlathe, netlathe.aio;"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
     loaded = netlathe.Program(sys.executable).command("-S", "-c", script).split()
     assert set(loaded) - set(sys.stdlib_module_names) <= {"netlathe", "__main__"}

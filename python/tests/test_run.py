@@ -58,6 +58,10 @@ def test_scenarios_are_paths_texts_or_mappings(form: str, tmp_path: Path, monkey
     assert down.in_.frames == down.out.frames + down.drops.loss
 
 
+def test_options_without_a_value_do_not_take_the_scenario() -> None:
+    assert netlathe.run(SCENARIO, slices=True).wait().down.slices
+
+
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -124,7 +124,13 @@ class Lab:
             with open(errors, "wb") as err:
                 try:
                     self._holder = subprocess.Popen(
-                        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=self._program.environment()
+                        line,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=err,
+                        env=self._program.environment(),
+                        # Ctrl-C is for Python, which then closes the lab after the programs in it.
+                        start_new_session=True,
                     )
                 except OSError as error:
                     raise Refused(f"{binary} does not start: {error}", arguments=line) from error
@@ -166,7 +172,12 @@ class Lab:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Failed:
+            # The error of the block is the one to show.
+            if error is None:
+                raise
 
     def __repr__(self) -> str:
         return f"<Lab {self.name}: {len(self.clients)} clients, box, server>"

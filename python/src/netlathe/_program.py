@@ -21,8 +21,8 @@ class Program:
     """The program netlathe, and where it runs.
 
     `binary` is its path. Without one it is the variable `NETLATHE`, else the copy that the installed package carries,
-    else `netlathe` of PATH. `cwd` is the folder in which it runs: file names in options and scenarios are relative to it. `env` adds to
-    the environment.
+    else `netlathe` of PATH. `cwd` is the folder in which it runs: file names in options and scenarios are relative to it.
+    `env` adds to the environment.
 
     The functions of the module are those of `Program()`. Options are keyword arguments:
 

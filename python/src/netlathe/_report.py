@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, overload
 
-SCHEMAS = (1, 2)
+SCHEMA = 2
 
 # Lists of these entries can be searched by name. Others, such as histograms, are plain lists.
 _NAMED = "name"
@@ -56,9 +56,9 @@ class Item(Mapping[str, Any]):
         found = self._named(name)
         if found is not None:
             return found
-        if self._path.rpartition(".")[2] == "drops" and self._reasons:
-            if any(key in self._reasons() for key in _spellings(name)):
-                return 0
+        reasons = self._reasons() if self._reasons and self._path.rpartition(".")[2] == "drops" else frozenset()
+        if reasons.intersection(_spellings(name)):
+            return 0
         place = self._path or "the report"
         raise AttributeError(f"{place} has no `{name}`; it has {', '.join(self.__dir__()) or 'nothing'}")
 
@@ -134,9 +134,9 @@ class Report(Item):
     """
 
     def __init__(self, data: Mapping[str, Any], reasons: Callable[[], frozenset[str]] | None = None):
-        if data.get("schema") not in SCHEMAS:
+        if data.get("schema") != SCHEMA:
             raise ValueError(
-                f"this report has schema {data.get('schema')}, and this package reads {SCHEMAS}: "
+                f"this report has schema {data.get('schema')}, and this package reads schema {SCHEMA}: "
                 "use the netlathe and the Python package of one release"
             )
         super().__init__(data, "", reasons)

@@ -62,7 +62,8 @@ class Run:
             self._stats = os.open(folder / "stats", os.O_RDONLY | os.O_NONBLOCK)
             words += ["--stats", str(folder / "stats")]
         if scenario is not None:
-            words.append(file_of(scenario, folder))
+            # Before the options, some of which may have a value or none.
+            words.insert(1, file_of(scenario, folder))
         # The socket is there before the program, so that no message is lost.
         self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notices.bind(str(folder / "notify"))

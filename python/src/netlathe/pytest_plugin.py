@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--netlathe-require-lab",
         action="store_true",
         default=os.environ.get("NETLATHE_REQUIRE_LAB", "") not in ("", "0"),
-        help="fail tests that need a lab, instead of skipping them, where there can be none [default: $NETLATHE_REQUIRE_LAB]",
+        help="fail, not skip, tests that need a lab where there can be none [default: $NETLATHE_REQUIRE_LAB]",
     )
 
 
