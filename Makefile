@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak site deny package miri
+.PHONY: demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak test-nic site deny package miri
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -50,6 +50,9 @@ fuzz-planted: setup  ## each fuzz target finds a planted bug within T seconds (6
 
 chaos: setup   ## RUNS random runs (200) under kills, stops, flaps, full disks and missing resources; SEED=N repeats them
 	cargo build --release -p netlathe-cli && nice python3 scripts/chaos.py
+
+test-nic: setup  ## NICs on PCI in guests of an emulator: binding, links, fillers, kills, a virtual function; six minutes
+	cargo build --release -p netlathe-cli && python3 scripts/nic_lab/run.py $(GUESTS)
 
 soak: setup    ## T seconds (600) at RATE (200kpps) through gen, emulate and measure: their memory stays as it is
 	cargo build --release -p netlathe-cli && python3 scripts/soak.py

@@ -221,6 +221,9 @@ int shim_eal_init(int argc, char **argv, int silent)
 const char *shim_version(void) { return rte_version(); }
 const char *shim_strerror(int error) { return rte_strerror(error); }
 
+int shim_has_huge_pages(void) { return rte_eal_has_hugepages(); }
+int shim_addresses_are_virtual(void) { return rte_eal_iova_mode() == RTE_IOVA_VA; }
+
 int shim_thread_register(void)
 {
 	/* DPDK would give a known thread a second number and lose the first. */
@@ -238,17 +241,18 @@ uint64_t shim_tsc_hz(void) { return rte_get_tsc_hz(); }
 /* ---- pools ---- */
 
 /*
- * As rte_pktmbuf_pool_create, but packed. Without huge pages DPDK lets no buffer cross a page, which
- * leaves holes; net_af_xdp computes the length of its memory without them and would lose every frame
- * whose buffer lies beyond. Addresses are virtual then (--iova-mode=va), so that no device minds.
+ * As rte_pktmbuf_pool_create, but optionally dense. Without huge pages DPDK lets no buffer cross a page,
+ * which leaves holes; net_af_xdp computes the length of its memory without them and would lose every
+ * frame whose buffer lies beyond. The flag for dense memory leaves buffers without an IOVA, so a NIC
+ * would read and write at address 0: it is for software drivers only.
  */
 struct rte_mempool *shim_pool_create(const char *name, uint32_t frames, uint32_t cache,
-				     uint16_t data_room, int *error)
+				     uint16_t data_room, int dense, int *error)
 {
 	struct rte_pktmbuf_pool_private private = {
 		.mbuf_data_room_size = (uint16_t)(data_room + RTE_PKTMBUF_HEADROOM),
 	};
-	unsigned int flags = rte_eal_has_hugepages() ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG;
+	unsigned int flags = dense && !rte_eal_has_hugepages() ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
 	unsigned int element = (unsigned int)sizeof(struct rte_mbuf) + private.mbuf_data_room_size;
 	struct rte_mempool *pool = rte_mempool_create_empty(name, frames, element, cache, sizeof(private),
 							    SOCKET_ID_ANY, flags);

@@ -82,14 +82,19 @@ uint32_t shim_log_since(uint64_t mark, char *into, uint32_t room);
 int shim_eal_init(int argc, char **argv, int silent); /* silent: stdout and stderr shut meanwhile */
 const char *shim_version(void);
 const char *shim_strerror(int error);
+int shim_has_huge_pages(void);
+int shim_addresses_are_virtual(void); /* devices use the process's addresses, which an IOMMU translates */
 int shim_thread_register(void); /* 0: it was known already, 1: it is from now on */
 void shim_thread_unregister(void);
 uint64_t shim_tsc(void);
 uint64_t shim_tsc_hz(void);
 
-/* Pools. data_room excludes the headroom. NULL on failure, errno in *error. */
+/*
+ * Pools. data_room excludes the headroom. dense: without huge pages, buffers may cross pages and have
+ * no address for a NIC. NULL on failure, errno in *error.
+ */
 struct rte_mempool *shim_pool_create(const char *name, uint32_t frames, uint32_t cache,
-				     uint16_t data_room, int *error);
+				     uint16_t data_room, int dense, int *error);
 uint32_t shim_pool_available(struct rte_mempool *pool);
 uint32_t shim_pool_in_use(struct rte_mempool *pool);
 /* All or none: 0, or -ENOENT when fewer than count are left. */

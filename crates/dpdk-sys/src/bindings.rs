@@ -104,6 +104,8 @@ unsafe extern "C" {
     pub fn shim_eal_init(argc: c_int, argv: *mut *mut c_char, silent: c_int) -> c_int;
     pub fn shim_version() -> *const c_char;
     pub fn shim_strerror(error: c_int) -> *const c_char;
+    pub fn shim_has_huge_pages() -> c_int;
+    pub fn shim_addresses_are_virtual() -> c_int;
     pub fn shim_thread_register() -> c_int;
     pub fn shim_thread_unregister();
     pub fn shim_tsc() -> u64;
@@ -114,6 +116,7 @@ unsafe extern "C" {
         frames: u32,
         cache: u32,
         data_room: u16,
+        dense: c_int,
         error: *mut c_int,
     ) -> *mut rte_mempool;
     pub fn shim_pool_available(pool: *mut rte_mempool) -> u32;

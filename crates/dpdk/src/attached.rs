@@ -4,6 +4,7 @@ use crate::eal::{log_mark, log_since};
 use crate::error::errno_text;
 use crate::interface::Interface;
 use crate::losses::{self, Sockets};
+use crate::nic;
 use crate::xdp::Claim;
 use crate::xdp_stamps::Stamper;
 use crate::{Eal, Error, Pool, Result};
@@ -32,7 +33,7 @@ impl Attached {
     pub(crate) fn open(eal: &'static Eal, name: &str, arguments: &str, text: &str) -> Result<Attached> {
         let c_name = CString::new(name).map_err(|_| Error::Nul { what: "a device's name" })?;
         let c_arguments = CString::new(arguments).map_err(|_| Error::Nul { what: "a device's arguments" })?;
-        let bus = if is_pci_address(name) { bus_pci() } else { bus_vdev() };
+        let bus = if nic::pci_address(name).is_some() { bus_pci() } else { bus_vdev() };
         let mark = log_mark();
         let failed = |rc: i32| {
             let log = log_since(mark);
@@ -199,23 +200,13 @@ fn bus_vdev() -> &'static CString {
     NAME.get_or_init(|| CString::from(c"vdev"))
 }
 
-/// Whether `name` is a PCI address: `0000:03:00.1` or `03:00.1`.
-fn is_pci_address(name: &str) -> bool {
-    let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let Some((bus, function)) = name.rsplit_once('.') else { return false };
-    let parts: Vec<&str> = bus.split(':').collect();
-    hex(function, 1)
-        && match parts[..] {
-            [bus, device] => hex(bus, 2) && hex(device, 2),
-            [domain, bus, device] => hex(domain, 4) && hex(bus, 2) && hex(device, 2),
-            _ => false,
-        }
-}
-
 /// The text of an errno, with a remedy where known.
 pub(crate) fn reason(rc: c_int, log: &str) -> String {
     let mut text = errno_text(rc);
-    let remedy = if log.contains("not permitted") || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty()) {
+    let remedy = if let Some(remedy) = nic::remedy(log) {
+        text = "DPDK cannot use this NIC".to_owned();
+        remedy
+    } else if log.contains("not permitted") || rc == -libc::EACCES || (rc == -libc::EPERM && log.is_empty()) {
         "; run as root (in a container with CAP_NET_RAW and CAP_NET_ADMIN), or in a namespace of your own: `unshare -Urn` \
          (XDP sockets need root)"
     } else if log.contains("not less than peer tx queues") {
@@ -230,7 +221,7 @@ pub(crate) fn reason(rc: c_int, log: &str) -> String {
         text = "there is no such driver".to_owned();
         "; DPDK's begin with net_, such as net_null0, net_ring0, net_memif0"
     } else if log.contains("Cannot find device") {
-        "; `dpdk-devbind.py --status` shows the NICs, and whether a driver for DPDK has them"
+        "; `netlathe doctor` lists the NICs, and which driver has them"
     } else if rc == -libc::ENOMEM {
         "; give DPDK more memory, or the ring fewer frames"
     } else if rc == -1 {
@@ -251,16 +242,6 @@ pub(crate) fn text(name: &[std::ffi::c_char]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distinguishes_pci_addresses_from_virtual_devices() {
-        for yes in ["0000:03:00.1", "03:00.0", "abcd:ef:1f.7"] {
-            assert!(is_pci_address(yes), "{yes}");
-        }
-        for no in ["net_null0", "net_ring0.1", "0000:03:00", "eth0.100", "000:03:00.1"] {
-            assert!(!is_pci_address(no), "{no}");
-        }
-    }
 
     #[test]
     fn reasons_come_with_remedies() {

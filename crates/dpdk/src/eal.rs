@@ -1,4 +1,5 @@
 use crate::error::errno_text;
+use crate::nic::{self, Nic, pci_address};
 use crate::{Error, Result};
 use dpdk_sys as sys;
 use std::collections::HashSet;
@@ -84,10 +85,15 @@ impl EalConfig {
         self
     }
 
-    /// Allows a PCI device (`0000:03:00.1`). If none is allowed, the PCI bus is not scanned.
+    /// Allows a PCI device (`0000:03:00.1` or `03:00.1`), once or several times. If none is allowed, the PCI bus is not
+    /// scanned.
     #[must_use]
     pub fn pci(mut self, address: impl Into<String>) -> Self {
-        self.pci.push(address.into());
+        let address = address.into();
+        let address = pci_address(&address).unwrap_or(address);
+        if !self.pci.contains(&address) {
+            self.pci.push(address);
+        }
         self
     }
 
@@ -140,6 +146,9 @@ impl EalConfig {
 #[derive(Debug)]
 pub struct Eal {
     argv: Vec<String>,
+    memory_mib: u32,
+    /// The NICs of this process, until it ends.
+    nics: Vec<Nic>,
     // Serialises attach, configure and detach. Holds the names of the open ports.
     control: Mutex<HashSet<String>>,
 }
@@ -155,12 +164,16 @@ impl Eal {
     /// when it refuses an argument.
     ///
     /// # Errors
-    /// [`Error::EalTwice`] at the second call in a process, even if the first one failed; [`Error::EalInit`] with
-    /// DPDK's reason; [`Error::Nul`].
+    /// [`Error::EalTwice`] at the second call in a process, even if the first one failed; [`Error::NoNic`],
+    /// [`Error::NicOfLinux`] and [`Error::NicInUse`] for the allowed PCI devices; [`Error::EalInit`] with DPDK's reason;
+    /// [`Error::Nul`].
     pub fn init(config: &EalConfig) -> Result<&'static Eal> {
         if STARTED.swap(true, Ordering::SeqCst) {
             return Err(Error::EalTwice);
         }
+        // Event devices on other buses are allowed the same way.
+        let on_pci = config.pci.iter().filter_map(|address| pci_address(address));
+        let nics = on_pci.map(|address| Nic::take(&address)).collect::<Result<Vec<Nic>>>()?;
         let before = affinity();
         let cpu = before.as_ref().and_then(first_cpu).unwrap_or(0);
         let argv = config.argv(std::process::id(), cpu, huge_pages_free_mib() >= u64::from(config.memory_mib));
@@ -188,11 +201,11 @@ impl Eal {
         }
         if rc < 0 {
             let log = if captured < 0 { String::new() } else { log_since(mark) };
-            return Err(Error::EalInit { reason: reason(rc, config.memory_mib), log });
+            return Err(Error::EalInit { reason: reason(rc, config.memory_mib, &log), log });
         }
         // SAFETY: takes nothing; the drivers are loaded, and none of them runs yet.
         unsafe { sys::shim_log_capture_xdp() };
-        Ok(EAL.get_or_init(|| Eal { argv, control: Mutex::new(HashSet::new()) }))
+        Ok(EAL.get_or_init(|| Eal { argv, memory_mib: config.memory_mib, nics, control: Mutex::new(HashSet::new()) }))
     }
 
     /// The running DPDK, if it was started.
@@ -232,6 +245,33 @@ impl Eal {
         Ok(WorkerGuard { ours: rc == 1, not_send: PhantomData })
     }
 
+    /// Whether NICs on PCI are allowed. They read and write the pools' memory themselves.
+    pub(crate) fn has_nics(&self) -> bool {
+        !self.nics.is_empty()
+    }
+
+    /// Checks that a NIC (`on_pci`) or another device can use the pools' memory.
+    ///
+    /// # Errors
+    /// [`Error::HugePages`] for a NIC that has no IOMMU to translate the addresses of ordinary pages, and for XDP sockets
+    /// beside a NIC: their driver takes ordinary pages only without gaps, which a NIC does not take.
+    pub(crate) fn check_memory(&self, device: &str, on_pci: bool) -> Result<()> {
+        // SAFETY: takes nothing; EAL runs.
+        let huge = unsafe { sys::shim_has_huge_pages() } != 0;
+        // SAFETY: takes nothing; EAL runs.
+        let translated = unsafe { sys::shim_addresses_are_virtual() } != 0;
+        let translated = translated && !self.nics.iter().any(Nic::is_by_uio);
+        let refused = |why| Err(Error::HugePages { device: device.to_owned(), why, needed: self.memory_mib });
+        match (huge, on_pci) {
+            (true, _) => Ok(()),
+            (false, true) if !translated => refused("no IOMMU translates addresses for it"),
+            (false, false) if self.has_nics() && device.starts_with("net_af_xdp") => {
+                refused("XDP sockets beside a NIC")
+            }
+            (false, _) => Ok(()),
+        }
+    }
+
     pub(crate) fn control(&self) -> MutexGuard<'_, HashSet<String>> {
         // A panic elsewhere leaves the set consistent.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
@@ -256,7 +296,10 @@ impl Drop for WorkerGuard {
 }
 
 /// The text of an errno, with a remedy where known.
-fn reason(rc: c_int, memory_mib: u32) -> String {
+fn reason(rc: c_int, memory_mib: u32, log: &str) -> String {
+    if let Some(remedy) = nic::remedy(log) {
+        return format!("it cannot use a NIC{remedy}");
+    }
     let remedy = match -rc {
         libc::EMFILE => "; it needs about 30 open files: `ulimit -n 1024`".to_owned(),
         libc::ENOMEM => format!("; it needs a little more than {memory_mib} MiB: see `ulimit -v` and `free -m`"),

@@ -182,6 +182,45 @@ pub enum Error {
         /// The owner.
         who: String,
     },
+    /// The machine has no such device on PCI.
+    #[error("there is no NIC {address} (No such device): `netlathe doctor` lists the machine's NICs")]
+    NoNic {
+        /// The address.
+        address: String,
+    },
+    /// Linux uses the NIC itself.
+    #[error(
+        "NIC {address} is {bound}, so Linux has it: `netlathe doctor` prints the commands that hand it to netlathe, and says whether \
+         this host is reached through it"
+    )]
+    NicOfLinux {
+        /// The address.
+        address: String,
+        /// The kernel's driver that has it.
+        bound: String,
+    },
+    /// Another process uses the NIC.
+    #[error("{owner} uses NIC {address}: end it first, or name another NIC")]
+    NicInUse {
+        /// The address.
+        address: String,
+        /// The owner.
+        owner: String,
+    },
+    /// A NIC on PCI needs memory at addresses that it can use.
+    #[error(
+        "{device} needs huge pages here ({why}), and fewer than {needed} MiB are free: `echo {} > /proc/sys/vm/nr_hugepages` reserves \
+         them",
+        needed.div_ceil(2)
+    )]
+    HugePages {
+        /// The device.
+        device: String,
+        /// Why ordinary pages do not do.
+        why: &'static str,
+        /// Memory of this run, in MiB.
+        needed: u32,
+    },
     /// The kernel cannot redirect an interface's frames.
     #[error("{what} failed: {why}")]
     NoDetour {

@@ -50,7 +50,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::Pool`] if EAL has too little memory, `frames` is 0, or `data_room` is above 65407 B.
-    pub fn new(_eal: &Eal, name: &str, frames: u32, data_room: u16) -> Result<Pool> {
+    pub fn new(eal: &Eal, name: &str, frames: u32, data_room: u16) -> Result<Pool> {
         let failed = |reason: String, log: String| Error::Pool { frames, data_room, reason, log };
         if frames == 0 || data_room > u16::MAX - sys::SHIM_HEADROOM as u16 {
             return Err(failed("a pool has at least 1 frame and at most 65407 B each".into(), String::new()));
@@ -69,8 +69,10 @@ impl Pool {
                 let mut error: c_int = 0;
                 // DPDK limits the cache to frames / 1.5.
                 let cache = CACHE.min(frames / 8);
-                // SAFETY: EAL runs, as `_eal` proves; the name is NUL-terminated and copied; `error` is writable.
-                let raw = unsafe { sys::shim_pool_create(unique.as_ptr(), frames, cache, data_room, &raw mut error) };
+                let dense = c_int::from(!eal.has_nics());
+                // SAFETY: EAL runs, as `eal` proves; the name is NUL-terminated and copied; `error` is writable.
+                let raw =
+                    unsafe { sys::shim_pool_create(unique.as_ptr(), frames, cache, data_room, dense, &raw mut error) };
                 let Some(raw) = NonNull::new(raw) else {
                     let mut reason = errno_text(error);
                     if error == libc::ENOMEM {

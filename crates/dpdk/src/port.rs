@@ -3,6 +3,7 @@ use crate::eal::{log_mark, log_since};
 use crate::interface::{self, Interface};
 use crate::losses;
 use crate::netlink;
+use crate::nic::pci_address;
 use crate::packet_port::{Counts, PacketPort};
 use crate::queues::{RxQueue, TxQueue};
 use crate::xdp::Claim;
@@ -229,6 +230,30 @@ impl PortInterface {
     }
 }
 
+/// The link of a NIC on PCI, for a thread that monitors it while other threads use the port.
+#[derive(Debug)]
+pub struct NicLink {
+    device: String,
+    // Weak: it does not keep the port open.
+    port: Weak<PortInner>,
+}
+
+impl NicLink {
+    /// The NIC's PCI address.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Whether the link is up. `None` once the port is closed, or if the driver does not know.
+    #[must_use]
+    pub fn is_up(&self) -> Option<bool> {
+        let port = self.port.upgrade()?;
+        let Way::Driver(attached) = &port.way else { return None };
+        attached.info().ok().map(|info| info.link_up != 0)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct PortInner {
     pub(crate) way: Way,
@@ -272,6 +297,9 @@ impl Port {
         let text = device.as_ref().trim();
         let text = text.strip_prefix("pci:").unwrap_or(text);
         let (name, arguments) = text.split_once(',').unwrap_or((text, ""));
+        let address = pci_address(name);
+        let name = address.as_deref().unwrap_or(name);
+        eal.check_memory(name, address.is_some())?;
         if let Some(mtu) = config.mtu {
             // The Ethernet header, two tags, and the FCS that some NICs keep.
             let needed = u32::from(mtu) + 26;
@@ -397,6 +425,14 @@ impl Port {
             goes_with_port: self.inner.tap().is_some(),
             port: Arc::downgrade(&self.inner),
         })
+    }
+
+    /// The link of the port, if it is a NIC on PCI.
+    #[must_use]
+    pub fn nic_link(&self) -> Option<NicLink> {
+        let Way::Driver(attached) = &self.inner.way else { return None };
+        let link = || NicLink { device: self.inner.device.clone(), port: Arc::downgrade(&self.inner) };
+        attached.is_pci().then(link)
     }
 
     /// The port's current properties.

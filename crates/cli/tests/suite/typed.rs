@@ -54,7 +54,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 9] = [
     ("ethtool -A eth1 autoneg off rx off tx off", "needs a NIC"),
     ("ethtool -k eth1 | grep -E 'segmentation|receive-offload|checksum'", "a NIC's offloads, to read"),
     (
-        "ip link set eth1 down && modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci 0000:03:00.0",
+        "ip link set eth1 down && modprobe vfio-pci && echo vfio-pci > /sys/bus/pci/devices/0000:03:00.0/driver_override && echo 0000:03:00.0 > /sys/bus/pci/devices/0000:03:00.0/driver/unbind && echo 0000:03:00.0 > /sys/bus/pci/drivers_probe",
         "takes a NIC from the machine",
     ),
     ("tcpdump -nr seen.pcap -c 1 'ether src 02:6e:6c:00:00:f1'", "reads what came through a real switch"),

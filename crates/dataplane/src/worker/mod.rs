@@ -10,7 +10,7 @@ use crate::fillers::{self, Fillers};
 use crate::line::OnLine;
 use crate::neighbour;
 use crate::pools::{Size, slots};
-use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, Passed, Pool, PortInterface, TxQueue};
+use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, NicLink, Passed, Pool, PortInterface, TxQueue};
 use engine::Pipeline;
 use engine::sources::{Host, Target};
 use measure::{AnswersReport, PipelineReport};
@@ -148,6 +148,11 @@ impl Worker {
     /// The interfaces behind the ports, for callers that monitor them during the run.
     pub fn interfaces(&self) -> impl Iterator<Item = PortInterface> {
         self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.interface())
+    }
+
+    /// The links of the NICs on PCI among the ports.
+    pub fn nic_links(&self) -> impl Iterator<Item = NicLink> {
+        self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.nic_link())
     }
 
     /// Requests the MAC address of a neighbour on the output's link, by ARP or neighbour discovery, once per VLAN of

@@ -1,6 +1,7 @@
 //! Event devices, which `limit --algorithm atomic-queue` deals frames to its workers by: Intel's DLB, or a driver that
 //! does the same in software.
 
+use super::pci;
 use super::{Finding, Machine};
 
 const WHAT: &str = "event devices";
@@ -33,7 +34,10 @@ fn hardware(machine: &Machine) -> Vec<Finding> {
         driver => Finding::bad(
             address.clone(),
             format!("a DLB, with {}", driver.as_deref().unwrap_or("no driver")),
-            format!("dpdk-devbind.py -b vfio-pci {address}; then limit --algorithm atomic-queue --device {address}"),
+            format!(
+                "{}; then limit --algorithm atomic-queue --device {address}",
+                pci::bind(&address, driver.is_some())
+            ),
         ),
     };
     dlbs.map(told).collect()
@@ -69,7 +73,9 @@ mod tests {
         let found = hardware(&machine);
         assert!(found.len() == 1 && !found[0].good, "{found:?}");
         assert!(
-            found[0].remedy.as_ref().is_some_and(|remedy| remedy.contains("-b vfio-pci 0000:6d:00.0")),
+            found[0].remedy.as_ref().is_some_and(
+                |remedy| remedy.starts_with("modprobe vfio-pci && ") && remedy.contains("echo 0000:6d:00.0 >")
+            ),
             "{found:?}"
         );
     }

@@ -9,6 +9,8 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
 /// What a pipeline without fillers asks DPDK for, in MiB (`dataplane::Config::memory_mib`). With less than that free,
 /// ordinary pages are taken.
 const PIPELINE_MIB: u64 = 288;
+/// The most that a pipeline asks for, in MiB: with long delays and fillers.
+const MOST_MIB: u64 = 880;
 
 /// Free huge pages of all sizes. They need not be mounted: DPDK maps them anonymously.
 fn huge_pages(machine: &Machine) -> Finding {
@@ -24,13 +26,16 @@ fn huge_pages(machine: &Machine) -> Finding {
         })
         .sum();
     if free_mib >= PIPELINE_MIB {
-        return Finding::good(WHAT, format!("{free_mib} MiB free, a pipeline uses {PIPELINE_MIB} MiB"));
+        return Finding::good(
+            WHAT,
+            format!("{free_mib} MiB free; a pipeline uses {PIPELINE_MIB} MiB, with long delays up to {MOST_MIB} MiB"),
+        );
     }
     let found = match free_mib {
-        0 => "none free; ordinary pages are used, which matters only for NICs on PCI".to_owned(),
+        0 => "none free; ordinary pages are used, which matters only for NICs on PCI, and without an IOMMU they need huge ones".to_owned(),
         some => format!("{some} MiB free, fewer than the {PIPELINE_MIB} MiB of a pipeline: ordinary pages are used"),
     };
-    Finding::bad(WHAT, found, format!("echo {} > /proc/sys/vm/nr_hugepages", PIPELINE_MIB.div_ceil(2)))
+    Finding::bad(WHAT, found, format!("echo {} > /proc/sys/vm/nr_hugepages", MOST_MIB.div_ceil(2)))
 }
 
 /// Whether the kernel gives large pages to the tables of `limit`, which asks for them.
@@ -52,6 +57,20 @@ fn large_tables(machine: &Machine) -> Finding {
 fn iommu(machine: &Machine) -> Finding {
     const WHAT: &str = "IOMMU";
     let groups = machine.names("sys/kernel/iommu_groups").len();
+    if groups > 0 && !remaps_interrupts(machine) {
+        const PARAMETER: &str = "sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
+        let found = format!("{groups} groups, but no interrupt remapping");
+        if machine.read(PARAMETER).as_deref() == Some("Y") {
+            return Finding::good(WHAT, format!("{found}, which vfio does without: NICs can be bound to vfio-pci"));
+        }
+        let remedy = if machine.read(PARAMETER).is_some() {
+            format!("echo Y > /{PARAMETER} (a NIC could then raise interrupts of other devices)")
+        } else {
+            "modprobe vfio_iommu_type1 allow_unsafe_interrupts=1 (a NIC could then raise interrupts of other devices)"
+                .to_owned()
+        };
+        return Finding::bad(WHAT, format!("{found}: vfio refuses NICs"), remedy);
+    }
     if groups > 0 {
         return Finding::good(WHAT, format!("{groups} groups: NICs can be bound to vfio-pci"));
     }
@@ -64,6 +83,17 @@ fn iommu(machine: &Machine) -> Finding {
         "intel_iommu=on or amd_iommu=on on the kernel's command line, and in the firmware; \
          without one: modprobe vfio enable_unsafe_noiommu_mode=1",
     )
+}
+
+/// False if Intel's IOMMUs say that they cannot remap interrupts: bit 3 of the extended capability register (VT-d
+/// specification, section 11.4.3). Other IOMMUs always do.
+fn remaps_interrupts(machine: &Machine) -> bool {
+    let folder = "sys/class/iommu";
+    let capable = |name: &String| {
+        let text = machine.read(&format!("{folder}/{name}/intel-iommu/ecap"))?;
+        Some(u64::from_str_radix(&text, 16).ok()? >> 3 & 1 == 1)
+    };
+    machine.names(folder).iter().filter_map(capable).all(|capable| capable)
 }
 
 #[cfg(test)]
@@ -100,5 +130,13 @@ mod tests {
         assert!(iommu(&machine).found.contains("unprotected"));
         fake.write("sys/kernel/iommu_groups/0/type", "DMA");
         assert!(iommu(&machine).found.starts_with("1 groups"));
+        fake.write("sys/class/iommu/dmar0/intel-iommu/ecap", "f02");
+        let without = iommu(&machine);
+        assert!(!without.good && without.found.contains("no interrupt remapping"), "{without:?}");
+        assert!(without.remedy.as_deref().is_some_and(|remedy| remedy.contains("allow_unsafe_interrupts=1")));
+        fake.write("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y");
+        assert!(iommu(&machine).good);
+        fake.write("sys/class/iommu/dmar0/intel-iommu/ecap", "f0a");
+        assert!(iommu(&machine).good && iommu(&machine).found.ends_with("NICs can be bound to vfio-pci"));
     }
 }

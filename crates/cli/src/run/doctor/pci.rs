@@ -1,13 +1,9 @@
 //! NICs on PCI: who has them, and how DPDK would get them.
 
 use super::{Finding, Machine};
+use dpdk::{DRIVERS_FOR_PROGRAMS, SHARED_DRIVERS};
 
 const FOLDER: &str = "sys/bus/pci/devices";
-/// Drivers of the kernel that hand a device over to a program.
-const FOR_PROGRAMS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Drivers that Linux and DPDK use side by side.
-const SHARED: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
-
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     let class = |address: &String| machine.read(&format!("{FOLDER}/{address}/class")).unwrap_or_default();
     let nics: Vec<String> =
@@ -84,20 +80,63 @@ fn nic(machine: &Machine, address: &str) -> Finding {
     }
     let driver = machine.link(&format!("{device}/driver"));
     match driver.as_deref() {
-        Some(driver) if FOR_PROGRAMS.contains(&driver) => {
-            Finding::good(address, format!("{id}, bound to {driver}: the port pci:{address}"))
+        Some(driver) if DRIVERS_FOR_PROGRAMS.contains(&driver) => {
+            let (own, shared) = (own_address_only(machine, address), group(machine, address));
+            Finding::good(address, format!("{id}, bound to {driver}: the port pci:{address}{own}{shared}"))
         }
-        Some(driver) if SHARED.contains(&driver) => {
+        Some(driver) if SHARED_DRIVERS.contains(&driver) => {
             Finding::good(address, format!("{id}, {driver} shares it with DPDK: the port pci:{address}"))
         }
         driver => linux_has_it(machine, address, &id, driver),
     }
 }
 
+/// The commands that hand a device to vfio-pci, for a root shell. `bound`: a driver has it now. They need nothing beyond
+/// the kernel.
+pub(super) fn bind(address: &str, bound: bool) -> String {
+    let device = format!("/{FOLDER}/{address}");
+    let unbind = if bound { format!(" && echo {address} > {device}/driver/unbind") } else { String::new() };
+    format!(
+        "modprobe vfio-pci && echo vfio-pci > {device}/driver_override{unbind} && echo {address} > /sys/bus/pci/drivers_probe"
+    )
+}
+
+/// The rest of a finding for a virtual function whose NIC passes it no unicast frames for other stations, whatever it
+/// asks for (Intel 82576 and I350 have no such mode).
+fn own_address_only(machine: &Machine, address: &str) -> &'static str {
+    match machine.link(&format!("{FOLDER}/{address}/physfn/driver")).as_deref() {
+        Some("igb") => {
+            "; it receives unicast only for its own MAC, so it can end a path (gen, measure) but not carry other stations' frames (shape, emulate, limit)"
+        }
+        _ => "",
+    }
+}
+
+/// The rest of a finding for a NIC whose IOMMU group has other devices that the kernel still uses: VFIO hands over whole
+/// groups. Bridges may stay.
+fn group(machine: &Machine, address: &str) -> String {
+    let bridge =
+        |other: &str| machine.read(&format!("{FOLDER}/{other}/class")).is_some_and(|class| class.starts_with("0x06"));
+    let used = |other: &str| {
+        let driver = machine.link(&format!("{FOLDER}/{other}/driver"))?;
+        (!DRIVERS_FOR_PROGRAMS.contains(&driver.as_str())).then(|| format!("{other} ({driver})"))
+    };
+    let group = machine.names(&format!("{FOLDER}/{address}/iommu_group/devices"));
+    let others: Vec<String> =
+        group.iter().filter(|other| *other != address && !bridge(other)).filter_map(|other| used(other)).collect();
+    if others.is_empty() {
+        return String::new();
+    }
+    format!(
+        "; its IOMMU group also has {}, which must leave Linux too, or the NIC move to another slot",
+        others.join(", ")
+    )
+}
+
 fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>) -> Finding {
-    let bind = format!("modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci {address}");
+    let shared = group(machine, address);
     let Some(driver) = driver else {
-        return Finding::bad(address, format!("{id}, bound to no driver"), bind);
+        return Finding::bad(address, format!("{id}, bound to no driver{shared}"), bind(address, false));
     };
     let interfaces = interfaces(machine, address);
     if interfaces.is_empty() {
@@ -112,8 +151,8 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
     let down: String = interfaces.iter().map(|name| format!("ip link set {} down && ", units::quoted(name))).collect();
     Finding::bad(
         address,
-        format!("{id}, used by Linux ({driver}) as {shown}; to use it as pci:{address}"),
-        down + &bind,
+        format!("{id}, used by Linux ({driver}) as {shown}{shared}; to use it as pci:{address}"),
+        down + &bind(address, true),
     )
 }
 
@@ -247,7 +286,10 @@ mod tests {
     fn a_nic_of_linux_can_be_had_unless_it_has_the_default_route() {
         let linux = one(Some("i40e"), &[NET, ETH0, ETH1, BONDS, DEVICES, ROUTES]);
         assert!(linux.found.contains("(i40e) as eth1"), "{linux:?}");
-        let remedy = "ip link set eth1 down && modprobe vfio-pci && dpdk-devbind.py --bind=vfio-pci 0000:03:00.0";
+        let remedy = "ip link set eth1 down && modprobe vfio-pci \
+                      && echo vfio-pci > /sys/bus/pci/devices/0000:03:00.0/driver_override \
+                      && echo 0000:03:00.0 > /sys/bus/pci/devices/0000:03:00.0/driver/unbind \
+                      && echo 0000:03:00.0 > /sys/bus/pci/drivers_probe";
         assert_eq!(linux.remedy.as_deref(), Some(remedy));
 
         let virtio = ("sys/bus/pci/devices/0000:03:00.0/virtio0/net/eth1/operstate", "up");
@@ -320,6 +362,38 @@ mod tests {
         assert!(near.good && near.found.starts_with("node 1 of 0-1: its CPUs 8-15"), "{near:?}");
         fake.write(&format!("{NIC}/numa_node"), "-1");
         assert!(!numa(&machine).expect("two nodes").good);
+    }
+
+    #[test]
+    fn names_devices_that_share_the_group() {
+        let group = "sys/bus/pci/devices/0000:03:00.0/iommu_group/devices";
+        let sound = ("sys/bus/pci/devices/0000:03:00.1/class", "0x040300");
+        let member = |name: &str| format!("{group}/{name}/class");
+        let (itself, other) = (member("0000:03:00.0"), member("0000:03:00.1"));
+        let (fake, machine) = Fake::new(&[sound, (&itself, "0x020000"), (&other, "0x040300")]);
+        for (name, text) in [("class", "0x020000"), ("vendor", "0x8086"), ("device", "0x1572")] {
+            fake.write(&format!("{FOLDER}/0000:03:00.0/{name}"), text);
+        }
+        fake.link(&format!("{FOLDER}/0000:03:00.0/driver"), "../../../bus/pci/drivers/vfio-pci");
+        assert!(!look(&machine)[0].found.contains("group"), "a device without a driver does not matter");
+        fake.link(&format!("{FOLDER}/0000:03:00.1/driver"), "../../../bus/pci/drivers/snd_hda_intel");
+        let found = &look(&machine)[0].found;
+        assert!(found.contains("its IOMMU group also has 0000:03:00.1 (snd_hda_intel)"), "{found}");
+    }
+
+    #[test]
+    fn says_what_a_virtual_function_of_igb_does_not_receive() {
+        let (fake, machine) = single_nic("1");
+        std::fs::remove_file(fake.folder.path().join(NIC).join("driver")).expect("the link");
+        fake.link(&format!("{NIC}/driver"), "../../../bus/pci/drivers/igb");
+        for (name, text) in [("class", "0x020000"), ("vendor", "0x8086"), ("device", "0x10ca")] {
+            fake.write(&format!("{PART}/{name}"), text);
+        }
+        fake.link(&format!("{PART}/driver"), "../../../bus/pci/drivers/vfio-pci");
+        fake.link(&format!("{PART}/physfn"), "../0000:02:00.0");
+        let findings = look(&machine);
+        let part = findings.iter().find(|finding| finding.what == "0000:03:02.0").expect("the function");
+        assert!(part.found.contains("only for its own MAC"), "{part:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! frames, does not.
 
 use crate::output::{self, Failure};
+use crate::run::live::nic_links::NicLinks;
 use crate::run::pipelines::{Arrivals, Request};
 use dataplane::{Config, Device, Feed, Worker};
 use dpdk::{LinkChanges, PortInterface};
@@ -22,6 +23,8 @@ pub(crate) struct Watched {
     /// has changed. `None` where the kernel does not tell.
     changes: Option<LinkChanges>,
     asked: Instant,
+    /// NICs that DPDK has, of which the kernel tells nothing.
+    nics: NicLinks,
 }
 
 /// An interface behind a port, and what was seen of it.
@@ -55,6 +58,7 @@ impl Watched {
         receiver: Option<&Arrivals>,
         workers: &[Worker],
         carriers: Vec<String>,
+        nics: NicLinks,
     ) -> Self {
         let ports = workers.iter().flat_map(Worker::interfaces);
         let ports =
@@ -64,7 +68,7 @@ impl Watched {
         let numbered = |name: &str| Some((name.to_owned(), dpdk::link(name).ok()?.index));
         let others = others.filter_map(numbered).collect();
         let changes = LinkChanges::open().ok();
-        let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now() };
+        let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now(), nics };
         // Changes since the ports were opened were missed.
         watched.look();
         watched
@@ -74,6 +78,7 @@ impl Watched {
     pub(crate) fn has_lost_one(&mut self) -> bool {
         if self.asked.elapsed() >= EVERY {
             self.asked = Instant::now();
+            self.nics.look();
             if self.changes.as_mut().is_none_or(LinkChanges::any) {
                 self.look();
             }
@@ -119,6 +124,7 @@ impl Watched {
     /// Reports their changes during the run. Returns the failure if one disappeared.
     pub(crate) fn failure(mut self) -> Option<Failure> {
         self.look();
+        self.nics.warn();
         for Port { interface, state, lowered_to, far_end } in &self.ports {
             let name = interface.name();
             match *state {

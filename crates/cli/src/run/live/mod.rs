@@ -4,6 +4,7 @@ mod cpu_placement;
 mod host_ports;
 mod interface_watch;
 mod loops;
+mod nic_links;
 mod other_forwarders;
 mod progress;
 mod receive;
@@ -21,6 +22,7 @@ use crate::rights;
 use crate::run::assemble;
 use crate::run::decision_log::DecisionFile;
 use crate::run::live::interface_watch::Watched;
+use crate::run::live::nic_links::NicLinks;
 use crate::run::live::stream_receiver::FarEnd;
 use crate::run::pipelines::{Arrivals, Outcome, Request};
 use crate::run::readiness;
@@ -82,6 +84,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         carried.note(plan, &worker.drivers());
         workers.push(worker);
     }
+    let nics = NicLinks::of(&workers);
     let mut far_end = None;
     if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
         let mut end = FarEnd::open(&arrivals.port, worker.targets(), stream_numbers(request), arrivals.wait.to_std())?;
@@ -90,7 +93,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         }
         far_end = Some(end);
     }
-    let mut watched = Watched::of(request, receiver, &workers, carriers);
+    let mut watched = Watched::of(request, receiver, &workers, carriers, nics);
     drop(starting);
     let keep = required_rights::keep(request, &workers);
     let send = || work(eal, workers, keep, request, (&mut reload, &mut watched), stats.as_mut(), stop);
@@ -360,6 +363,7 @@ fn open(
         back = Some((name.clone(), logged(pipeline, name)?));
     }
     let mut worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
+    nic_links::await_up(&worker, stop);
     if let SourcePlan::Streams { gateway, .. } = &plan.source {
         for neighbour in gateway {
             worker

@@ -45,7 +45,7 @@ fn reports_an_unopenable_port_in_one_line() {
         ("shape --in c0 --out dpdk:net_null0,foo=bar", &["net_null0", "arguments"]),
         ("shape --in tap:c0 --out s0", &["c0", "choose another name"]),
         ("shape --in c0 --out dpdk:net_af_packet9,iface=nosuch0", &["nosuch0"]),
-        ("shape --in c0 --out pci:0000:ff:1f.7", &["0000:ff:1f.7", "dpdk-devbind"]),
+        ("shape --in c0 --out pci:0000:ff:1f.7", &["0000:ff:1f.7", "netlathe doctor"]),
         ("shape --in c0 --out pci:nonsense", &["nonsense"]),
     ] {
         let started = Instant::now();
