@@ -45,7 +45,7 @@ fn after_help() -> String {
 const LEAST_STACK: u64 = 256 << 10;
 
 fn main() -> ExitCode {
-    // An overflow would end it by a signal, without a word of why.
+    // A stack overflow would end the process by a signal, without a message.
     match stack() {
         Some(bytes) if bytes < LEAST_STACK => {
             let (has, least) = (bytes / 1024, LEAST_STACK / 1024);

@@ -43,7 +43,7 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
         let lone = loss.is_none_or(|loss| loss.correlation.ppb() == 0)
             && spec.delay.as_ref().is_none_or(|delay| delay.correlation.ppb() == 0);
         said.push(if lone {
-            format!("duplicate {chance}: tc would not tell netem of the correlation, unless delay or loss has one too")
+            format!("duplicate {chance}: tc would not pass the correlation to netem, unless delay or loss has one, too")
         } else {
             let got = obtained(chance) * 100.0;
             format!("duplicate {chance}: netem would copy {got:.4} % of frames, not {}", chance.share)
@@ -54,20 +54,20 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
         && *jitter > Span::ZERO
     {
         said.push(format!(
-            "delay … {correlation}: netem would leave next to no correlation, since it takes the delay from the low bits of a correlated number"
+            "delay … {correlation}: netem would leave almost no correlation, since it takes the delay from the low bits of a correlated number"
         ));
     }
     let mean = spec.delay.as_ref().map_or(Span::ZERO, Delayed::most);
     if mean > Span::ZERO && !matches!(spec.limit, Some(QueueLimit::Frames(_))) {
         let rate = 1_000 * 1_514 * 8 * u128::from(PS_PER_S) / u128::from(mean.as_ps());
         said.push(format!(
-            "limit: netem would hold 1000 frames and drop the others without a word: with {mean} no more than {:.1} Mbit/s of full frames pass",
+            "limit: netem would hold 1000 frames and drop the others silently: with {mean} no more than {:.1} Mbit/s of full frames pass",
             rate as f64 / 1e6
         ));
     }
     if matches!(spec.rate, Some(Bottleneck::Rate { .. })) || spec.loss != LossModel::None {
         said.push(
-            "offloads: netem on a sender would count a super-frame of up to 64 KiB (GSO) as one: its loss takes 45 frames at once, its rate comes in bursts"
+            "offloads: netem on a sender would count a super-frame of up to 64 KiB (GSO) as one: one loss drops 45 frames at once, and a rate comes in bursts"
                 .to_owned(),
         );
     }
