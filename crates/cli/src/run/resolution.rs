@@ -101,10 +101,10 @@ pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<Caveat> {
     });
     let caveat = |limit: &Limit| {
         let kind = CaveatKind::SmallBucket {
-            burst_bytes: limit.bucket_bytes().into(),
+            burst_bytes: limit.bucket_bytes(),
             fills_in_ns: limit.fills_in().as_ns_f64(),
             driver: driver.to_owned(),
-            default_bytes: Limit::default_burst(limit.rate).into(),
+            default_bytes: Limit::default_burst(limit.rate),
         };
         Caveat::of(&plan.name, kind)
     };
