@@ -1,3 +1,5 @@
+use crate::key::{ICMP, ICMPV6};
+use crate::layers::{Bind, LayerKind, Layers, announces};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use units::FrameLen;
@@ -58,15 +60,9 @@ impl Headers {
     #[must_use]
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Headers> {
-        Headers::at(frame, 0)
-    }
-
-    /// The same of a frame that starts at `start`. Offsets count from the first byte of `frame`.
-    #[inline]
-    pub(crate) fn at(frame: &[u8], start: usize) -> Option<Headers> {
         let mut tags = [None; 2];
-        let mut network = start + ETHERNET;
-        let mut ether_type = be16(frame, start + 12)?;
+        let mut network = ETHERNET;
+        let mut ether_type = be16(frame, 12)?;
         for tag in &mut tags {
             if !matches!(ether_type, 0x8100 | 0x88a8) {
                 break;
@@ -81,15 +77,6 @@ impl Headers {
             _ => None,
         };
         Some(Headers { tags, ether_type, network, ip })
-    }
-
-    /// The same of an IP packet that starts at `start`, without an Ethernet header.
-    pub(crate) fn of_packet(frame: &[u8], start: usize) -> Option<Headers> {
-        let (ether_type, ip) = match frame.get(start)? >> 4 {
-            4 => (0x0800, IpHeader::v4(frame, start)),
-            _ => (0x86dd, IpHeader::v6(frame, start)),
-        };
-        Some(Headers { tags: [None; 2], ether_type, network: start, ip })
     }
 
     /// Identifier of the outermost VLAN; 0 is a priority tag without one.
@@ -248,24 +235,74 @@ pub fn ip_length(frame: &[u8], length: FrameLen) -> Option<u32> {
     Some(if ip.tells_length(rest as usize) { (ip.end - ip.start) as u32 } else { rest })
 }
 
-/// A number that the frames of one flow share: of addresses and ports behind up to two VLAN tags, of
-/// the hardware addresses where there is no IP packet. Fragments count by their addresses alone.
+/// A number that the frames of one flow share: of the VLAN tags, and of addresses and ports of the innermost packet that
+/// the [walk](Layers) finds, as Linux's flow dissector goes through VLAN tags, `PPPoE`, MPLS, GRE and IP in IP; and
+/// also through VXLAN, Geneve and GTP-U. ESP and AH count by their index, GRE by its key. Without an IP packet, the
+/// hardware addresses count. Fragments count by their addresses alone.
 /// Not for tables that an enemy may fill: it is FNV-1a without a key.
 #[must_use]
 pub fn flow_hash(frame: &[u8]) -> u32 {
-    let hash = |seed: u32, bytes: &[u8]| {
-        bytes.iter().fold(seed, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-    };
-    const SEED: u32 = 0x811c_9dc5;
-    let ip = Headers::of(frame).and_then(|headers| headers.ip);
-    let Some((ip, (source, destination))) = ip.and_then(|ip| Some((ip, ip.addresses(frame)?))) else {
-        return hash(SEED, frame.get(..12).unwrap_or(frame));
+    let Some(headers) = Headers::of(frame) else { return fnv(SEED, frame) };
+    let tags = headers.tags.iter().flatten().fold(SEED, |hash, tag| fnv(hash, &(tag & 0x0fff).to_be_bytes()));
+    if headers.may_hold_more(frame) {
+        return flow_of_layers(frame);
+    }
+    let Some((ip, (source, destination))) = headers.ip.and_then(|ip| Some((ip, ip.addresses(frame)?))) else {
+        return fnv(tags, frame.get(..12).unwrap_or(frame));
     };
     let ports = match ip.transport {
         Some(at) if !ip.fragment && matches!(ip.protocol, TCP | UDP | SCTP) => frame.get(at..at + 4),
         _ => None,
     };
-    hash(hash(hash(SEED, source), destination), ports.unwrap_or_default())
+    fnv(fnv(fnv(tags, source), destination), ports.unwrap_or_default())
+}
+
+const SEED: u32 = 0x811c_9dc5;
+
+fn fnv(seed: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(seed, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+fn flow_of_layers(frame: &[u8]) -> u32 {
+    let layers = Layers::of(frame);
+    let mut hash = SEED;
+    // Of nested packets and frames, the innermost counts.
+    let mut ends = frame.get(..12).unwrap_or(frame);
+    let (mut ports, mut fragment): (&[u8], bool) = (&[], false);
+    for layer in layers.all() {
+        let header = layer.header(frame);
+        let part = |from: usize, to: usize| header.get(from..to).unwrap_or_default();
+        match layer.kind {
+            LayerKind::Vlan => hash = fnv(hash, &[header[0] & 0x0f, header[1]]),
+            LayerKind::Ethernet => (ends, ports) = (part(0, 12), &[]),
+            LayerKind::Ipv4 => (ends, ports) = (part(12, 20), &[]),
+            LayerKind::Ipv6 => (ends, ports) = (part(8, 40), &[]),
+            LayerKind::Tcp | LayerKind::Udp | LayerKind::Sctp | LayerKind::Esp => ports = part(0, 4),
+            LayerKind::Ah => ports = part(4, 8),
+            LayerKind::Gre => {
+                if let Some(key) = LayerKind::Gre.field("key").and_then(|field| field.read(header)) {
+                    hash = fnv(hash, &(key as u32).to_be_bytes());
+                }
+            }
+            _ => {}
+        }
+        fragment |= layer.fragment;
+    }
+    fnv(fnv(hash, ends), if fragment { &[] } else { ports })
+}
+
+impl Headers {
+    /// Whether layers may lie in the frame that these headers do not show: a tunnel, labels, a third tag.
+    pub(crate) fn may_hold_more(&self, frame: &[u8]) -> bool {
+        let Some(ip) = self.ip else {
+            return matches!(self.ether_type, 0x8847 | 0x8848 | 0x8863 | 0x8864 | 0x8100 | 0x88a8 | 0x9100);
+        };
+        match ip.protocol {
+            TCP | SCTP | ICMP | ICMPV6 => false,
+            UDP => self.ports(frame).is_some_and(|(from, to)| announces(Bind::Port(to)) || announces(Bind::Port(from))),
+            _ => true,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -372,6 +409,39 @@ mod tests {
         assert_eq!(flow_hash(&of(1, 0)), flow_hash(&of(1, 0)));
         assert_ne!(flow_hash(&of(1, 0)), flow_hash(&of(2, 0)));
         assert_eq!(flow_hash(&of(1, 0x2000)), flow_hash(&of(2, 0x2000)), "fragments have no ports");
+    }
+
+    /// Two flows in each of the tunnels: same outer headers, other inner ports or index.
+    #[test]
+    fn flows_in_tunnels_are_told_apart_by_their_inner_ends() {
+        use crate::layers::{FieldPath, LayerKind, Layers, stack, write_field};
+        use LayerKind::{Esp, Ethernet, Geneve, Gre, Gtpu, Ipv4, Ipv6, Mpls, Pppoe, Tcp, Udp, Vlan, Vxlan};
+        for (kinds, path) in [
+            (&[Ethernet, Pppoe, Ipv4, Udp][..], "dport"),
+            (&[Ethernet, Mpls, Mpls, Ipv6, Tcp], "dport"),
+            (&[Ethernet, Ipv4, Gre, Ipv4, Udp], "inner dport"),
+            (&[Ethernet, Ipv4, Ipv6, Tcp], "inner src"),
+            (&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp], "inner sport"),
+            (&[Ethernet, Ipv4, Udp, Geneve, Ethernet, Vlan, Ipv4, Tcp], "inner vlan id"),
+            (&[Ethernet, Ipv6, Udp, Gtpu, Ipv4, Udp], "innermost dst"),
+            (&[Ethernet, Ipv4, Esp], "esp spi"),
+            (&[Ethernet, Vlan, Vlan, Ipv4, Udp], "vlan#2 id"),
+        ] {
+            let one = stack(kinds, &[0; 20]).expect("a stack");
+            let layers = Layers::of(&one);
+            let change = |path: &str, value| {
+                let words: Vec<&str> = path.split(' ').collect();
+                let (path, _) = FieldPath::read(path, &words).expect("a path");
+                let (of, field) = path.find(&one, &layers).expect("a field");
+                let mut other = one.clone();
+                assert!(write_field(&mut other, &layers, of, field, value));
+                other
+            };
+            assert_ne!(flow_hash(&one), flow_hash(&change(path, 77)), "{kinds:?}");
+            assert_eq!(flow_hash(&one), flow_hash(&change("smac", 77)), "{kinds:?}");
+            let longer = stack(kinds, &[0; 21]).expect("a stack");
+            assert_eq!(flow_hash(&one), flow_hash(&longer), "{kinds:?}");
+        }
     }
 
     #[test]

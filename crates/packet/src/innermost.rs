@@ -1,6 +1,6 @@
 //! What a program put into a frame, below tunnels.
 
-use crate::headers::{Headers, TCP, UDP};
+use crate::layers::{Layer, LayerKind, Layers, Rest};
 use std::ops::Range;
 
 /// Why a frame has no such bytes.
@@ -14,124 +14,33 @@ pub enum NoPayload {
     NoTransport,
 }
 
-/// Tunnels in tunnels that are followed.
-const MOST_LAYERS: usize = 8;
-const GRE: u8 = 47;
-const ETHERNET: u16 = 0x6558;
-
-/// What a tunnel carries, and where that starts.
-#[derive(Clone, Copy)]
-enum Inner {
-    Frame(usize),
-    Packet(usize),
-}
-
-/// Where the bytes are that innermost TCP or UDP carries: below VXLAN, Geneve, GTP-U, Teredo, GRE and IP in IP. A sum of any
-/// layer above covers them too.
+/// Where the bytes are that innermost TCP or UDP carries, below all tunnels that the [walk](Layers) knows. Any sum of a layer
+/// above covers them too.
 ///
 /// # Errors
 /// There are none, and why.
 pub fn innermost_payload(frame: &[u8]) -> Result<Range<usize>, NoPayload> {
-    let mut headers = Headers::of(frame).ok_or(NoPayload::NoIp)?;
-    let mut end = frame.len();
-    for _ in 0..MOST_LAYERS {
-        let layer = &frame[..end];
-        let ip = headers.ip.ok_or(NoPayload::NoIp)?;
-        if ip.fragment {
-            return Err(NoPayload::Fragment);
-        }
-        let transport = ip.transport.ok_or(NoPayload::NoTransport)?;
-        let inner = match ip.protocol {
-            TCP | UDP => {
-                let payload = headers.payload(layer).ok_or(NoPayload::NoTransport)?;
-                end = payload.end;
-                let (from, to) = headers.ports(layer).unwrap_or_default();
-                match Some(&frame[payload.clone()]).filter(|_| ip.protocol == UDP) {
-                    Some(bytes) => match [to, from].into_iter().find_map(|port| in_udp(port, bytes)) {
-                        Some(inner) => inner.behind(payload.start),
-                        None => return Ok(payload),
-                    },
-                    None => return Ok(payload),
-                }
-            }
-            4 | 41 => Inner::Packet(transport),
-            GRE => in_gre(layer.get(transport..).unwrap_or_default())
-                .map(|inner| inner.behind(transport))
-                .ok_or(NoPayload::NoTransport)?,
-            _ => return Err(NoPayload::NoTransport),
-        };
-        headers = match inner {
-            Inner::Frame(start) => Headers::at(&frame[..end], start),
-            Inner::Packet(start) => Headers::of_packet(&frame[..end], start),
-        }
-        .ok_or(NoPayload::NoIp)?;
+    let layers = Layers::of(frame);
+    let last = layers.last().ok_or(NoPayload::NoIp)?;
+    let is_packet = |layer: &Layer| matches!(layer.kind, LayerKind::Ipv4 | LayerKind::Ipv6);
+    if !layers.level(layers.deepest()).any(is_packet) {
+        return Err(NoPayload::NoIp);
     }
-    Err(NoPayload::NoTransport)
-}
-
-impl Inner {
-    fn behind(self, offset: usize) -> Inner {
-        match self {
-            Inner::Frame(start) => Inner::Frame(start + offset),
-            Inner::Packet(start) => Inner::Packet(start + offset),
+    match last.kind {
+        _ if last.fragment => Err(NoPayload::Fragment),
+        LayerKind::Tcp | LayerKind::Udp if layers.rest() == Rest::Payload => {
+            Ok(last.content as usize..last.end as usize)
         }
+        _ => Err(NoPayload::NoTransport),
     }
-
-    /// By the EtherType of what starts at `start`.
-    fn of(ether_type: u16, start: usize) -> Option<Inner> {
-        match ether_type {
-            ETHERNET => Some(Inner::Frame(start)),
-            0x0800 | 0x86dd => Some(Inner::Packet(start)),
-            _ => None,
-        }
-    }
-}
-
-/// What a datagram carries, if a port and its first bytes are those of a tunnel.
-fn in_udp(port: u16, bytes: &[u8]) -> Option<Inner> {
-    let [first, second, third, fourth] = *bytes.first_chunk()?;
-    match port {
-        // RFC 7348; Linux took another port before.
-        4789 | 8472 if first & 0x08 != 0 => Some(Inner::Frame(8)),
-        // VXLAN-GPE.
-        4790 if first & 0x0c == 0x0c => match fourth {
-            1 | 2 => Some(Inner::Packet(8)),
-            3 => Some(Inner::Frame(8)),
-            _ => None,
-        },
-        // RFC 8926.
-        6081 if first >> 6 == 0 => Inner::of(u16::from_be_bytes([third, fourth]), 8 + usize::from(first & 0x3f) * 4),
-        // 3GPP TS 29.281, G-PDU.
-        2152 if first >> 4 == 3 && second == 255 => {
-            let mut at = if first & 7 == 0 { 8 } else { 12 };
-            let mut next = if first & 4 == 0 { 0 } else { *bytes.get(11)? };
-            while next != 0 {
-                let length = usize::from(*bytes.get(at)?).max(1) * 4;
-                next = *bytes.get(at + length - 1)?;
-                at += length;
-            }
-            Some(Inner::Packet(at))
-        }
-        // RFC 4380.
-        3544 if first >> 4 == 6 => Some(Inner::Packet(0)),
-        _ => None,
-    }
-}
-
-/// What GRE carries (RFC 2784, RFC 2890).
-fn in_gre(bytes: &[u8]) -> Option<Inner> {
-    let [flags, version, high, low] = *bytes.first_chunk()?;
-    // Routing, and what PPTP makes of it.
-    if flags & 0x40 != 0 || version & 7 != 0 {
-        return None;
-    }
-    let fields = (flags & 0xb0).count_ones() as usize;
-    Inner::of(u16::from_be_bytes([high, low]), 4 + 4 * fields)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::{TCP, UDP};
+
+    const GRE: u8 = 47;
 
     const ETHER: [u8; 14] = [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 8, 0];
 
@@ -175,8 +84,15 @@ mod tests {
                 ip(UDP, &udp(4789, &vxlan(&[&ETHER[..], &ip(UDP, &udp(4789, &vxlan(&frame)))].concat()))),
                 ip(UDP, &udp(4790, &[&[0x0c, 0, 0, 3, 0, 0, 7, 0][..], &frame].concat())),
                 ip(UDP, &udp(6081, &[&[1, 0, 0x65, 0x58, 0, 0, 7, 0, 1, 2, 3, 4][..], &frame].concat())),
-                ip(UDP, &udp(2152, &[&[0x30, 255, 0, 9, 0, 0, 0, 1][..], &packet].concat())),
-                ip(UDP, &udp(2152, &[&[0x34, 255, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 9, 9, 0][..], &packet].concat())),
+                ip(UDP, &udp(2152, &[&[0x30, 255, 0, packet.len() as u8, 0, 0, 0, 1][..], &packet].concat())),
+                ip(
+                    UDP,
+                    &udp(
+                        2152,
+                        &[&[0x34, 255, 0, 8 + packet.len() as u8, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 9, 9, 0][..], &packet]
+                            .concat(),
+                    ),
+                ),
                 ip(GRE, &[&[0, 0, ether_type[0], ether_type[1]][..], &packet].concat()),
                 ip(GRE, &[&[0xb0, 0, 0x65, 0x58, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9][..], &frame].concat()),
                 ip(protocol, &packet),

@@ -1,5 +1,6 @@
 use crate::checksum::folded;
 use crate::headers::Headers;
+use crate::layers::Layers;
 
 /// What a frame of a generator says of itself: 18 bytes that a receiver finds again.
 ///
@@ -8,7 +9,7 @@ use crate::headers::Headers;
 /// | 6e4c | complement | stream | sequence  | departure, UNIX ns |    all big-endian
 /// ```
 ///
-/// It ends where the IP packet ends, or the frame (without FCS) if it holds none. The *complement*
+/// It ends where the innermost IP packet ends, or the frame (without FCS) if it holds none. The *complement*
 /// makes the ones' complement sum of the stamp nothing (as RFC 7820 does for OWAMP): whatever it says,
 /// checksums over it stay as they were, at any offset, and a receiver can tell it from chance: it takes
 /// other bytes for a stamp once in 2³².
@@ -54,7 +55,14 @@ impl Stamp {
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<(Stamp, usize)> {
         let behind = |end: usize| Stamp::at_end(&frame[..end]).map(|stamp| (stamp, end));
-        behind(frame.len()).or_else(|| behind(content_end(frame)?))
+        behind(frame.len()).or_else(|| {
+            let headers = Headers::of(frame)?;
+            let end = headers.ip.map(|ip| ip.end).filter(|end| *end < frame.len());
+            // A device may have put the frame into a tunnel, with padding or a trailer within.
+            let inner = || headers.may_hold_more(frame).then(|| Layers::of(frame));
+            let ends = |layers: Layers| layers.all().iter().rev().find_map(|layer| behind(layer.end as usize));
+            end.and_then(behind).or_else(|| ends(inner()?))
+        })
     }
 
     /// Sets the time of departure of a frame, if it is stamped.
@@ -98,12 +106,6 @@ impl Stamp {
     }
 }
 
-/// Where the IP packet of a frame ends, if the frame goes on behind it.
-fn content_end(frame: &[u8]) -> Option<usize> {
-    let ip = Headers::of(frame)?.ip?;
-    (ip.end < frame.len()).then_some(ip.end)
-}
-
 /// The sum of the 16-bit words of a number.
 fn halves(number: u64) -> u64 {
     (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff)
@@ -130,6 +132,37 @@ mod tests {
         assert_eq!(Stamp::of(&padded), Some(STAMP));
         Stamp::set_time(&mut padded, 5);
         assert_eq!(Stamp::of(&padded), Some(Stamp { time_ns: 5, ..STAMP }));
+    }
+
+    /// A device that adds or removes a tunnel may pad the inner frame, or the outer one.
+    #[test]
+    fn is_found_in_tunnels() {
+        use crate::layers::{LayerKind, stack};
+        use LayerKind::{Ethernet, Geneve, Gre, Gtpu, Ipv4, Ipv6, Mpls, Pppoe, Udp, Vlan, Vxlan};
+        let mut payload = [0xaa; 24];
+        STAMP.write(&mut payload);
+        for kinds in [
+            &[Ethernet, Ipv4, Udp][..],
+            &[Ethernet, Vlan, Pppoe, Ipv4, Udp],
+            &[Ethernet, Mpls, Ipv6, Udp],
+            &[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Udp],
+            &[Ethernet, Ipv6, Udp, Geneve, Ethernet, Ipv4, Udp],
+            &[Ethernet, Ipv4, Udp, Gtpu, Ipv4, Udp],
+            &[Ethernet, Ipv4, Gre, Ethernet, Ipv4, Udp],
+        ] {
+            let plain = stack(kinds, &payload).expect("a stack");
+            assert_eq!(Stamp::of(&plain), Some(STAMP), "{kinds:?}");
+            // Six bytes behind the inner packet, and six behind the outer one.
+            let inner = [&plain[..], &[0; 6]].concat();
+            assert_eq!(Stamp::of(&inner), Some(STAMP), "{kinds:?} padded");
+            let Some(carried) = kinds.iter().rposition(|kind| *kind == Ethernet).filter(|at| *at > 0) else { continue };
+            let within = [&stack(&kinds[carried..], &payload).expect("a stack")[..], &[0; 6]].concat();
+            let mut frame = [stack(&kinds[..carried], &within).expect("a stack"), vec![0; 6]].concat();
+            if kinds[carried - 1] == Gre {
+                frame[36..38].copy_from_slice(&[0x65, 0x58]);
+            }
+            assert_eq!(Stamp::of(&frame), Some(STAMP), "{kinds:?} padded within");
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 use crate::checksum::{folded, internet_checksum, sum};
 use crate::headers::{Headers, IpHeader, UDP};
 use crate::key::{ICMP, ICMPV6, Key, Site};
+use crate::layers::Layers;
 use crate::rewrite::{transport_checksum, update};
 use crate::stamp::Stamp;
 use crate::sums::{Sums, less};
+use std::ops::Range;
 use units::ParseError;
 
 /// Frames of one stack, written one after the other: fields are set, then the frame is copied out with
@@ -27,6 +29,8 @@ pub struct Template {
     /// Where the packet ends, in a frame that is as it was given; none if it fills the frame.
     end: Option<usize>,
     stream: Option<u16>,
+    /// What the innermost packet of a given frame carries, if it is in a tunnel: the stamp ends there.
+    inner: Option<Range<usize>>,
 }
 
 /// Bytes of a frame that Ethernet pads to, without FCS.
@@ -85,6 +89,12 @@ impl Template {
             }
         };
         let mut template = Template::new(image, payload, found, end);
+        // A frame that keeps its length and its payload may be a tunnel.
+        if end.is_some() && pattern.is_none() {
+            let layers = Layers::of(frame);
+            let last = layers.last().filter(|last| last.content as usize > payload && layers.all().len() > 1);
+            template.inner = last.map(|last| last.content as usize..last.end as usize);
+        }
         if template.checksum.is_some_and(|at| {
             found.ip.is_some_and(|ip| ip.version == 4 && ip.protocol == UDP) && frame[at..at + 2] == [0, 0]
         }) {
@@ -115,6 +125,7 @@ impl Template {
             payload_sums: Vec::new(),
             end,
             stream: None,
+            inner: None,
         }
     }
 
@@ -173,7 +184,7 @@ impl Template {
     /// What is carried by a frame that stays as it was given may have checksums of its own, as the packet in a tunnel has.
     /// A stamp adds nothing to a sum; what it will replace goes into the two bytes before it.
     fn make_up_for_stamp(&mut self) {
-        let Some(end) = self.end else { return };
+        let Some(end) = self.stamped_end() else { return };
         let Some(at) = end.checked_sub(2 + Stamp::LENGTH).filter(|at| *at >= self.payload) else { return };
         let bytes = &mut self.image[at..end];
         let sum = folded(sum(bytes));
@@ -203,10 +214,19 @@ impl Template {
         self.payload
     }
 
+    /// Where the stamp of a frame that stays as it was given ends.
+    fn stamped_end(&self) -> Option<usize> {
+        self.inner.as_ref().map(|inner| inner.end).or(self.end)
+    }
+
     /// Room for a stamp in a frame of `length` bytes without FCS.
     #[must_use]
     pub fn has_room(&self, length: usize) -> bool {
-        self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH
+        match &self.inner {
+            // Two bytes more make up for what the stamp replaces.
+            Some(inner) => inner.len() >= Stamp::LENGTH + 2,
+            None => self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH,
+        }
     }
 
     /// The length without FCS of a frame that is as it was given.
@@ -329,13 +349,13 @@ impl Template {
     /// Where the stamp of a frame of `length` bytes ends, if there is one.
     #[must_use]
     pub fn stamp_end(&self, length: usize) -> Option<usize> {
-        self.stream.map(|_| self.end.unwrap_or(length))
+        self.stream.map(|_| self.stamped_end().unwrap_or(length))
     }
 
     #[inline]
     fn write_stamp(&self, sequence: u64, frame: &mut [u8]) {
         if let Some(stream) = self.stream {
-            let end = self.end.unwrap_or(frame.len());
+            let end = self.stamped_end().unwrap_or(frame.len());
             Stamp { stream, sequence: sequence as u32, time_ns: 0 }.write(&mut frame[..end]);
         }
     }
@@ -358,7 +378,8 @@ impl Template {
             }
         }
         if self.checksum.is_some() {
-            let stamp = if self.stream.is_some() { Stamp::LENGTH } else { 0 };
+            // A stamp sums to nothing. In a tunnel, bytes may follow it.
+            let stamp = if self.stream.is_some() && self.inner.is_none() { Stamp::LENGTH } else { 0 };
             sums.transport += u64::from(self.payload_sums[end - stamp - self.payload]);
         }
     }
@@ -496,6 +517,44 @@ mod tests {
                 assert_eq!(Stamp::of(&got).map(|stamp| stamp.sequence), Some(5));
                 let carried = [&inner[..14], &got[34 + tunnel.len()..]].concat();
                 assert!(are_valid(&carried), "{protocol}: {carried:02x?}");
+            }
+        }
+    }
+
+    /// The inner frame is padded, so the stamp does not end where the outer packet ends.
+    #[test]
+    fn stamps_lie_in_the_innermost_payload() {
+        use crate::layers::{LayerKind, checksum_is_right, make_checksums_right, stack};
+        use LayerKind::{Ethernet, Ipv4, Mpls, Pppoe, Udp, Vxlan};
+        for (outer, inner) in [
+            (&[Ethernet, Ipv4, Udp, Vxlan][..], &[Ethernet, Ipv4, Udp][..]),
+            (&[Ethernet, Mpls], &[Ethernet, Ipv4, Udp]),
+            (&[Ethernet], &[Ethernet, Pppoe, Ipv4, Udp]),
+        ] {
+            for length in [19, 20, 21, 40] {
+                let carried = [stack(inner, &vec![0x5a; length]).expect("a stack"), vec![0; 6]].concat();
+                let mut frame = if outer.len() > 1 { stack(outer, &carried).expect("a stack") } else { carried };
+                let layers = Layers::of(&frame);
+                // The outer datagram has a checksum, too.
+                if let Some(udp) = layers.all().iter().find(|layer| layer.kind == Udp) {
+                    frame[udp.start as usize + 6] = 1;
+                }
+                make_checksums_right(&mut frame, &layers);
+                let mut template = Template::given(&frame, None, None).expect("a frame");
+                assert_eq!(template.has_room(frame.len()), length >= 20, "{outer:?} {length}");
+                if length < 20 {
+                    continue;
+                }
+                template.stamp(3);
+                let mut got = vec![0; template.given_length()];
+                template.write(template.sums(), 5, &mut got);
+                assert_eq!(Stamp::find(&got).map(|(stamp, end)| (stamp.sequence, end)), Some((5, frame.len() - 6)));
+                let layers = Layers::of(&got);
+                for of in 0..layers.all().len() {
+                    assert_ne!(checksum_is_right(&got, &layers, of), Some(false), "{of} of {outer:?} {length}");
+                }
+                let payload = layers.last().expect("layers").content as usize;
+                assert_eq!(got[..payload], frame[..payload], "headers stay");
             }
         }
     }

@@ -59,6 +59,8 @@ pub(super) const DESCRIPTION: Description = Description {
             Some(6) => Next::Layer(LayerKind::Ipv6),
             _ => Next::Payload,
         };
-        Some(Header::new(length, next).whole(8 + usize::from(be16(bytes, 2)?)))
+        // A sender that leaves the length out means the datagram's.
+        let whole = Some(be16(bytes, 2)?).filter(|behind| *behind > 0).map(|behind| 8 + usize::from(behind));
+        Some(Header { whole, ..Header::new(length, next) })
     },
 };

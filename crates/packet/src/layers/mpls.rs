@@ -12,7 +12,7 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("s", 23, 1, "bottom of the stack").role(Role::Shape),
         Field::number("ttl", 24, 8, "time to live").named_with_layer(),
     ],
-    header: &[0, 1, 0, 64],
+    header: &[0, 1, 1, 64],
     // RFC 5332, RFC 4023, RFC 7510.
     binds: &[Bind::EtherType(0x8847), Bind::EtherType(0x8848), Bind::Protocol(137), Bind::Port(6635)],
     length: None,

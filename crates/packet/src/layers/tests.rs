@@ -44,6 +44,8 @@ proptest! {
         seed: u64,
     ) {
         let expected = chain(&choices);
+        // What follows a session of L2TP is found by how it looks.
+        prop_assume!(expected[expected.len() - 1] != LayerKind::L2tp3);
         let mut frame = stack(&expected, &payload).expect("each carries the next");
         let layers = Layers::of(&frame).first(expected.len());
         prop_assert_eq!(&kinds(&layers), &expected);

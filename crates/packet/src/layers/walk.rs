@@ -198,6 +198,6 @@ const fn count_binds() -> usize {
 }
 
 /// Whether a protocol has this number.
-pub(super) fn announces(wanted: Bind) -> bool {
+pub(crate) fn announces(wanted: Bind) -> bool {
     BINDS.iter().any(|(number, _)| *number == wanted.number())
 }

@@ -136,6 +136,41 @@ mod tests {
     }
 
     #[test]
+    fn effect_inner_and_outer_checksums_stay_valid() {
+        use LayerKind::{Ethernet, Geneve, Gre, Gtpu, Ipv4, Ipv6, L2tp3, Mpls, Pppoe, Routing, Tcp, Udp, Vxlan};
+        use packet::layers::{LayerKind, Layers, checksum_is_right, make_checksums_right, stack};
+        let mut random = Random::stream(1, "test");
+        for kinds in [
+            &[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp][..],
+            &[Ethernet, Ipv6, Udp, Gtpu, Ipv4, Udp],
+            &[Ethernet, Ipv4, Udp, Geneve, Ethernet, Pppoe, Ipv6, Tcp],
+            &[Ethernet, Mpls, Mpls, Ethernet, Ipv4, Udp],
+            &[Ethernet, Ipv4, L2tp3, Ethernet, Ipv4, Udp],
+            &[Ethernet, Ipv6, Routing, Ipv4, Gre, Ipv4, Udp],
+        ] {
+            for payload in [(0..99).collect::<Vec<u8>>(), vec![7; 99], vec![0; 4]] {
+                let mut before = stack(kinds, &payload).expect("a stack");
+                let layers = Layers::of(&before);
+                // The outer datagram has a checksum, too: over the inner payload.
+                if let Some(udp) = layers.all().iter().find(|layer| layer.kind == Udp) {
+                    before[udp.start as usize + 6] = 1;
+                }
+                make_checksums_right(&mut before, &layers);
+                for _ in 0..50 {
+                    let mut frame = HeapFrame::new(before.clone());
+                    Mode::ChecksumValid.draw(&before, &mut random).expect("a change").apply(&mut frame);
+                    let content = layers.last().expect("layers").content as usize;
+                    assert_eq!(frame.bytes()[..content], before[..content], "headers stay");
+                    assert_ne!(frame.bytes(), before);
+                    let sums = (0..kinds.len()).map(|of| checksum_is_right(frame.bytes(), &layers, of));
+                    let sums: Vec<_> = sums.collect();
+                    assert!(!sums.contains(&Some(false)), "{kinds:?} {sums:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn leaves_frames_that_cannot_be_changed_undetected() {
         let mut random = Random::stream(1, "test");
         let mut draw = |bytes: &[u8]| Mode::ChecksumValid.draw(bytes, &mut random);

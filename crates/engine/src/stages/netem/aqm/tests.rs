@@ -248,6 +248,45 @@ fn step_marks_frames_that_find_more_than_the_limit() {
     }
 }
 
+/// Outer headers are the same for both flows.
+#[test]
+fn flows_in_tunnels_take_turns() {
+    use LayerKind::{Esp, Ethernet, Gre, Ipv4, Ipv6, Mpls, Pppoe, Udp, Vlan, Vxlan};
+    use packet::layers::{FieldPath, LayerKind, Layers, stack, write_field};
+    for (kinds, path) in [
+        (&[Ethernet, Pppoe, Ipv4, Udp][..], "dport"),
+        (&[Ethernet, Mpls, Ipv4, Udp], "dport"),
+        (&[Ethernet, Vlan, Vlan, Ipv4, Udp], "dport"),
+        (&[Ethernet, Ipv4, Gre, Ipv4, Udp], "inner dport"),
+        (&[Ethernet, Ipv4, Ipv6, Udp], "inner dport"),
+        (&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Udp], "inner dport"),
+        (&[Ethernet, Ipv4, Esp], "esp spi"),
+    ] {
+        let frame = |flow: u128, bytes: usize| {
+            let mut frame = stack(kinds, &vec![0; bytes]).expect("a stack");
+            let layers = Layers::of(&frame);
+            let (path, _) = FieldPath::read(path, &path.split(' ').collect::<Vec<_>>()).expect("a path");
+            let (of, field) = path.find(&frame, &layers).expect("a field");
+            assert!(write_field(&mut frame, &layers, of, field, flow));
+            HeapFrame::new(frame)
+        };
+        let bulk = (0..5_000).map(|n| (Time::ZERO + MS(1) * n, frame(1_001, 1_400)));
+        let sparse = (0..250).map(|n| (Time::ZERO + MS(20) * n + Span::from_us(500), frame(1_002, 60)));
+        let mut frames: Vec<_> = bulk.chain(sparse).collect();
+        frames.sort_by_key(|(at, _)| *at);
+        let median_of = |spec: &str| {
+            let (out, waits) = run(spec, frames.clone());
+            let short = out.released.iter().zip(waits).filter(|(item, _)| item.frame.bytes().len() < 700);
+            let mut waits: Vec<f64> = short.map(|(_, wait)| wait).collect();
+            waits.sort_by(f64::total_cmp);
+            waits[waits.len() / 2]
+        };
+        let median = median_of("rate 10mbit queue fq_codel");
+        assert!(median < 2.0, "{kinds:?}: {median} ms");
+        assert!(median_of("rate 10mbit queue codel") > 2.0, "{kinds:?}: one queue for both");
+    }
+}
+
 #[test]
 fn flows_take_turns_and_new_flows_go_first() {
     // One flow fills the queue; another sends a frame of 100 B every 10 ms.
