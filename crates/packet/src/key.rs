@@ -1,4 +1,5 @@
 use crate::headers::{Headers, TCP, UDP};
+use crate::layers::{Layer, LayerKind, Layers};
 use std::fmt::{self, Display as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use units::ParseError;
@@ -142,6 +143,24 @@ pub struct Site {
 impl Site {
     const fn bytes(at: usize, width: usize) -> Site {
         Site { at, width, shift: 0, mask: u32::MAX, in_ip: false, in_transport: false }
+    }
+
+    /// `width` bits from bit `at` of a frame on. `None` if the frame ends before.
+    pub(crate) fn of_bits(at: usize, width: usize, frame: &[u8]) -> Option<Site> {
+        let (first, end) = (at / 8, (at + width).div_ceil(8));
+        let bytes = match end - first {
+            // Three bytes are part of four.
+            3 => 4,
+            bytes => bytes,
+        };
+        let first = if first + bytes > frame.len() { end.checked_sub(bytes)? } else { first };
+        let site = Site::bytes(first, bytes);
+        if bytes > 4 {
+            return (end <= frame.len()).then_some(site);
+        }
+        let shift = (first + bytes) * 8 - at - width;
+        let mask = if width >= 32 { u32::MAX } else { (1 << width) - 1 };
+        (first + bytes <= frame.len()).then(|| site.bits(shift as u32, mask))
     }
 
     const fn bits(self, shift: u32, mask: u32) -> Site {
@@ -293,6 +312,36 @@ impl Key {
             Key::Tha => arp.then(|| Site::bytes(network + 18, 6)),
         };
         site.filter(|site| site.at + site.width <= frame.len())
+    }
+
+    /// Where the field is in the innermost packet of these layers.
+    pub(crate) fn site_in(self, frame: &[u8], layers: &Layers) -> Option<Site> {
+        use LayerKind::{Ethernet, Icmp, Icmp6, Ipv4, Ipv6, Vlan};
+        let (kinds, name): (&[LayerKind], &str) = match self {
+            Key::Vlan | Key::Svlan => (&[Vlan], "id"),
+            Key::Pcp | Key::Spcp => (&[Vlan], "pcp"),
+            Key::EchoId => (&[Icmp, Icmp6], "id"),
+            Key::EchoSeq => (&[Icmp, Icmp6], "seq"),
+            Key::Id => (&[Ipv4], "id"),
+            Key::Proto => (&[Ipv4, Ipv6], "proto"),
+            Key::EtherType => (&[Ethernet, Vlan], "ethertype"),
+            key => (&[], key.name()),
+        };
+        let level: Vec<&Layer> = layers.level(layers.deepest()).collect();
+        let tags = level.iter().filter(|layer| layer.kind == Vlan).count();
+        // What says what follows may vary only where nothing follows.
+        let carries = matches!(self, Key::Proto | Key::EtherType);
+        let mut places = level.iter().rev().filter_map(|layer| {
+            let field = layer.kind.field(name)?;
+            let named = kinds.contains(&layer.kind) || kinds.is_empty() && field.bare;
+            let last = layer.start == layers.last()?.start;
+            let offset = field.offset(layer.header(frame)).filter(|_| named && (last || !carries))?;
+            Site::of_bits(layer.start as usize * 8 + usize::from(offset), field.width().into(), frame)
+        });
+        match self {
+            Key::Svlan | Key::Spcp => (tags > 1).then(|| places.nth(1)).flatten(),
+            _ => places.next(),
+        }
     }
 
     /// Reads a value of the field.

@@ -1,7 +1,7 @@
 use crate::checksum::{folded, internet_checksum, sum};
 use crate::headers::{Headers, IpHeader, UDP};
 use crate::key::{ICMP, ICMPV6, Key, Site};
-use crate::layers::Layers;
+use crate::layers::{Field, LayerKind, Layers, Length, NoStack, make_checksums_right, stack_with};
 use crate::rewrite::{transport_checksum, update};
 use crate::stamp::Stamp;
 use crate::sums::{Sums, less};
@@ -31,6 +31,8 @@ pub struct Template {
     stream: Option<u16>,
     /// What the innermost packet of a given frame carries, if it is in a tunnel: the stamp ends there.
     inner: Option<Range<usize>>,
+    /// The layers of a frame that is made in tunnels: their lengths and checksums are made for each frame.
+    layers: Option<Box<Layers>>,
 }
 
 /// Bytes of a frame that Ethernet pads to, without FCS.
@@ -52,6 +54,41 @@ impl Template {
         template.make_checksums(&found);
         template.open(&found);
         template
+    }
+
+    /// Frames of these layers, outermost first, with these optional fields of layers by their number, that go on with `pattern`, repeated. A datagram around a tunnel has a
+    /// checksum over IPv6, and none over IPv4.
+    ///
+    /// # Errors
+    /// A layer that the one below does not carry.
+    pub fn layered(
+        kinds: &[LayerKind],
+        with: &[(usize, &Field)],
+        pattern: &[u8],
+        longest: usize,
+    ) -> Result<Self, NoStack> {
+        let headers = stack_with(kinds, with, &[])?;
+        let payload = headers.len();
+        let layers = Layers::of(&headers).first(kinds.len());
+        let found = layers.all().len();
+        if found < kinds.len() {
+            return Err(NoStack { below: kinds[found.saturating_sub(1)], above: kinds[found] });
+        }
+        let mut image = headers;
+        let filling = pattern.iter().copied().cycle().take(longest.saturating_sub(payload));
+        image.extend(filling);
+        for (of, layer) in layers.all().iter().enumerate().filter(|(_, layer)| layer.kind == LayerKind::Udp) {
+            let is_v6 = of > 0 && layers.all()[of - 1].kind != LayerKind::Ipv4;
+            if is_v6 || of + 1 == kinds.len() {
+                // Anything but 0 asks for one.
+                image[layer.start as usize + 6] = 1;
+            }
+        }
+        let found = Headers { tags: [None; 2], ether_type: 0, network: 14, ip: None };
+        let mut template = Template::new(image, payload, found, None);
+        template.layers = Some(Box::new(layers));
+        template.sum_payload();
+        Ok(template)
     }
 
     /// Frames like the given one: as long as it, or of any length with what it carries cut or followed
@@ -126,6 +163,7 @@ impl Template {
             end,
             stream: None,
             inner: None,
+            layers: None,
         }
     }
 
@@ -238,9 +276,20 @@ impl Template {
     /// Where a field is, if the stack has it.
     #[must_use]
     pub fn site(&self, key: Key) -> Option<Site> {
+        if let Some(layers) = &self.layers {
+            return key.site_in(&self.image, layers);
+        }
         let mut site = key.site(&self.image[..self.payload.max(14)], &Headers::of(&self.image)?)?;
         site.in_transport &= self.checksum.is_some() && !self.beyond_sum(site);
         Some(site)
+    }
+
+    /// Where a field of layer number `of` of a [layered](Template::layered) frame is.
+    #[must_use]
+    pub fn site_of(&self, of: usize, field: &Field) -> Option<Site> {
+        let layer = self.layers.as_ref()?.all().get(of)?;
+        let offset = field.offset(layer.header(&self.image))?;
+        Site::of_bits(layer.start as usize * 8 + usize::from(offset), field.width().into(), &self.image)
     }
 
     /// What a field is in the frame as it stands.
@@ -300,6 +349,7 @@ impl Template {
         sums.seal(self.ip.as_ref(), self.checksum, &mut self.image);
         frame.copy_from_slice(&self.image[..frame.len()]);
         self.write_stamp(sequence, frame);
+        self.seal_layers(frame);
     }
 
     /// Writes all that frames of this length have in common, and gives the sums that each of them begins
@@ -323,6 +373,14 @@ impl Template {
     pub fn seal(&self, sums: Sums, sequence: u64, frame: &mut [u8]) {
         sums.seal(self.ip.as_ref(), self.checksum, frame);
         self.write_stamp(sequence, frame);
+        self.seal_layers(frame);
+    }
+
+    #[inline]
+    fn seal_layers(&self, frame: &mut [u8]) {
+        if let Some(layers) = &self.layers {
+            make_checksums_right(frame, &layers.resized(frame.len()));
+        }
     }
 
     /// Replaces the payload of a frame that is complete by what `draw` gives, and updates the checksum that covers it. The
@@ -339,6 +397,10 @@ impl Template {
         let drawn = &mut frame[self.payload..end];
         for bytes in drawn.chunks_mut(8) {
             bytes.copy_from_slice(&draw().to_le_bytes()[..bytes.len()]);
+        }
+        if self.layers.is_some() {
+            self.seal_layers(frame);
+            return;
         }
         let (Some(at), Some(ip)) = (self.checksum, self.ip) else { return };
         let old = folded(sum(&self.image[self.payload..end]));
@@ -363,6 +425,16 @@ impl Template {
     /// Writes the lengths in the headers of a frame of `length` bytes, and adds them and the payload to its sums.
     #[inline]
     fn put_lengths(&mut self, length: usize, sums: &mut Sums) {
+        if let Some(layers) = &self.layers {
+            for layer in layers.all() {
+                if let Some(Length { at, less }) = layer.kind.description().length {
+                    let start = layer.start as usize;
+                    let at = start.saturating_add_signed(at);
+                    let value = (length - start - less) as u16;
+                    self.image[at..at + 2].copy_from_slice(&value.to_be_bytes());
+                }
+            }
+        }
         let Some(ip) = &self.ip else { return };
         let end = self.end.unwrap_or(length);
         if self.end.is_none() {

@@ -1,5 +1,6 @@
 use crate::words::{self, Words};
-use engine::sources::{Payload, SizeSpec, Stack, StreamSpec, Values};
+use engine::sources::{Payload, SizeSpec, Stack, StreamSpec, Tunnel, Values};
+use packet::layers::LayerKind;
 use packet::{Key, Kind, Protocol};
 use std::path::PathBuf;
 use units::ParseError;
@@ -12,7 +13,8 @@ const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 /// First comes the stack: a protocol, `hex BYTES` or `pcap FILE frame N`. Protocols with addresses continue with
 /// `SOURCE > DESTINATION`. Then follow `key value` pairs: the fields of the stack, `size`, `payload`, `weight`,
 /// `stamp`. The values of a field are a single value, a range `a-b` with an optional `step N`, a list `a,b-c`, a prefix
-/// `10.0.0.0/24`, or `random` or `A..B` to draw from these.
+/// `10.0.0.0/24`, or `random` or `A..B` to draw from these. Tunnels follow, innermost first: `in vxlan vni 7 in udp 192.0.2.1 >
+/// 192.0.2.2`.
 ///
 /// # Errors
 /// Any deviation from this grammar, with what was expected there; a field that the stack does not have; frames too
@@ -37,7 +39,22 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
         }
         endpoint(&mut words, &mut spec, (Key::Destination, Key::Dport), ports, &mut family)?;
     }
-    pairs(&mut words, &mut spec, &mut family)?;
+    let mut seen = Vec::new();
+    pairs(&mut words, &mut spec, &mut family, &mut seen)?;
+    while words.peek() == Some("in") {
+        if protocol(&spec).is_none() {
+            return Err(ParseError::new(
+                "a given frame has no tunnel around it",
+                "write a protocol, as in udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 7",
+            ));
+        }
+        words.next();
+        spec.tunnels.push(tunnel(&mut words)?);
+        own_pairs(&mut words, &mut spec, &mut seen)?;
+    }
+    if let Some(word) = words.next() {
+        return Err(unknown(word));
+    }
     if let Some(protocol) = protocol(&spec) {
         let needed: &[Key] = match protocol {
             Protocol::Udp | Protocol::Tcp => &[Key::Source, Key::Destination, Key::Sport, Key::Dport],
@@ -120,8 +137,8 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 "igmp" => "write ip 10.0.0.1 > 224.0.0.1 proto 2".to_owned(),
                 "sctp" => "write ip 10.0.0.1 > 10.0.0.2 proto 132".to_owned(),
                 "vlan" | "qinq" => "write the protocol first, and vlan 5 behind the addresses".to_owned(),
-                "mpls" | "gre" | "vxlan" | "gtpu" | "geneve" => {
-                    "write hex and a frame's bytes, or pcap FILE frame N".to_owned()
+                lower if LayerKind::named(lower).is_some() => {
+                    format!("write the inner packet first: udp 10.0.0.1:1 > 10.0.0.2:2 in {lower}")
                 }
                 lower if known.contains(&lower) => format!("write {lower}"),
                 _ => format!("write one of {}", known.join(", ")),
@@ -172,8 +189,8 @@ fn endpoint(
         number => number,
     };
     let step = step(words)?.unwrap_or(1);
-    let stepped = |key, text| -> Result<Values, ParseError> {
-        let values = values(key, text, random)?;
+    let stepped = |key: Key, text| -> Result<Values, ParseError> {
+        let values = values((Key::name(key), Key::kind(key)), text, random)?;
         let walks = values.parts.iter().any(|(first, last)| first != last);
         Ok(Values { step: if walks { step } else { 1 }, ..values })
     };
@@ -232,9 +249,110 @@ fn is_own_key(word: &str) -> bool {
     STREAM_KEYS.iter().any(|key| key.name == word)
 }
 
-fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> Result<(), ParseError> {
-    let mut seen: Vec<&str> = Vec::new();
-    while let Some(word) = words.next() {
+/// Parses keys of the whole stream behind a tunnel.
+fn own_pairs<'w>(words: &mut Words<'w>, spec: &mut StreamSpec, seen: &mut Vec<&'w str>) -> Result<(), ParseError> {
+    match words.peek() {
+        Some(word) if is_own_key(word) => pairs(words, spec, &mut Family::default(), seen),
+        _ => Ok(()),
+    }
+}
+
+/// A tunnel: a protocol with its fields, and for IP and UDP its addresses.
+fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
+    let how = "write in vxlan vni 7 in udp 192.0.2.1 > 192.0.2.2; 'netlathe help layers' lists protocols";
+    let word = words.next().ok_or_else(|| ParseError::new("'in' has no tunnel behind it", how))?;
+    let Some(kind) = LayerKind::named(word) else {
+        let names: Vec<&str> = LayerKind::ALL.iter().map(|kind| kind.name()).collect();
+        let how = nearest(word, &names).map_or_else(|| how.to_owned(), |name| format!("write in {name}"));
+        return Err(ParseError::new(format!("'{word}' is no tunnel"), how));
+    };
+    let is_ip = matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6);
+    let has_ports = kind == LayerKind::Udp;
+    // Addresses are read as fields of the stream are.
+    let mut ends = StreamSpec::made(Protocol::Udp, false);
+    let mut family = Family::default();
+    let has_ends = words.peek().is_some_and(|word| word == "random" || word.contains(['.', ':', '[']));
+    if (is_ip || has_ports) && has_ends {
+        endpoint(words, &mut ends, (Key::Source, Key::Sport), has_ports, &mut family)?;
+        if words.next() != Some(">") {
+            return Err(ParseError::new(
+                format!("the other end of '{word}' is missing"),
+                "write in udp 192.0.2.1 > 192.0.2.2",
+            ));
+        }
+        endpoint(words, &mut ends, (Key::Destination, Key::Dport), has_ports, &mut family)?;
+    }
+    let mut said: Vec<(String, Values, bool)> = ends
+        .fields
+        .drain(..)
+        .map(|(key, values)| (key.name().to_owned(), values, key.kind() == Kind::Address))
+        .collect();
+    let ip = |family: &Family| if family.is_v6 == Some(true) { LayerKind::Ipv6 } else { LayerKind::Ipv4 };
+    let parts = |family: &Family| match kind {
+        LayerKind::Udp => vec![ip(family), LayerKind::Udp],
+        // `in ip` takes addresses of either version.
+        LayerKind::Ipv4 | LayerKind::Ipv6 if family.is_v6.is_some() => vec![ip(family)],
+        _ => vec![kind],
+    };
+    while let Some(name) = words.peek().filter(|word| *word != "in") {
+        // Either version of IP has most fields of the other.
+        let candidates: &[LayerKind] =
+            if is_ip || has_ports { &[kind, LayerKind::Ipv4, LayerKind::Ipv6] } else { &[kind] };
+        let Some(field) = candidates.iter().find_map(|kind| kind.field(name)) else {
+            if is_own_key(name) {
+                break;
+            }
+            let names: Vec<&str> =
+                candidates.iter().flat_map(|kind| kind.description().fields).map(|field| field.name).collect();
+            let how = match nearest(name, &names) {
+                Some(name) => format!("write {name}"),
+                None => format!("write one of {}", names.join(", ")),
+            };
+            return Err(ParseError::new(format!("{} has no field '{name}'", kind.name()), how));
+        };
+        words.next();
+        let random = words.peek() == Some("random");
+        if random {
+            words.next();
+        }
+        let text = words.value(name)?;
+        if field.kind == Kind::Address {
+            family.see(text)?;
+        }
+        let mut values = values((field.name, field.kind), text, random)?;
+        values.step = step(words)?.unwrap_or(1);
+        said.push((name.to_owned(), values, false));
+    }
+    let layers = parts(&family);
+    let mut fields: Vec<(LayerKind, &'static str, Values)> = Vec::new();
+    for (name, values, _) in said {
+        let owner = layers.iter().rev().find_map(|kind| Some((*kind, kind.field(&name)?)));
+        let Some((owner, field)) = owner else {
+            return Err(ParseError::new(format!("{} has no field '{name}'", layers[0].name()), "leave it out"));
+        };
+        if fields.iter().any(|(_, other, _)| *other == field.name) {
+            return Err(ParseError::new(format!("'{name}' is given twice"), "leave one out"));
+        }
+        fields.push((owner, field.name, values));
+    }
+    let has = |name: &str| fields.iter().any(|(_, field, _)| *field == name);
+    if (is_ip || has_ports) && !(has("src") && has("dst")) {
+        return Err(ParseError::new(
+            format!("the tunnel 'in {word}' has no addresses"),
+            format!("write in {word} 192.0.2.1 > 192.0.2.2"),
+        ));
+    }
+    Ok(Tunnel { layers, fields })
+}
+
+fn pairs<'w>(
+    words: &mut Words<'w>,
+    spec: &mut StreamSpec,
+    family: &mut Family,
+    seen: &mut Vec<&'w str>,
+) -> Result<(), ParseError> {
+    while let Some(word) = words.peek().filter(|word| *word != "in") {
+        words.next();
         if seen.contains(&word) {
             return Err(ParseError::new(format!("'{word}' is given twice"), "leave one out"));
         }
@@ -278,7 +396,7 @@ fn pairs(words: &mut Words<'_>, spec: &mut StreamSpec, family: &mut Family) -> R
                 if key.kind() == Kind::Address {
                     family.see(text)?;
                 }
-                let mut values = values(key, text, random)?;
+                let mut values = values((key.name(), key.kind()), text, random)?;
                 values.step = step(words)?.unwrap_or(1);
                 put(spec, key, values)?;
             }
@@ -308,9 +426,7 @@ fn unknown(word: &str) -> ParseError {
         "qinq" | "qinqids" => "write svlan 7 vlan 5",
         "hlim" | "hop-limits" => "write ttl",
         "pattern" | "data" => "write payload text \"GET /\"",
-        "mpls" | "gre" | "vxlan" | "gtpu" | "geneve" => {
-            "write hex and a frame's bytes, or pcap FILE frame N, as the stream"
-        }
+        "mpls" | "gre" | "vxlan" | "gtpu" | "geneve" | "pppoe" => "write 'in' before the tunnel",
         "rate" | "pps" | "bps" | "mbps" | "percentage" => {
             "write --rate 1.2Mpps beside the streams, which share it by their weight"
         }
@@ -353,19 +469,19 @@ fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
 }
 
 /// Parses a value, `a-b`, `a..b` (drawn), a prefix, or a list of these. A range that is walked may go down.
-fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
+fn values((name, kind): (&str, Kind), text: &str, random: bool) -> Result<Values, ParseError> {
     let mut drawn = random;
     let mut parts = Vec::new();
     for part in text.split(',') {
-        let (first, last) = if let Some(prefix) = part.split_once('/').filter(|_| key.kind() == Kind::Address) {
-            self::prefix(key, prefix)?
+        let (first, last) = if let Some(prefix) = part.split_once('/').filter(|_| kind == Kind::Address) {
+            self::prefix(prefix)?
         } else if let Some((first, last)) = part.split_once("..") {
             drawn = true;
-            (key.parse(first)?, key.parse(last)?)
+            (kind.parse(name, first)?, kind.parse(name, last)?)
         } else if let Some((first, last)) = part.split_once('-') {
-            (key.parse(first)?, key.parse(last)?)
+            (kind.parse(name, first)?, kind.parse(name, last)?)
         } else {
-            let value = key.parse(part)?;
+            let value = kind.parse(name, part)?;
             (value, value)
         };
         parts.push((first, last));
@@ -379,9 +495,9 @@ fn values(key: Key, text: &str, random: bool) -> Result<Values, ParseError> {
 }
 
 /// The first and last address of `10.0.0.0/24`.
-fn prefix(key: Key, (address, length): (&str, &str)) -> Result<(u128, u128), ParseError> {
+fn prefix((address, length): (&str, &str)) -> Result<(u128, u128), ParseError> {
     let bits = if address.contains(':') { 128 } else { 32 };
-    let first = key.parse(address)?;
+    let first = Kind::Address.parse("address", address)?;
     let length = length.parse().ok().filter(|length: &u32| *length <= bits && length.to_string().len() <= 3);
     let length = length.ok_or_else(|| {
         ParseError::new(format!("'{address}' has a prefix that is no length"), format!("write /0 to /{bits}"))
@@ -454,6 +570,11 @@ mod tests {
             "icmp 10.0.0.1 > 10.0.0.2 type 8 icmp-seq 1-100 step 7 size 64B:7,1518B:1 stamp off",
             "arp 10.0.0.1 > 10.0.0.2 op 2 sha 02:00:00:00:00:09 vlan 5 pcp 3 svlan 7-9",
             "eth ethertype 0x88b5 smac 02:00:00:00:00:01-02:00:00:00:00:ff payload text \"a b\"",
+            "udp 10.0.0.1:1-9 > 10.0.0.2:2 in vxlan vni 7-9 in udp 192.0.2.1:100-200 > 192.0.2.2 size 200B",
+            "tcp [::2]:80 > [::1]:80 in gre key 5 in ip 2001:db8::1 > 2001:db8::2 ttl 9 weight 2",
+            "udp 10.0.0.1:1 > 10.0.0.2:2 vlan 5 in mpls label 9-1 in mpls label random 16-20 tc 3",
+            "icmp 10.0.0.1 > 10.0.0.2 in pppoe session 1-100 step 3 in vlan id 7 in vlan id 100-199",
+            "udp 10.0.0.1:1 > 10.0.0.2:2 in gtpu teid 5 qfi 9 in udp 192.0.2.1 > 192.0.2.2 dscp ef stamp off",
             "hex ffffffffffff02000000000188b5 size 100B payload 0xdeadbeef stamp on",
             "pcap \"a b.pcap\" frame 7 dscp af41 payload random",
             "udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B payload random each weight 2",
@@ -499,6 +620,20 @@ mod tests {
             ("udp 10.0.0.1:1 > 10.0.0.2:2 payload x", "payload"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 weight 0", "weight"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 stamp maybe", "stamp"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in", "no tunnel behind it"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlam", "in vxlan"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vnl 7", "write vni"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan", "eth does not carry vxlan"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 7 in udp", "no addresses"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in ip 192.0.2.1", "other end"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in ip 192.0.2.1 > ::1", "version of IP"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in mpls label 1 label 2", "twice"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in mpls label 1048576", "0 to 1048575"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in esp spi 5 in ip 192.0.2.1 > 192.0.2.2", "does not carry"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 vxlan", "'in' before"),
+            ("hex ffffffffffff02000000000188b5 in mpls label 5", "given frame"),
+            ("vxlan vni 7", "inner packet first"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in gre in ip 192.0.2.1 > 192.0.2.2 size 64B", "room"),
         ] {
             let error = parse_stream(text).expect_err(text).to_string();
             assert!(error.contains(word), "{text}: {error}");

@@ -24,13 +24,14 @@ Examples:
       --class 'dns = dport 53' --rate dns=1kpps --rate 100kpps --duration 10s
   netlathe gen --out eth0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 100kpps --duration 1h --stats figures.jsonl
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
+  netlathe gen --out pcap:tunnel.pcap --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 1-9 in udp 192.0.2.1 > 192.0.2.2' --count 100
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
   netlathe gen --out eth0 --pcap day.pcap --max-gap 1s --loop 0 --loop-gap 500ms --duration 60s
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
 then fields and their values, size, payload, weight and stamp. A value is a single one, a range a-b [step N]
 taken in order, a list a,b-c taken in order (flags S,A is SYN, then ACK; flags SA is both at once), a prefix
-10.0.0.0/24, or random a-b. Sizes count the FCS: 64B, 64B-1518B (in order), random 64B-1518B, a mix (imix is
+10.0.0.0/24, or random a-b. Tunnels follow: in vxlan vni 7 in udp 192.0.2.1 > 192.0.2.2. Sizes count the FCS: 64B, 64B-1518B (in order), random 64B-1518B, a mix (imix is
 58:33:9 of 64/594/1518 B; imix-7-4-1, imix-trex, imix-csit; 64B:7,1518B:1), genome aaaag, or a law. Every
 field: docs/reference/streams.md. Frames with enough room carry a stamp, so that measure counts loss,
 order and delay of each stream. Without a rate, streams in a file are back to back at 10 Gbit/s, and

@@ -462,6 +462,98 @@ fn frames_with_a_compressed_route_stay_as_captured_and_are_counted() {
 /// VXLAN with a checksum in both datagrams.
 const TUNNEL: &str = "hex 02000000000202000000000108004500005e00004000401100000a0000010a000002c00012b5004a000008000000000007000200000000040200000000030800450000240000400040110000c0a80001c0a800021388003500100000706179";
 
+/// Streams in tunnels, and what each frame has: the k-th value of a field in frame k.
+const TUNNELS: &[(&str, &str, &[(&str, &[u128])])] = &[
+    (
+        "udp 10.0.0.1:1 > 10.0.0.2:7-9 in vxlan vni 9-7 in udp 192.0.2.1:100-200 > 192.0.2.2",
+        "eth ip udp vxlan eth ip udp",
+        &[
+            ("vni", &[9, 8, 7]),
+            ("sport", &[100, 101, 102]),
+            ("dport", &[4789, 4789, 4789]),
+            ("inner dport", &[7, 8, 9]),
+        ],
+    ),
+    (
+        "tcp [::2]:80 > [::1]:80 in gre key 5,9 in ip 2001:db8::1 > 2001:db8::2 ttl 9",
+        "eth ip6 gre ip6 tcp",
+        &[("gre key", &[5, 9, 5]), ("ttl", &[9, 9, 9]), ("inner ttl", &[64, 64, 64])],
+    ),
+    (
+        "udp 10.0.0.1:1 > 10.0.0.2:2 vlan 5-7 in mpls label 9 in mpls label 16-20",
+        "eth mpls mpls pw eth vlan ip udp",
+        &[("label", &[16, 17, 18]), ("mpls#2 label", &[9, 9, 9]), ("inner vlan id", &[5, 6, 7])],
+    ),
+    (
+        "icmp 10.0.0.1 > 10.0.0.2 in pppoe session 1-100 step 3 in vlan id 7 in vlan id 100-199 size 100B-104B",
+        "eth vlan vlan pppoe ip icmp",
+        &[("session", &[1, 4, 7]), ("vlan id", &[100, 101, 102]), ("vlan#2 id", &[7, 7, 7])],
+    ),
+    (
+        "udp 10.0.0.1-10.0.0.9:1 > 10.0.0.2:2 in gtpu teid 5-9 qfi 9 in udp 2001:db8::1 > 2001:db8::2 dscp ef payload random each",
+        "eth ip6 udp gtpu ip udp",
+        &[
+            ("teid", &[5, 6, 7]),
+            ("qfi", &[9, 9, 9]),
+            ("dscp", &[46; 3]),
+            ("inner src", &[0x0a00_0001, 0x0a00_0002, 0x0a00_0003]),
+        ],
+    ),
+    (
+        "tcp 10.0.0.1:1 > 10.0.0.2:2 flags SA in geneve vni 5 in udp 192.0.2.1 > 192.0.2.2 size 1518B",
+        "eth ip udp geneve eth ip tcp",
+        &[("vni", &[5; 3]), ("innermost flags", &[0x12; 3])],
+    ),
+    (
+        "udp [::1]:1 > [::2]:2 in ip 192.0.2.1 > 192.0.2.2-192.0.2.9",
+        "eth ip ip6 udp",
+        &[("dst", &[0xc000_0202, 0xc000_0203, 0xc000_0204])],
+    ),
+    (
+        "arp 10.0.0.1 > 10.0.0.2 in l2tp3 session 7 in ip 192.0.2.1 > 192.0.2.2",
+        "eth ip l2tp3 eth arp",
+        &[("l2tp3 session", &[7; 3])],
+    ),
+    (
+        "udp 10.0.0.1:1 > 10.0.0.2:2 in srv6 left 1 segment 2001:db8::9 in ip6 2001:db8::1 > 2001:db8::2",
+        "eth ip6 srv6 ip udp",
+        &[("srv6 left", &[1; 3])],
+    ),
+    (
+        "udp 10.0.0.1:1 > 10.0.0.2:2 in erspan session 3 in gre in ip 192.0.2.1 > 192.0.2.2 in eth dmac 02:00:00:00:00:77",
+        "eth ip gre erspan eth ip udp",
+        &[("erspan session", &[3; 3]), ("dmac", &[0x0200_0000_0077; 3]), ("inner dmac", &[0x0200_0000_0002; 3])],
+    ),
+];
+
+#[test]
+fn streams_in_tunnels_have_their_layers_fields_lengths_and_checksums() {
+    use packet::layers::{FieldPath, Layers, checksum_is_right};
+    let bench = Bench::new();
+    for (stream, layers, fields) in TUNNELS {
+        generate(&bench, "t.pcap", &format!("--count 3 --gap 1us --stream '{stream}'"));
+        let records = bench.records("t.pcap");
+        assert_eq!(records.len(), 3);
+        for (k, Record { bytes, .. }) in records.iter().enumerate() {
+            let found = Layers::of(bytes);
+            let names: Vec<&str> = found.all().iter().map(|layer| layer.kind.name()).collect();
+            assert_eq!(names.join(" "), *layers, "{stream}");
+            for (of, layer) in found.all().iter().enumerate() {
+                assert!(layer.complete && layer.end as usize == bytes.len(), "{stream}: length of {}", names[of]);
+                assert_ne!(checksum_is_right(bytes, &found, of), Some(false), "{stream}: {}", names[of]);
+            }
+            for (path, values) in *fields {
+                let words: Vec<&str> = path.split(' ').collect();
+                let (field, _) = FieldPath::read(path, &words).expect("a path");
+                let (of, field) = field.find(bytes, &found).expect("a field");
+                assert_eq!(found.all()[of].value(field, bytes), Some(values[k]), "{stream}: {path} of frame {k}");
+            }
+            let stamp = packet::Stamp::of(bytes).map(|stamp| stamp.sequence as usize);
+            assert_eq!(stamp, Some(k), "{stream}");
+        }
+    }
+}
+
 #[test]
 fn fields_in_tunnels_are_rewritten() {
     let bench = Bench::new();

@@ -24,6 +24,10 @@ impl Host {
             let site = template.site(key)?;
             Some((said(key).unwrap_or_else(|| Values::fixed(template.value(&site))), site.width))
         };
+        // The link sees the addresses of the tunnel.
+        if !spec.tunnels.is_empty() {
+            return None;
+        }
         let (addresses, width) = values(Key::Source)?;
         let [outer, inner] = [Key::Svlan, Key::Vlan].map(|key| values(key).map(|(values, _)| values));
         Some(Host {
@@ -80,6 +84,9 @@ impl Target {
     /// The receivers of the frames that `template` makes for `spec`; `None` without addresses.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Target> {
         let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
+        if !spec.tunnels.is_empty() {
+            return None;
+        }
         let site = template.site(Key::Destination)?;
         let addresses = said(Key::Destination).unwrap_or_else(|| Values::fixed(template.value(&site)));
         Some(Target { v6: site.width == 16, addresses, macs: said(Key::Dmac) })

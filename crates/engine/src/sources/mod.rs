@@ -8,6 +8,6 @@ mod values;
 
 pub use host::{Host, Target};
 pub use mix::{Mix, SizeSpec, Sizes};
-pub use spec::{Payload, Stack, StreamSpec};
+pub use spec::{Payload, Stack, StreamSpec, Tunnel};
 pub use stream::Streams;
 pub use values::Values;

@@ -1,6 +1,7 @@
 use super::mix::SizeSpec;
 use super::values::Values;
 use crate::random::Random;
+use packet::layers::{Field, LayerKind, NoStack, with_ethernet};
 use packet::{Key, Protocol, Site, Stamp, Template};
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ pub struct StreamSpec {
     pub stack: Stack,
     /// Fields and their values, in the order written.
     pub fields: Vec<(Key, Values)>,
+    /// Tunnels around the stack, innermost first.
+    pub tunnels: Vec<Tunnel>,
     /// Frame sizes. By default the length that the stack needs, at least 64 B.
     pub size: Option<SizeSpec>,
     /// The payload. By default zeros, or that of the given frame.
@@ -46,6 +49,29 @@ pub enum Stack {
     },
 }
 
+/// A tunnel around a stream's packets: `in vxlan vni 7`, `in udp 192.0.2.1 > 192.0.2.2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Its layers, outermost first: an IP header is part of `in udp`.
+    pub layers: Vec<LayerKind>,
+    /// Fields of these layers and their values.
+    pub fields: Vec<(LayerKind, &'static str, Values)>,
+}
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(last) = self.layers.last() else { return Ok(()) };
+        write!(f, " in {}", last.name())?;
+        let v6 = self.layers.contains(&LayerKind::Ipv6);
+        for (kind, name, values) in &self.fields {
+            write!(f, " {name} ")?;
+            let kind = kind.field(name).map_or(packet::Kind::Number(0), |field| field.kind);
+            values.print(f, kind, v6)?;
+        }
+        Ok(())
+    }
+}
+
 /// Payload of a frame, repeated to fill it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
@@ -69,7 +95,7 @@ impl StreamSpec {
     #[must_use]
     pub fn made(protocol: Protocol, v6: bool) -> Self {
         let stack = Stack::Made { protocol, v6 };
-        StreamSpec { stack, fields: Vec::new(), size: None, payload: None, weight: 1, stamp: None }
+        StreamSpec { stack, fields: Vec::new(), tunnels: Vec::new(), size: None, payload: None, weight: 1, stamp: None }
     }
 
     /// The addresses are IPv6.
@@ -87,7 +113,10 @@ impl StreamSpec {
     #[must_use]
     pub fn wants_neighbour(&self) -> bool {
         let Stack::Made { protocol, .. } = self.stack else { return false };
-        !matches!(protocol, Protocol::Arp | Protocol::Ethernet) && self.fields.iter().all(|(key, _)| *key != Key::Dmac)
+        // The addresses of a tunnel are not those of the stream.
+        !matches!(protocol, Protocol::Arp | Protocol::Ethernet)
+            && self.tunnels.is_empty()
+            && self.fields.iter().all(|(key, _)| *key != Key::Dmac)
     }
 
     /// Checks that the frames can be made.
@@ -126,6 +155,16 @@ impl StreamSpec {
         };
         let longest = self.size.as_ref().map(|size| size.largest().without_fcs() as usize);
         let mut template = match &self.stack {
+            Stack::Made { protocol, v6 } if !self.tunnels.is_empty() => {
+                let kinds = self.layers(*protocol, *v6);
+                let pattern = pattern.unwrap_or_else(|| vec![0]);
+                let room = |headers: usize| headers + if self.stamp == Some(false) { 0 } else { Stamp::LENGTH };
+                let with: Vec<(usize, &Field)> =
+                    self.outer_fields().iter().map(|(of, field, ..)| (*of, *field)).collect();
+                let least = Template::layered(&kinds, &with, &[], 0).map_err(no_stack)?.least();
+                let longest = longest.unwrap_or(room(least)).max(FrameLen::MIN.without_fcs() as usize);
+                Template::layered(&kinds, &with, &pattern, longest.max(least)).map_err(no_stack)?
+            }
             Stack::Made { protocol, v6 } => {
                 let has = |keys: &[Key]| self.fields.iter().any(|(key, _)| keys.contains(key));
                 let tags = match (has(&[Key::Svlan, Key::Spcp]), has(&[Key::Vlan, Key::Pcp])) {
@@ -171,7 +210,55 @@ impl StreamSpec {
         Ok((template, sizes, sites))
     }
 
-    /// Every field with its values and the name of its random stream. The sender of ARP is the sender of the frame,
+    /// The layers of a stream in tunnels, outermost first.
+    fn layers(&self, protocol: Protocol, v6: bool) -> Vec<LayerKind> {
+        let mut kinds: Vec<LayerKind> = self.tunnels.iter().rev().flat_map(|tunnel| tunnel.layers.clone()).collect();
+        let has = |keys: &[Key]| self.fields.iter().any(|(key, _)| keys.contains(key));
+        let tags = match (has(&[Key::Svlan, Key::Spcp]), has(&[Key::Vlan, Key::Pcp])) {
+            (true, _) => 2,
+            (false, tag) => usize::from(tag),
+        };
+        let ip = if v6 { LayerKind::Ipv6 } else { LayerKind::Ipv4 };
+        let rest: &[LayerKind] = match (protocol, v6) {
+            (Protocol::Udp, _) => &[ip, LayerKind::Udp],
+            (Protocol::Tcp, _) => &[ip, LayerKind::Tcp],
+            (Protocol::Icmp, false) => &[ip, LayerKind::Icmp],
+            (Protocol::Icmp, true) => &[ip, LayerKind::Icmp6],
+            (Protocol::Ip, _) => &[ip],
+            (Protocol::Arp, _) => &[LayerKind::Arp],
+            (Protocol::Ethernet, _) => &[LayerKind::Ethernet],
+        };
+        if tags > 0 || protocol == Protocol::Arp || has(&[Key::Smac, Key::Dmac]) {
+            kinds.push(LayerKind::Ethernet);
+        }
+        kinds.extend(std::iter::repeat_n(LayerKind::Vlan, tags));
+        kinds.extend(rest);
+        let mut kinds = with_ethernet(&kinds);
+        kinds.dedup_by(|a, b| a == b && *a == LayerKind::Ethernet);
+        kinds
+    }
+
+    /// The fields of all tunnels, each with the number of its layer.
+    fn outer_fields(&self) -> Vec<(usize, &'static Field, &Values, String)> {
+        let Stack::Made { protocol, v6 } = self.stack else { return Vec::new() };
+        let kinds = self.layers(protocol, v6);
+        let mut fields = Vec::new();
+        let mut at = 0;
+        for (number, tunnel) in self.tunnels.iter().enumerate().rev() {
+            for kind in &tunnel.layers {
+                at += kinds.get(at..).into_iter().flatten().take_while(|other| *other != kind).count();
+                for (of, field, values) in &tunnel.fields {
+                    if let Some(field) = kind.field(field).filter(|_| of == kind) {
+                        fields.push((at, field, values, format!("tunnel{number}/{}-{}", kind.name(), field.name)));
+                    }
+                }
+                at += 1;
+            }
+        }
+        fields
+    }
+
+    /// Every field of the stack with its values and the name of its random stream. The sender of ARP is the sender of the frame,
     /// unless set otherwise.
     pub(super) fn drawn(&self) -> Vec<(Key, &Values, &'static str)> {
         let mut drawn: Vec<_> = self.fields.iter().map(|(key, values)| (*key, values, key.name())).collect();
@@ -184,15 +271,28 @@ impl StreamSpec {
         drawn
     }
 
+    /// The values of all fields, in the order of their sites, with the names of their random streams.
+    pub(super) fn varied(&self) -> Vec<(&Values, String)> {
+        let inner = self.drawn().into_iter().map(|(_, values, name)| (values, name.to_owned()));
+        inner.chain(self.outer_fields().into_iter().map(|(_, _, values, name)| (values, name))).collect()
+    }
+
     /// Writes the constant fields and the first value of the others. Returns the site of each field.
     fn put_fields(&self, template: &mut Template) -> Result<Vec<Site>, ParseError> {
         let drawn = self.drawn();
         // Finds all fields before writing any, because a protocol or EtherType changes how the rest is parsed.
         let sites = drawn.iter().map(|(key, values, _)| self.find_field(template, *key, values));
-        let sites = sites.collect::<Result<Vec<_>, _>>()?;
+        let mut sites = sites.collect::<Result<Vec<_>, _>>()?;
         for (site, (_, values, _)) in sites.iter().zip(&drawn) {
             // The first value: a walk starts with it, and a random draw replaces it.
             template.fix(site, values.parts[0].0);
+        }
+        for (of, field, values, _) in self.outer_fields() {
+            let site = template
+                .site_of(of, field)
+                .ok_or_else(|| ParseError::new(format!("the header has no field '{}'", field.name), "leave it out"))?;
+            template.fix(&site, values.parts[0].0);
+            sites.push(site);
         }
         Ok(sites)
     }
@@ -235,6 +335,17 @@ impl StreamSpec {
     }
 }
 
+fn no_stack(error: NoStack) -> ParseError {
+    let how = match error.above.description().binds.first() {
+        Some(packet::layers::Bind::Port(_)) => format!("write in {} in udp 192.0.2.1 > 192.0.2.2", error.above.name()),
+        Some(packet::layers::Bind::Protocol(_)) => {
+            format!("write in {} in ip 192.0.2.1 > 192.0.2.2", error.above.name())
+        }
+        _ => "write another tunnel between them".to_owned(),
+    };
+    ParseError::new(error.to_string(), how)
+}
+
 fn given_v6(bytes: &[u8]) -> bool {
     packet::Headers::of(bytes).and_then(|headers| headers.ip).is_some_and(|ip| ip.version == 6)
 }
@@ -257,7 +368,10 @@ impl fmt::Display for StreamSpec {
             });
         for (key, values) in &self.fields {
             write!(f, " {} ", key.name())?;
-            values.print(f, *key, v6)?;
+            values.print(f, key.kind(), v6)?;
+        }
+        for tunnel in &self.tunnels {
+            tunnel.fmt(f)?;
         }
         if let Some(size) = &self.size {
             write!(f, " size {size}")?;

@@ -42,11 +42,11 @@ impl Stream {
         let random = |what: &str| Random::stream(seed, &format!("{path}/{what}"));
         let (mut template, sizes, sites) = spec.template(&mut random("payload"), number)?;
         let mut fields = Vec::new();
-        for (site, (_, values, name)) in
-            sites.into_iter().zip(spec.drawn()).filter(|(_, (_, values, _))| values.only().is_none())
+        for (site, (values, name)) in
+            sites.into_iter().zip(spec.varied()).filter(|(_, (values, _))| values.only().is_none())
         {
             template.vary(&site);
-            fields.push(Field::new(site, Walker::new(values, random(name))));
+            fields.push(Field::new(site, Walker::new(values, random(&name))));
         }
         let host = Host::of(spec, &template);
         let target = Target::of(spec, &template);

@@ -1,5 +1,5 @@
 use crate::random::Random;
-use packet::Key;
+use packet::Kind;
 use std::fmt;
 
 /// The values of a field, one per frame.
@@ -70,11 +70,11 @@ impl Values {
         (first.abs_diff(*last) / u128::from(self.step)).saturating_add(1)
     }
 
-    /// Prints the values for `key` in the form that is parsed; `v6` selects the form of addresses.
+    /// Prints the values of a field of this kind in the form that is parsed; `v6` selects the form of addresses.
     ///
     /// # Errors
     /// Errors of the formatter.
-    pub fn print(&self, f: &mut fmt::Formatter<'_>, key: Key, v6: bool) -> fmt::Result {
+    pub fn print(&self, f: &mut fmt::Formatter<'_>, kind: Kind, v6: bool) -> fmt::Result {
         if self.random {
             f.write_str("random ")?;
         }
@@ -82,10 +82,10 @@ impl Values {
             if i > 0 {
                 f.write_str(",")?;
             }
-            key.print(f, *first, v6)?;
+            kind.print(f, *first, v6)?;
             if first != last {
                 f.write_str("-")?;
-                key.print(f, *last, v6)?;
+                kind.print(f, *last, v6)?;
             }
         }
         if self.step != 1 { write!(f, " step {}", self.step) } else { Ok(()) }

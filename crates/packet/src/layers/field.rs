@@ -15,6 +15,8 @@ pub struct Field {
     pub role: Role,
     /// It may be named without its protocol.
     pub bare: bool,
+    /// Makes room for it in a header that lacks it.
+    pub add: fn(&mut Vec<u8>),
 }
 
 /// Where a field is in its header.
@@ -43,7 +45,15 @@ impl Field {
     /// A number of up to 32 bits.
     pub(super) const fn number(name: &'static str, at: u16, bits: u16, about: &'static str) -> Field {
         let most = if bits >= 32 { u32::MAX } else { (1 << bits) - 1 };
-        Field { name, about, kind: Kind::Number(most), place: Place::Bits(at, bits), role: Role::Plain, bare: true }
+        Field {
+            name,
+            about,
+            kind: Kind::Number(most),
+            place: Place::Bits(at, bits),
+            role: Role::Plain,
+            bare: true,
+            add: |_| {},
+        }
     }
 
     /// A hardware address.
@@ -72,6 +82,11 @@ impl Field {
     /// It is where `find` says.
     pub(super) const fn found(self, find: fn(&[u8]) -> Option<u16>) -> Field {
         Field { place: Place::Found(find, self.width()), ..self }
+    }
+
+    /// A header gets room for it by this.
+    pub(super) const fn added_by(self, add: fn(&mut Vec<u8>)) -> Field {
+        Field { add, ..self }
     }
 
     /// Its width in bits.

@@ -12,6 +12,14 @@ fn behind(header: &[u8], flag: u8) -> Option<u16> {
     (flags & flag != 0).then(|| 32 + 32 * (flags & !(flag | (flag - 1)) & 0xb0).count_ones() as u16)
 }
 
+/// Sets the flag, and inserts four bytes where its field is.
+fn add(header: &mut Vec<u8>, flag: u8) {
+    if let Some(at) = header.first_mut().map(|flags| *flags |= flag).and_then(|()| behind(header, flag)) {
+        let at = usize::from(at / 8);
+        header.splice(at..at, [0; 4]);
+    }
+}
+
 pub(super) const DESCRIPTION: Description = Description {
     name: "gre",
     aliases: &["nvgre"],
@@ -24,15 +32,20 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("ethertype", 16, 16, "EtherType of what it carries").role(Role::Shape).named_with_layer(),
         Field::number("checksum", 0, 16, "checksum, if present")
             .found(|header| behind(header, CHECKSUM))
+            .added_by(|header| add(header, CHECKSUM))
             .role(Role::Checksum)
             .named_with_layer(),
-        Field::number("key", 0, 32, "key, if present").found(|header| behind(header, KEY)),
+        Field::number("key", 0, 32, "key, if present").found(|header| behind(header, KEY))
+            .added_by(|header| add(header, KEY)),
         Field::number("vsid", 0, 24, "upper 24 bits of the key: virtual subnet of NVGRE")
-            .found(|header| behind(header, KEY)),
+            .found(|header| behind(header, KEY))
+            .added_by(|header| add(header, KEY)),
         Field::number("flow-id", 0, 8, "lower 8 bits of the key: flow of NVGRE")
-            .found(|header| behind(header, KEY).map(|at| at + 24)),
+            .found(|header| behind(header, KEY).map(|at| at + 24))
+            .added_by(|header| add(header, KEY)),
         Field::number("seq", 0, 32, "sequence number, if present")
             .found(|header| behind(header, SEQUENCE))
+            .added_by(|header| add(header, SEQUENCE))
             .named_with_layer(),
     ],
     header: &[0, 0, 0x08, 0x00],

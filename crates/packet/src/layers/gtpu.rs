@@ -26,6 +26,16 @@ fn shape(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
     Some((at, session))
 }
 
+/// Sets a flag, makes room for the optional part, and appends a PDU session container.
+fn add(header: &mut Vec<u8>, flag: u8, session: &[u8]) {
+    header[0] |= flag;
+    header.resize(header.len().max(12), 0);
+    if !session.is_empty() {
+        header[11] = PDU_SESSION;
+        header.extend(session);
+    }
+}
+
 pub(super) const DESCRIPTION: Description = Description {
     name: "gtpu",
     aliases: &["gtp", "gtp-u"],
@@ -40,9 +50,11 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("teid", 32, 32, "tunnel endpoint identifier"),
         Field::number("seq", 0, 16, "sequence number, if present")
             .found(|header| (header.first()? & 2 != 0).then_some(64))
+            .added_by(|header| add(header, 2, &[]))
             .named_with_layer(),
         Field::number("qfi", 0, 6, "QoS flow of the PDU session container, if present")
-            .found(|header| Some((shape(header)?.1? * 8 + 18) as u16)),
+            .found(|header| Some((shape(header)?.1? * 8 + 18) as u16))
+            .added_by(|header| add(header, EXTENSIONS, &[1, 0, 0, 0])),
     ],
     header: &[0x30, 255, 0, 0, 0, 0, 0, 0],
     binds: &[Bind::Port(2152)],

@@ -12,7 +12,7 @@ mod path;
 mod pseudo;
 mod walk;
 
-pub use build::{NoStack, stack};
+pub use build::{NoStack, stack, stack_with, with_ethernet};
 pub use checksum::{checksum_is_right, make_checksums_right, write_field};
 pub use field::{Field, Place, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};

@@ -10,6 +10,7 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("flags", 0, 8, "flags").role(Role::Shape).named_with_layer(),
         Field::number("group", 16, 16, "group policy, if its flag is set")
             .found(|header| (header.first()? & 0x80 != 0).then_some(16))
+            .added_by(|header| header[0] |= 0x80)
             .named_with_layer(),
         Field::number("vni", 32, 24, "network identifier"),
     ],

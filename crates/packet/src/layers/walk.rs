@@ -127,6 +127,15 @@ impl Layers {
         Layers { count: self.count.min(count.min(MOST_LAYERS) as u8), ..self }
     }
 
+    /// The same layers in a frame that is `length` bytes long, of which the innermost fills the rest.
+    pub(crate) fn resized(self, length: usize) -> Layers {
+        let mut layers = self;
+        for layer in &mut layers.layers[..usize::from(self.count)] {
+            (layer.end, layer.complete) = (length as u32, true);
+        }
+        layers
+    }
+
     /// Why the walk ended.
     #[must_use]
     pub fn rest(&self) -> Rest {
