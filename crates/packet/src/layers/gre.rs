@@ -35,7 +35,8 @@ pub(super) const DESCRIPTION: Description = Description {
             .added_by(|header| add(header, CHECKSUM))
             .role(Role::Checksum)
             .named_with_layer(),
-        Field::number("key", 0, 32, "key, if present").found(|header| behind(header, KEY))
+        Field::number("key", 0, 32, "key, if present")
+            .found(|header| behind(header, KEY))
             .added_by(|header| add(header, KEY)),
         Field::number("vsid", 0, 24, "upper 24 bits of the key: virtual subnet of NVGRE")
             .found(|header| behind(header, KEY))
