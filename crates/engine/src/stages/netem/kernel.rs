@@ -101,6 +101,6 @@ mod tests {
         assert!(said("loss 0.3% 25%")[0].contains("0.0000 %"));
         assert!(said("delay 100ms").iter().any(|line| line.contains("Mbit/s")));
         assert!(said("delay 100ms limit 100000").is_empty());
-        assert!(said("duplicate 1% 25%")[0].contains("not tell"));
+        assert!(said("duplicate 1% 25%")[0].contains("not pass the correlation"));
     }
 }
