@@ -22,6 +22,6 @@ pub(crate) mod search;
 #[cfg(feature = "slice")]
 pub(crate) mod slice;
 mod stop;
-mod user_limits;
+pub(crate) mod user_limits;
 mod verdicts;
 mod virtual_time;

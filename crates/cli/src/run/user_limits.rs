@@ -37,6 +37,22 @@ pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
     });
     let users: usize = limits.sum();
     let bytes = users as u64 * Users::BYTES_PER_USER as u64;
+    let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
+    for (free, leaves, raise) in free_memory() {
+        if free < bytes {
+            return Err(Failure::new(format!(
+                "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
+                output::thousands(users as u64),
+                megabytes(bytes),
+                megabytes(free)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Memory that is left, in bytes, with the words for what leaves it, and the remedy.
+pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo");
     let free = kibibytes(&machine, "MemAvailable:").map(|free| free + kibibytes(&machine, "SwapFree:").unwrap_or(0));
@@ -49,18 +65,7 @@ pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
         (free, "the machine has", "give it more memory"),
         (limit, "the limit on memory leaves", "raise the limit with ulimit -v"),
     ];
-    let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
-    for (bound, leaves, raise) in bounds {
-        if let Some(bound) = bound.map(|bound| bound * 1024).filter(|bound| *bound < bytes) {
-            return Err(Failure::new(format!(
-                "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
-                output::thousands(users as u64),
-                megabytes(bytes),
-                megabytes(bound)
-            )));
-        }
-    }
-    Ok(())
+    bounds.into_iter().filter_map(|(free, leaves, raise)| Some((free? * 1024, leaves, raise))).collect()
 }
 
 /// A field of a file in /proc whose unit is KiB.
