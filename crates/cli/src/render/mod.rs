@@ -9,3 +9,4 @@ pub(crate) mod report_text;
 pub(crate) mod search;
 #[cfg(feature = "slice")]
 pub(crate) mod slices;
+pub(crate) mod stderr;
