@@ -141,7 +141,7 @@ def experiment(content):
 def gap_rows(program, report, ask):
     """The mean of the gaps, and their median: a mean alone says nothing of evenness."""
     row(program, GAP_US, report["gap"]["mean_ns"] / 1e3, "us mean", ask)
-    row("", GAP_US, report["gap"]["p50"] / 1e3, "us p50", "the same")
+    row("", GAP_US, report["gap"]["p50_ns"] / 1e3, "us p50", "the same")
 
 
 def downloaded(digest):

@@ -52,11 +52,7 @@ fn main() -> ExitCode {
             output::say(format_args!("a stack of {has} KiB is too small: set ulimit -s {least} or more"));
             ExitCode::from(Failure::STATUS)
         }
-        _ => {
-            let status = carry_out();
-            render::stderr::finish();
-            status
-        }
+        _ => carry_out(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Output: reports, notes and failures.
 
-use crate::render::{progress, stderr};
+use crate::render::progress;
 use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use std::borrow::Cow;
@@ -62,7 +62,8 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
 /// Prints text that has styles on stdout as it is; false when its reader went away.
 pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     if STDOUT_LEFT.load(Ordering::Relaxed) {
-        stderr::write(text.to_owned());
+        // A failed write to stderr cannot be reported anywhere.
+        let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(true);
     }
     let mut stdout = std::io::stdout().lock();
@@ -75,12 +76,13 @@ pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
 
 /// Writes a whole line to stderr, since DPDK writes there, too. A failure cannot be reported anywhere.
 pub(crate) fn say(text: impl fmt::Display) {
-    stderr::write(format!("{}netlathe: {}\n", progress::clears(), visible(&text.to_string())));
+    let _ = std::io::stderr()
+        .write_all(format!("{}netlathe: {}\n", progress::clears(), visible(&text.to_string())).as_bytes());
 }
 
 /// Says a line on stderr as it is, of a run that goes on.
 pub(crate) fn line(text: impl fmt::Display) {
-    stderr::write(format!("{}\n", visible(&text.to_string())));
+    let _ = writeln!(std::io::stderr(), "{}", visible(&text.to_string()));
 }
 
 /// Whether a character acts on a terminal instead of standing there: control characters, those of bidirectional text, and

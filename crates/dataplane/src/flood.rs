@@ -270,7 +270,7 @@ impl<'a> Flood<'a> {
         self.tell();
         let not_taken = self.replies.0.len() as u64;
         PipelineReport {
-            depth: Some(DepthReport { max: 0 }),
+            depth: Some(DepthReport { max_frames: 0 }),
             answers: self.answers.as_ref().map(|answers| answers.report(self.answered, not_taken)),
             slices: self.passing.as_ref().and_then(Passing::report),
             ..self.meter.report(&self.books, held)
@@ -290,7 +290,7 @@ pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
     if reports.len() == 1 {
         return reports.into_iter().next().unwrap_or_default();
     }
-    let mut all = PipelineReport { depth: Some(DepthReport { max: 0 }), ..PipelineReport::default() };
+    let mut all = PipelineReport { depth: Some(DepthReport { max_frames: 0 }), ..PipelineReport::default() };
     for report in reports {
         all.came.add_all(report.came);
         all.left.add_all(report.left);

@@ -76,9 +76,9 @@ impl<'a> Rounds<'a> {
     /// The report, with `outside` frames that have left the pipeline but not departed.
     pub(crate) fn report(&self, outside: u64) -> PipelineReport {
         let mut report = PipelineReport {
-            depth: Some(DepthReport { max: self.intake.depth() }),
+            depth: Some(DepthReport { max_frames: self.intake.depth() }),
             starved: Some(self.pipeline.starved()),
-            forfeited_share: self.pipeline.forfeited(),
+            forfeited_ratio: self.pipeline.forfeited(),
             forgiven: self.pipeline.forgiven().map(Forgiven::from),
             ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
         };

@@ -433,9 +433,9 @@ impl<F: Frame> Pipeline<F> {
             of_class.name.clone_from(&class.name);
             of_class.rule.clone_from(&class.rule);
             of_class.starved = (!class.free).then_some(lane.starved);
-            of_class.forfeited_share = lane.schedule.forfeited();
+            of_class.forfeited_ratio = lane.schedule.forfeited();
             of_class.forgiven = lane.forgiveness.total().map(Into::into);
-            of_class.depth = Some(measure::DepthReport { max: lane.depth as u64 });
+            of_class.depth = Some(measure::DepthReport { max_frames: lane.depth as u64 });
             of_class.buffer = lane.buffer();
             of_class.slices = lane.slices.report();
             of_class.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());

@@ -1,9 +1,10 @@
 use crate::kinds::kinds;
+use schemars::JsonSchema;
 use serde::Serialize;
 use units::FrameLen;
 
 /// Count of frames and their bytes (L2, with FCS).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Tally {
     /// Number of frames.
     pub frames: u64,

@@ -1,11 +1,12 @@
 //! Caveats of a run: what it could not resolve, or did differently from what was asked.
 
 use crate::figures::{brief, counted, digits, share, thousands, time};
+use schemars::JsonSchema;
 use serde::Serialize;
 use units::{PS_PER_NS, Span};
 
 /// A caveat of a run, with the words for it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Caveat {
     /// What it is, with its figures.
     #[serde(flatten)]
@@ -41,7 +42,7 @@ impl Caveat {
 }
 
 /// Source of the stamps from which gaps and lateness are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
     /// Virtual time.
@@ -57,7 +58,7 @@ pub enum ClockSource {
 }
 
 /// Source of the frames that an output could not send.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameSource {
     /// An interface of this machine.
@@ -71,7 +72,7 @@ pub enum FrameSource {
 }
 
 /// An event that the CPU counted only part of the time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct SharedEvent {
     /// Name of the event.
     pub event: String,
@@ -80,7 +81,7 @@ pub struct SharedEvent {
 }
 
 /// Kinds of caveats. Times are in ns.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CaveatKind {
     /// The clock of the stamps.

@@ -46,7 +46,12 @@ impl Within {
     /// The shares of `all` errors; `all` is at least 1.
     pub(crate) fn shares(&self, all: u64) -> SharesWithin {
         let [within_64ns, within_256ns, within_1us, byte_time] = self.counts.map(|n| n as f64 / all as f64);
-        SharesWithin { within_1_byte_time: self.has_line.then_some(byte_time), within_64ns, within_256ns, within_1us }
+        SharesWithin {
+            within_1_byte_time_ratio: self.has_line.then_some(byte_time),
+            within_64ns_ratio: within_64ns,
+            within_256ns_ratio: within_256ns,
+            within_1us_ratio: within_1us,
+        }
     }
 }
 
@@ -133,11 +138,11 @@ impl ConformanceMeter {
             asked_mean_ns: ns(self.asked.mean()),
             asked_min_ns: ns(self.asked.min() as f64),
             asked_max_ns: ns(self.asked.max() as f64),
-            p50: quantile(0.50),
-            p99: quantile(0.99),
+            p50_ns: quantile(0.50),
+            p99_ns: quantile(0.99),
             max_ns: ns(self.largest as f64),
             shares: self.within.shares(gaps),
-            back_to_back: self.back_to_back as f64 / gaps as f64,
+            back_to_back_ratio: self.back_to_back as f64 / gaps as f64,
         })
     }
 
@@ -175,31 +180,31 @@ mod tests {
         assert_eq!(report.count, 4);
         assert!((report.asked_mean_ns - 25_000.0).abs() < 1e-9);
         assert!((report.asked_min_ns - 10_000.0).abs() < 1e-9 && (report.asked_max_ns - 40_000.0).abs() < 1e-9);
-        assert!((report.shares.within_64ns - 0.5).abs() < 1e-12, "64 is within, 65 is not");
-        assert!((report.shares.within_256ns - 0.75).abs() < 1e-12);
-        assert!((report.shares.within_1us - 0.75).abs() < 1e-12, "1001 is not within");
+        assert!((report.shares.within_64ns_ratio - 0.5).abs() < 1e-12, "64 is within, 65 is not");
+        assert!((report.shares.within_256ns_ratio - 0.75).abs() < 1e-12);
+        assert!((report.shares.within_1us_ratio - 0.75).abs() < 1e-12, "1001 is not within");
         assert!((report.max_ns - 1_001.0).abs() < 1e-9);
-        assert!(report.shares.within_1_byte_time.is_none());
+        assert!(report.shares.within_1_byte_time_ratio.is_none());
     }
 
     #[test]
     fn constant_lateness_is_not_a_gap_error() {
         let report = measured(None, &[(10_000, 10_000); 3]);
-        assert!(report.max_ns < 1e-9 && (report.shares.within_64ns - 1.0).abs() < 1e-12);
+        assert!(report.max_ns < 1e-9 && (report.shares.within_64ns_ratio - 1.0).abs() < 1e-12);
     }
 
     #[test]
     fn back_to_back_without_a_line_is_a_tenth_of_the_target() {
         let report = measured(None, &[(10_000, 999), (10_000, 1_000), (0, 0), (50_000, 4_999), (50_000, 1)]);
-        assert!((report.back_to_back - 0.6).abs() < 1e-12, "0 where 0 was asked is what was asked");
+        assert!((report.back_to_back_ratio - 0.6).abs() < 1e-12, "0 where 0 was asked is what was asked");
     }
 
     #[test]
     fn back_to_back_on_a_line_is_the_preceding_frame_and_a_byte() {
         // 84 byte times of 1 ns and one more, for any target.
         let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000), (90, 80)]);
-        assert!((report.back_to_back - 0.6).abs() < 1e-12);
-        assert!((report.shares.within_1_byte_time.expect("a line") - 0.4).abs() < 1e-12);
+        assert!((report.back_to_back_ratio - 0.6).abs() < 1e-12);
+        assert!((report.shares.within_1_byte_time_ratio.expect("a line") - 0.4).abs() < 1e-12);
     }
 
     #[test]

@@ -1,5 +1,6 @@
+use crate::held::DelayFigures;
 use crate::moments::Moments;
-use crate::streams::{OneWayDelay, Quantiles};
+use crate::streams::Quantiles;
 use hdrhistogram::Histogram;
 
 /// Delays whose quantiles are precise to 0.1 % of their distance from the first delay, because clocks may be far apart
@@ -46,24 +47,24 @@ impl Delays {
         (self.first as f64 + off).clamp(self.moments.min() as f64, self.moments.max() as f64)
     }
 
-    pub(crate) fn report(&self) -> OneWayDelay {
-        OneWayDelay {
+    pub(crate) fn report(&self) -> DelayFigures {
+        DelayFigures {
             mean_ns: self.moments.mean(),
             std_ns: self.moments.deviation(),
             min_ns: self.moments.min() as f64,
             max_ns: self.moments.max() as f64,
-            p50: self.quantile(0.5),
-            p99: self.quantile(0.99),
-            p999: self.quantile(0.999),
+            p50_ns: self.quantile(0.5),
+            p99_ns: self.quantile(0.99),
+            p999_ns: self.quantile(0.999),
         }
     }
 
     pub(crate) fn variation(&self) -> Quantiles {
         let least = self.moments.min() as f64;
         Quantiles {
-            p50: self.quantile(0.5) - least,
-            p99: self.quantile(0.99) - least,
-            p999: self.quantile(0.999) - least,
+            p50_ns: self.quantile(0.5) - least,
+            p99_ns: self.quantile(0.99) - least,
+            p999_ns: self.quantile(0.999) - least,
             max_ns: self.moments.max() as f64 - least,
         }
     }

@@ -317,7 +317,7 @@ impl DepartureMeter {
         let fell = behind > excused && u128::from(behind.as_ps()) * 1_000_000 > u128::from(took.as_ps());
         fell.then(|| Shortfall {
             behind_ns: behind.as_ns_f64(),
-            obtained_share: asked.as_ps() as f64 / took.as_ps() as f64,
+            obtained_ratio: asked.as_ps() as f64 / took.as_ps() as f64,
         })
     }
 }
@@ -332,7 +332,7 @@ mod tests {
             let asked = Time::from_ps(i * 1_000_000);
             meter.record(asked, asked + Span::from_ps(i * slip), FrameLen::MIN);
         }
-        meter.shortfall(Span::from_us(1)).map(|shortfall| shortfall.obtained_share)
+        meter.shortfall(Span::from_us(1)).map(|shortfall| shortfall.obtained_ratio)
     }
 
     /// Runs give the same figures as single records.

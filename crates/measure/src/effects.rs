@@ -1,6 +1,7 @@
 use crate::histogram::Tallies;
 use crate::kinds::kinds;
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,16 +49,16 @@ impl Choice {
 }
 
 /// An asked probability and its outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct ChoiceReport {
     /// The share asked, in the long run.
-    pub asked: f64,
+    pub asked_ratio: f64,
     /// Frames decided about.
     pub frames: u64,
     /// Frames hit.
     pub hits: u64,
     /// Share of hits.
-    pub share: f64,
+    pub obtained_ratio: f64,
 }
 
 /// Outcomes of choices; serialises as a map by name.
@@ -74,6 +75,19 @@ impl ChoiceReports {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
+    }
+}
+
+impl JsonSchema for ChoiceReports {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ChoiceReports".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let report = generator.subschema_for::<ChoiceReport>();
+        let properties: serde_json::Map<_, _> =
+            Choice::ALL.iter().map(|(_, name)| ((*name).to_owned(), report.clone().to_value())).collect();
+        schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
     }
 }
 
@@ -123,7 +137,7 @@ impl Effects {
     #[inline]
     pub fn chose(&mut self, choice: Choice, asked: f64, hit: bool) {
         let report = self.choices[choice as usize].get_or_insert_default();
-        report.asked = asked;
+        report.asked_ratio = asked;
         report.frames += 1;
         report.hits += u64::from(hit);
     }
@@ -132,7 +146,8 @@ impl Effects {
     /// share.
     #[must_use]
     pub fn choices(&self) -> ChoiceReports {
-        let share = |report: ChoiceReport| ChoiceReport { share: report.hits as f64 / report.frames as f64, ..report };
+        let share =
+            |report: ChoiceReport| ChoiceReport { obtained_ratio: report.hits as f64 / report.frames as f64, ..report };
         ChoiceReports(self.choices.map(|report| report.map(share)))
     }
 
@@ -181,7 +196,7 @@ impl Effects {
 }
 
 /// Order of frames after a stage that may change it (RFC 4737, §3 and §4.2.1).
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct ReorderReport {
     /// Frames that left the stage.
     pub frames: u64,

@@ -1,6 +1,7 @@
 use crate::neighbours::Neighbours;
 use crate::ns;
 use crate::special::{chi2_above, kolmogorov};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub trait Reference: Send + Sync {
 }
 
 /// How well gaps follow a law.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct FitReport {
     /// The law as asked.
     pub distribution: String,
@@ -73,11 +74,11 @@ pub struct FitReport {
     pub mse: f64,
     /// Kullback–Leibler divergence of the gaps from the law over the bins, in nats; absent if gaps occur where the law
     /// has no probability.
-    pub kl: Option<f64>,
+    pub kl_nats: Option<f64>,
     /// Number of bins, including those beyond the range.
     pub bins: u64,
     /// Share of gaps where the law has no probability.
-    pub outside: f64,
+    pub outside_ratio: f64,
     /// Pearson's correlation of neighbouring gaps.
     pub lag1: f64,
     /// Number of strata with one gap each: over the run, or over blocks of it.
@@ -264,7 +265,7 @@ impl FitMeter {
         let gaps = self.snapped(jumps);
         let n = gaps.len() as f64;
         let (least, most) = self.law.limits();
-        report.outside = gaps.iter().filter(|gap| **gap < least || **gap > most).count() as f64 / n;
+        report.outside_ratio = gaps.iter().filter(|gap| **gap < least || **gap > most).count() as f64 / n;
         let (from, to) = self.law.bins();
         let width = (to - from) / BINS as f64;
         let edges: Vec<f64> = (0..=BINS).map(|i| from + i as f64 * width).collect();
@@ -353,7 +354,7 @@ impl FitMeter {
             counts[nearest] += 1;
             outside += u64::from((gap - atoms[nearest].0).abs() > step / 2.0);
         }
-        report.outside = outside as f64 / n;
+        report.outside_ratio = outside as f64 / n;
         let (mut chi2, mut cells) = (0.0, 0_u64);
         let (mut observed, mut expected) = (0.0, 0.0);
         let mut rest = 1.0;
@@ -389,7 +390,7 @@ fn compare(bins: &[(f64, f64)], report: &mut FitReport) {
     report.mse = bins.iter().map(|(p, q)| (p - q) * (p - q)).sum::<f64>() / bins.len() as f64;
     let filled = bins.iter().filter(|(p, _)| *p > NONE);
     let sum: f64 = filled.map(|(p, q)| if *q > NONE { p * libm::log(p / q) } else { f64::INFINITY }).sum();
-    report.kl = sum.is_finite().then_some(sum.max(0.0));
+    report.kl_nats = sum.is_finite().then_some(sum.max(0.0));
 }
 
 /// A law as seen in gaps whose two timestamps were rounded to a grid.

@@ -93,10 +93,10 @@ impl GapMeter {
             std_ns: ns(self.gaps.deviation()),
             min_ns: ns(self.gaps.min() as f64),
             max_ns: ns(self.gaps.max() as f64),
-            p1: clip(quantile(0.01)),
-            p50: clip(quantile(0.50)),
-            p99: clip(quantile(0.99)),
-            p999: clip(quantile(0.999)),
+            p1_ns: clip(quantile(0.01)),
+            p50_ns: clip(quantile(0.50)),
+            p99_ns: clip(quantile(0.99)),
+            p999_ns: clip(quantile(0.999)),
             error: self.against.as_ref().map(Against::report),
         })
     }
@@ -115,11 +115,11 @@ impl Against {
         let sizes = self.sizes.all();
         let largest = self.errors.max().unsigned_abs().max(self.errors.min().unsigned_abs()) as f64;
         GapError {
-            ask_ns: self.ask.as_ns_f64(),
+            asked_ns: self.ask.as_ns_f64(),
             mean_ns: ns(self.errors.mean()),
             max_ns: ns(largest),
-            p50: ns((sizes.value_at_quantile(0.50) as f64).min(largest)),
-            p99: ns((sizes.value_at_quantile(0.99) as f64).min(largest)),
+            p50_ns: ns((sizes.value_at_quantile(0.50) as f64).min(largest)),
+            p99_ns: ns((sizes.value_at_quantile(0.99) as f64).min(largest)),
             shares: self.within.shares(self.errors.count()),
         }
     }
@@ -139,9 +139,9 @@ mod tests {
         assert_eq!(report.count, 999);
         assert!((report.mean_ns - 10_000.0).abs() < 1e-9 && report.std_ns < 1e-9);
         let error = report.error.expect("a gap was asked");
-        assert!(error.max_ns < 1e-9 && error.p99 < 1e-9);
-        assert!((error.shares.within_1us - 1.0).abs() < 1e-12);
-        assert!((report.p50 - 10_000.0).abs() < 1e-9, "quantiles stay within least and largest");
+        assert!(error.max_ns < 1e-9 && error.p99_ns < 1e-9);
+        assert!((error.shares.within_1us_ratio - 1.0).abs() < 1e-12);
+        assert!((report.p50_ns - 10_000.0).abs() < 1e-9, "quantiles stay within least and largest");
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
             at += (i + 1) * 1_000_000;
         }
         let report = meter.report().expect("gaps were recorded");
-        for (quantile, expected) in [(report.p1, 10_000.0), (report.p50, 500_000.0), (report.p99, 990_000.0)] {
+        for (quantile, expected) in [(report.p1_ns, 10_000.0), (report.p50_ns, 500_000.0), (report.p99_ns, 990_000.0)] {
             assert!((quantile / expected - 1.0).abs() <= 0.001, "{quantile} instead of {expected}");
         }
     }
@@ -168,9 +168,9 @@ mod tests {
         }
         meter.record(Time::from_ps(at));
         let error = meter.report().and_then(|report| report.error).expect("a gap was asked");
-        assert!((error.shares.within_64ns - 3.0 / 8.0).abs() < 1e-12);
-        assert!((error.shares.within_256ns - 5.0 / 8.0).abs() < 1e-12);
-        assert!((error.shares.within_1us - 7.0 / 8.0).abs() < 1e-12);
-        assert!(error.shares.within_1_byte_time.is_none());
+        assert!((error.shares.within_64ns_ratio - 3.0 / 8.0).abs() < 1e-12);
+        assert!((error.shares.within_256ns_ratio - 5.0 / 8.0).abs() < 1e-12);
+        assert!((error.shares.within_1us_ratio - 7.0 / 8.0).abs() < 1e-12);
+        assert!(error.shares.within_1_byte_time_ratio.is_none());
     }
 }

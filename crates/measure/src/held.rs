@@ -3,6 +3,7 @@ use crate::moments::Moments;
 use crate::ns;
 use crate::plots::GapPlot;
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::Serialize;
 use units::{Span, Time};
 
@@ -71,15 +72,16 @@ impl Delays {
             std_ns: ns(self.moments.deviation()),
             min_ns,
             max_ns,
-            p50: quantile(0.5),
-            p99: quantile(0.99),
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            p999_ns: quantile(0.999),
         })
     }
 }
 
 /// Delays by stages, of departed frames. Measured: from arrival to departure, without waits other than the delay, such
 /// as for a schedule. Asked: as decided by the stages.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct DelayReport {
     /// Number of frames.
     pub count: u64,
@@ -91,7 +93,7 @@ pub struct DelayReport {
 }
 
 /// Figures of delays, in ns.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct DelayFigures {
     /// Mean.
     pub mean_ns: f64,
@@ -102,9 +104,11 @@ pub struct DelayFigures {
     /// Largest.
     pub max_ns: f64,
     /// Median, to 0.1 %.
-    pub p50: f64,
+    pub p50_ns: f64,
     /// 99th percentile, to 0.1 %.
-    pub p99: f64,
+    pub p99_ns: f64,
+    /// 99.9th percentile, to 0.1 %.
+    pub p999_ns: f64,
 }
 
 #[cfg(test)]
@@ -125,7 +129,7 @@ mod tests {
         assert_eq!(delay.count, 4);
         assert!((delay.asked.mean_ns - 20_000.0).abs() < 1e-6 && (delay.asked.max_ns - 30_000.0).abs() < 1e-6);
         assert!((delay.got.mean_ns - 21_750.0).abs() < 1e-6 && (delay.got.max_ns - 30_000.0).abs() < 1e-6);
-        assert!((delay.got.p99 - delay.got.max_ns).abs() < 1e-6, "no quantile is above the largest: {delay:?}");
+        assert!((delay.got.p99_ns - delay.got.max_ns).abs() < 1e-6, "no quantile is above the largest: {delay:?}");
     }
 
     #[test]

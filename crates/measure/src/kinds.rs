@@ -68,6 +68,21 @@ macro_rules! kinds {
             }
         }
 
+        impl schemars::JsonSchema for $Counts {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($Counts).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let kind = |kind: &$Kind| {
+                    let count = serde_json::json!({ "type": "integer", "minimum": 1, "description": kind.meaning() });
+                    (kind.name().to_owned(), count)
+                };
+                let properties: serde_json::Map<_, _> = $Kind::ALL.iter().map(kind).collect();
+                schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
+            }
+        }
+
         impl serde::Serialize for $Counts {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_map(self.iter().map(|(kind, n)| (kind.name(), n)))

@@ -84,10 +84,10 @@ impl LatenessMeter {
         let late = self.late.all();
         let quantile = |q| ns(late.value_at_quantile(q).min(self.latest) as f64);
         Some(LatenessReport {
-            p50: quantile(0.50),
-            p99: quantile(0.99),
-            max: ns(self.latest as f64),
-            early_max: ns(self.earliest as f64),
+            p50_ns: quantile(0.50),
+            p99_ns: quantile(0.99),
+            max_ns: ns(self.latest as f64),
+            early_max_ns: ns(self.earliest as f64),
             histogram: steps(&late, &[1.0, 2.0, 5.0]),
             hiccups: Some(Hiccups {
                 longest_ns: if self.latest > HICCUP { ns(self.latest as f64) } else { 0.0 },
@@ -126,7 +126,7 @@ mod tests {
             meter.record(Time::from_ps(asked), Time::from_ps(departed));
         }
         let report = meter.report().expect("three departures");
-        assert!((report.max - 5.0).abs() < 1e-9 && (report.early_max - 3.0).abs() < 1e-9);
+        assert!((report.max_ns - 5.0).abs() < 1e-9 && (report.early_max_ns - 3.0).abs() < 1e-9);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod conformance;
 mod delays;
 mod departures;
 mod effects;
+mod figure_list;
 pub mod figures;
 mod fit;
 mod gaps;
@@ -21,7 +22,6 @@ mod kinds;
 mod lateness;
 mod limit;
 mod moments;
-mod names;
 mod neighbours;
 mod plots;
 mod rates;
@@ -38,12 +38,12 @@ pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
 pub use conformance::ConformanceMeter;
 pub use departures::{ClassAsk, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
+pub use figure_list::{Figure, Named, Unit, figures as all_figures, named, report_schema};
 pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
 pub use held::{DelayFigures, DelayReport, Held, HeldMeter};
 pub use limit::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp, UserTable, WorkerLoad};
 pub use moments::Moments;
-pub use names::{Named, named};
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
@@ -53,9 +53,7 @@ pub use report::{
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
 pub use steps::{StepPlan, StepReport};
-pub use streams::{
-    BeyondStreams, IpdvReport, OneWayDelay, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport,
-};
+pub use streams::{BeyondStreams, IpdvReport, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};
 pub use timeline::Timeline;
 
 /// Converts picoseconds to the nanoseconds of reports.

@@ -1,9 +1,10 @@
 use crate::books::Tally;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Report of a `limit` stage.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct LimitReport {
     /// What the frames of one user have in common.
     pub key: String,
@@ -44,6 +45,7 @@ pub struct LimitReport {
     /// The table of users.
     pub users: UserTable,
     /// Obtained ÷ asked by window length, for users that were limited in a window and in the one before.
+    #[schemars(with = "LimitWindows")]
     pub error: BTreeMap<&'static str, LimitWindow>,
     /// Number of users watched for `error`.
     pub watched: usize,
@@ -58,7 +60,7 @@ pub struct LimitReport {
 }
 
 /// Frames that can never conform.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct LongerFrames {
     /// Number of frames.
     pub frames: u64,
@@ -67,18 +69,18 @@ pub struct LongerFrames {
 }
 
 /// TCP users policed at least 3 times, with at least 1 s from their first to their last drop. Figures cover that time.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct PolicedTcp {
     /// Number of users.
     pub users: u64,
     /// Those that obtained less than 80 % of their rate.
     pub below_80_percent: u64,
     /// The smallest obtained ÷ asked.
-    pub min: f64,
+    pub min_ratio: f64,
 }
 
 /// The table of users.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct UserTable {
     /// Capacity in users.
     pub capacity: usize,
@@ -91,33 +93,51 @@ pub struct UserTable {
     /// Frames whose user found no room.
     pub refused: u64,
     /// Memory per user of capacity, allocated at the start.
-    pub bytes_per_user: usize,
+    pub user_bytes: usize,
     /// Rate changes during the run.
     pub reloads: u64,
 }
 
+/// The windows that `error` has, for the schema.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "the schema is derived from it")]
+struct LimitWindows {
+    /// Windows of 10 ms.
+    #[schemars(rename = "10ms")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    short: Option<LimitWindow>,
+    /// Windows of 100 ms.
+    #[schemars(rename = "100ms")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    medium: Option<LimitWindow>,
+    /// Windows of 1 s.
+    #[schemars(rename = "1s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    long: Option<LimitWindow>,
+}
+
 /// Obtained ÷ asked over windows of one length.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct LimitWindow {
     /// Number of windows, over all users.
     pub windows: u64,
     /// Smallest.
-    pub min: f64,
+    pub min_ratio: f64,
     /// Median.
-    pub p50: f64,
+    pub p50_ratio: f64,
     /// Largest.
-    pub max: f64,
+    pub max_ratio: f64,
     /// 99th percentile of |obtained ÷ asked − 1|.
-    pub p99_error: f64,
+    pub p99_error_ratio: f64,
     /// Largest |obtained ÷ asked − 1|.
-    pub worst_error: f64,
+    pub worst_error_ratio: f64,
     /// Largest share of a window that one frame takes. An error up to this size only means that a frame was counted in
     /// one window instead of the next.
-    pub one_frame: f64,
+    pub one_frame_ratio: f64,
 }
 
 /// Traffic of one user.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct LimitedUser {
     /// The user.
     pub user: String,
@@ -130,7 +150,7 @@ pub struct LimitedUser {
 }
 
 /// Load of one worker.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct WorkerLoad {
     /// Frames received.
     pub frames: u64,

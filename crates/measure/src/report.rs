@@ -9,13 +9,14 @@ use crate::plots::Plots;
 use crate::slices::{EndToEnd, PipelineSlices};
 use crate::steps::StepReport;
 use crate::streams::{BeyondStreams, StreamReport};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::Span;
 
 /// The report of a run; its field names are stable within a schema version.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Report {
     /// Version of the format.
     pub schema: u32,
@@ -39,7 +40,7 @@ impl Report {
 }
 
 /// Report of one pipeline.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct PipelineReport {
     /// The name.
     pub name: String,
@@ -65,6 +66,7 @@ pub struct PipelineReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<AnswersReport>,
     /// Frames made by duplication.
+    #[schemars(extend("row" = "{frame} made by duplication"))]
     pub copies: u64,
     /// Frames dropped, by reason.
     pub drops: Drops,
@@ -90,7 +92,7 @@ pub struct PipelineReport {
     pub fit: Option<FitReport>,
     /// Share of a waveform's integral that went unused because no frame was ready.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub forfeited_share: Option<f64>,
+    pub forfeited_ratio: Option<f64>,
     /// Comparison of each gap with its own target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conformance: Option<ConformanceReport>,
@@ -102,6 +104,7 @@ pub struct PipelineReport {
     pub lateness: Option<LatenessReport>,
     /// Times that a departure was due and no frame was ready.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("row" = "{time}: no frame was ready when one was due"))]
     pub starved: Option<u64>,
     /// The buffer at the start of the schedule, and the one that would have been enough.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,9 +114,11 @@ pub struct PipelineReport {
     pub forgiven: Option<Forgiven>,
     /// Departures before which less than the smallest filler was idle, so that the error was carried.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("row" = "{departure} closer than the smallest filler, corrected at the next"))]
     pub carried: Option<u64>,
     /// Departures that waited because the line was busy with the preceding frame.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("row" = "{departure} waited for the previous frame to leave the line"))]
     pub crowded: Option<u64>,
     /// Of a class: departures that waited for a frame of another class to leave the line.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,6 +128,7 @@ pub struct PipelineReport {
     pub shortfall: Option<Shortfall>,
     /// Times that the transmit queue ran empty although it should not.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("row" = "{time}: the queue was empty while the line could have sent"))]
     pub underruns: Option<u64>,
     /// Filler frames.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -212,7 +218,7 @@ impl PipelineReport {
 }
 
 /// Frames carried back from the output port to the input port. Balances on its own.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct ReturnReport {
     /// Frames received at the output port.
     #[serde(rename = "in")]
@@ -228,7 +234,7 @@ pub struct ReturnReport {
 
 /// Frames that arrived on a generator's sending port, and the answers to requests for the addresses of its streams: in
 /// = answered + ignored + drops + held. No other count includes them.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct AnswersReport {
     /// Frames received there.
     #[serde(rename = "in")]
@@ -262,7 +268,7 @@ impl AnswersReport {
 }
 
 /// Unanswered ARP requests and neighbour solicitations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Unanswered {
     /// Sender of the first request.
     pub asker: IpAddr,
@@ -273,7 +279,7 @@ pub struct Unanswered {
 }
 
 /// Messages of routers and hosts that refuse packets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Refused {
     /// Sender of the first refusal.
     pub by: IpAddr,
@@ -284,7 +290,7 @@ pub struct Refused {
 }
 
 /// Answers by kind of request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct AnsweredTally {
     /// ARP requests.
     pub arp: u64,
@@ -303,54 +309,65 @@ impl AnsweredTally {
 }
 
 /// Inter-departure times, start to start, in nanoseconds.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GapReport {
+    /// Number of values.
     pub count: u64,
+    /// Mean.
     pub mean_ns: f64,
+    /// Standard deviation.
     pub std_ns: f64,
+    /// Smallest.
     pub min_ns: f64,
+    /// Largest.
     pub max_ns: f64,
-    pub p1: f64,
-    pub p50: f64,
-    pub p99: f64,
-    pub p999: f64,
+    /// 1st percentile, to 0.1 %.
+    pub p1_ns: f64,
+    /// Median, to 0.1 %.
+    pub p50_ns: f64,
+    /// 99th percentile, to 0.1 %.
+    pub p99_ns: f64,
+    /// 99.9th percentile, to 0.1 %.
+    pub p999_ns: f64,
     /// Error against the fixed gap that was asked, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<GapError>,
 }
 
 /// Error of gaps against a fixed target. `mean` is signed; `max`, `p50` and `p99` refer to the absolute error; ns.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct GapError {
     /// The asked gap.
-    pub ask_ns: f64,
+    pub asked_ns: f64,
     /// Signed mean error.
     pub mean_ns: f64,
     /// Largest absolute error.
     pub max_ns: f64,
     /// Median absolute error.
-    pub p50: f64,
+    pub p50_ns: f64,
     /// 99th percentile of the absolute error.
-    pub p99: f64,
+    pub p99_ns: f64,
     /// Shares by size of the error.
     #[serde(flatten)]
     pub shares: SharesWithin,
 }
 
 /// Shares of gaps whose absolute error is within a bound.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation; a byte time is that of the line, if there is one")]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct SharesWithin {
+    /// Share of gaps with an absolute error up to one byte time of the line, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub within_1_byte_time: Option<f64>,
-    pub within_64ns: f64,
-    pub within_256ns: f64,
-    pub within_1us: f64,
+    pub within_1_byte_time_ratio: Option<f64>,
+    /// Share of gaps with an absolute error up to 64 ns.
+    pub within_64ns_ratio: f64,
+    /// Share of gaps with an absolute error up to 256 ns.
+    pub within_256ns_ratio: f64,
+    /// Share of gaps with an absolute error up to 1 µs.
+    pub within_1us_ratio: f64,
 }
 
 /// Each gap compared with its own target: e = measured gap − asked gap between the same two departures; in ns.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ConformanceReport {
     /// Gaps compared.
     pub count: u64,
@@ -361,9 +378,9 @@ pub struct ConformanceReport {
     /// Largest asked gap.
     pub asked_max_ns: f64,
     /// Median of \|e\|.
-    pub p50: f64,
+    pub p50_ns: f64,
     /// 99th percentile of \|e\|.
-    pub p99: f64,
+    pub p99_ns: f64,
     /// Largest \|e\|.
     pub max_ns: f64,
     /// Shares by \|e\|.
@@ -371,12 +388,12 @@ pub struct ConformanceReport {
     pub shares: SharesWithin,
     /// Share of gaps without an idle line: on a line, up to the duration of the preceding frame plus one byte time;
     /// otherwise less than a tenth of the asked gap.
-    pub back_to_back: f64,
+    pub back_to_back_ratio: f64,
 }
 
 /// Rate of frames with FCS. The mean is (lengths of all frames except the last) ÷ (last start − first start); the other
 /// figures cover complete windows since the first frame.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct RateReport {
     /// Length of a window.
     pub window_ns: f64,
@@ -413,7 +430,7 @@ impl RateReport {
 }
 
 /// An asked rate, compared with the obtained one in the same unit.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct AskedRate {
     /// The rate as typed.
     pub text: String,
@@ -425,7 +442,7 @@ pub struct AskedRate {
     pub bps: Option<f64>,
     /// Set if it is a share of the line.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
+    pub line_ratio: Option<f64>,
     /// The obtained rate is that of the plan; nothing was measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub planned: bool,
@@ -435,16 +452,16 @@ pub struct AskedRate {
 }
 
 /// Departure minus target in ns; early departures count as zero in the quantiles.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct LatenessReport {
     /// Median.
-    pub p50: f64,
+    pub p50_ns: f64,
     /// 99th percentile.
-    pub p99: f64,
+    pub p99_ns: f64,
     /// Largest.
-    pub max: f64,
+    pub max_ns: f64,
     /// Largest lead of a departure over its target, as a positive number.
-    pub early_max: f64,
+    pub early_max_ns: f64,
     /// Departures by lateness, in steps of 1, 2, 5 × 10ⁿ ns; early ones are in the first bucket.
     pub histogram: Buckets,
     /// Interruptions, as seen in departures; real time only.
@@ -453,7 +470,7 @@ pub struct LatenessReport {
 }
 
 /// A hiccup is a run of consecutive departures that are all later than `above_ns`.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct Hiccups {
     /// Lateness from which a departure belongs to a hiccup.
     pub above_ns: f64,
@@ -466,31 +483,31 @@ pub struct Hiccups {
 }
 
 /// Forgiven lateness, which moved the rest of the schedule.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Forgiven {
     /// Number of times.
     pub times: u64,
     /// Total in ns.
-    pub ns: f64,
+    pub total_ns: f64,
 }
 
 impl From<(u64, Span)> for Forgiven {
     fn from((times, total): (u64, Span)) -> Self {
-        Forgiven { times, ns: total.as_ns_f64() }
+        Forgiven { times, total_ns: total.as_ns_f64() }
     }
 }
 
 /// How far a run fell behind an impossible target.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Shortfall {
     /// Lateness of the last departure.
     pub behind_ns: f64,
     /// Planned duration of the run ÷ actual duration.
-    pub obtained_share: f64,
+    pub obtained_ratio: f64,
 }
 
 /// Figures from the far end of a line in real time.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct LineReport {
     /// Capacity of the queue before the line, in frames.
     pub slots: u32,
@@ -511,7 +528,7 @@ pub struct LineReport {
 }
 
 /// A port that takes frames faster or slower than its stated line rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct PaceReport {
     /// Wire time of the frames that it took (if faster) or sent (if slower), in ns.
     pub wire_ns: f64,
@@ -520,7 +537,7 @@ pub struct PaceReport {
 }
 
 /// Delay of a schedule's start.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct BufferReport {
     /// Delay after the first frame, as asked.
     pub asked_ns: f64,
@@ -531,7 +548,7 @@ pub struct BufferReport {
 }
 
 /// A synchronised source.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct SourceReport {
     /// The address or prefix.
     pub source: String,
@@ -552,40 +569,41 @@ pub struct SourceReport {
 }
 
 /// Delay of a source relative to the first one of each round, in ns.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation")]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct Skew {
+    /// Mean.
     pub mean_ns: f64,
+    /// Largest.
     pub max_ns: f64,
 }
 
 /// Overlap of crests of several sources in ns, at arrival and at departure.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation")]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct Overlap {
+    /// At arrival, from the first to the last arrival of a crest.
     pub in_ns: f64,
+    /// At departure, from the first start to the last end of a crest.
     pub out_ns: f64,
 }
 
 /// Departures of a class that waited because the line was busy with a frame of another class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Contended {
     /// Number of departures.
     pub frames: u64,
     /// Longest wait, from target to start, in ns.
-    #[serde(rename = "max")]
     pub max_ns: f64,
 }
 
 /// Frames waiting for their departure.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct DepthReport {
     /// Largest number at one time.
-    pub max: u64,
+    pub max_frames: u64,
 }
 
 /// Figures of a receiver beyond its frames.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Flow {
     /// Frames that the kernel counted but could not deliver.
     pub kernel_drops: u64,

@@ -1,3 +1,4 @@
+use schemars::JsonSchema;
 use serde::Serialize;
 use units::{FrameLen, Rate, Span, Time};
 
@@ -148,7 +149,7 @@ impl Sum {
 }
 
 /// Frames in one step of a waveform, or in its bursts of one kind.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct StepReport {
     /// Number of the step, from 1.
     pub step: usize,

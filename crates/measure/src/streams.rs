@@ -1,11 +1,13 @@
 use crate::delays::{Delays, histogram};
+use crate::held::DelayFigures;
 use crate::moments::Moments;
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Figures of a stream by its stamps at the receiver, and the number of frames from the sender.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct StreamReport {
     /// The stream number.
     pub stream: u16,
@@ -18,7 +20,7 @@ pub struct StreamReport {
 }
 
 /// Received frames of a stream. Times in ns, signed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ReceivedStream {
     /// Frames received, without duplicates.
     pub received: u64,
@@ -26,7 +28,7 @@ pub struct ReceivedStream {
     /// number sent is unknown.
     pub lost: u64,
     /// `lost` ÷ (`received` + `lost`).
-    pub loss: f64,
+    pub loss_ratio: f64,
     /// Duplicates received.
     pub duplicates: u64,
     /// Frames received after one with a higher number (RFC 4737, Type-P-Reordered).
@@ -37,7 +39,7 @@ pub struct ReceivedStream {
     pub reorder_max_extent: u64,
     /// One-way delay: arrival minus departure, each by its own clock. None if nothing was received.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay: Option<OneWayDelay>,
+    pub delay: Option<DelayFigures>,
     /// Delay minus the smallest delay (PDV, RFC 5481): valid even if the clocks differ. None if nothing was received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pdv: Option<Quantiles>,
@@ -46,37 +48,31 @@ pub struct ReceivedStream {
     pub ipdv: Option<IpdvReport>,
 }
 
-/// One-way delays in ns.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
-pub struct OneWayDelay {
-    pub mean_ns: f64,
-    pub std_ns: f64,
-    pub min_ns: f64,
-    pub max_ns: f64,
-    pub p50: f64,
-    pub p99: f64,
-    pub p999: f64,
-}
-
 /// Quantiles in ns.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Quantiles {
-    pub p50: f64,
-    pub p99: f64,
-    pub p999: f64,
+    /// Median, to 0.1 %.
+    pub p50_ns: f64,
+    /// 99th percentile, to 0.1 %.
+    pub p99_ns: f64,
+    /// 99.9th percentile, to 0.1 %.
+    pub p999_ns: f64,
+    /// Largest.
     pub max_ns: f64,
 }
 
 /// Absolute differences in delay, in ns.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names are the documentation: quantiles in ns")]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct IpdvReport {
+    /// Number of values.
     pub count: u64,
+    /// Mean.
     pub mean_ns: f64,
-    pub p50: f64,
-    pub p99: f64,
+    /// Median, to 0.1 %.
+    pub p50_ns: f64,
+    /// 99th percentile, to 0.1 %.
+    pub p99_ns: f64,
+    /// Largest.
     pub max_ns: f64,
 }
 
@@ -119,7 +115,7 @@ pub struct StreamMeter {
 }
 
 /// Streams without their own figures, counted together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct BeyondStreams {
     /// Number of streams.
     pub streams: u64,
@@ -345,7 +341,7 @@ impl Stream {
         ReceivedStream {
             received: self.received,
             lost,
-            loss: share(lost, all),
+            loss_ratio: share(lost, all),
             duplicates: self.duplicates,
             reordered: self.reordered,
             reorder_ratio: share(self.reordered, self.received),
@@ -357,7 +353,13 @@ impl Stream {
                 // The upper end of a bucket may exceed every value in it.
                 let quantile = |share| (self.ipdv.value_at_quantile(share) as f64).min(max_ns);
                 let (p50, p99) = (quantile(0.5), quantile(0.99));
-                IpdvReport { count: self.ipdv.len(), mean_ns: self.ipdv_moments.mean(), p50, p99, max_ns }
+                IpdvReport {
+                    count: self.ipdv.len(),
+                    mean_ns: self.ipdv_moments.mean(),
+                    p50_ns: p50,
+                    p99_ns: p99,
+                    max_ns,
+                }
             }),
         }
     }
@@ -513,7 +515,7 @@ mod tests {
             meter.record(0, number, 0, delay);
         }
         let ipdv = meter.report(&[]).remove(0).received.and_then(|got| got.ipdv).expect("a pair");
-        assert_eq!((ipdv.p50, ipdv.p99, ipdv.max_ns), (19_300.0, 19_300.0, 19_300.0));
+        assert_eq!((ipdv.p50_ns, ipdv.p99_ns, ipdv.max_ns), (19_300.0, 19_300.0, 19_300.0));
     }
 
     #[test]
@@ -556,14 +558,14 @@ mod tests {
         let near = |value: f64, expected: f64| (value - expected).abs() <= expected.abs() * 1e-3;
         let (delay, pdv) = (got.delay.as_ref().expect("frames came"), got.pdv.as_ref().expect("frames came"));
         assert!(near(delay.min_ns, -999_995_000.0) && near(delay.mean_ns, -999_994_000.0), "{got:?}");
-        assert!(near(pdv.p50, 0.0) && near(pdv.p99, 10_000.0) && near(pdv.max_ns, 10_000.0), "{got:?}");
-        assert!(near(pdv.p999, 10_000.0), "{got:?}");
+        assert!(near(pdv.p50_ns, 0.0) && near(pdv.p99_ns, 10_000.0) && near(pdv.max_ns, 10_000.0), "{got:?}");
+        assert!(near(pdv.p999_ns, 10_000.0), "{got:?}");
         let ipdv = got.ipdv.expect("pairs");
         assert_eq!(ipdv.count, 999);
         assert!(
             near(ipdv.mean_ns, 10_000.0 * 199.0 / 999.0)
-                && near(ipdv.p50, 0.0)
-                && near(ipdv.p99, 10_000.0)
+                && near(ipdv.p50_ns, 0.0)
+                && near(ipdv.p99_ns, 10_000.0)
                 && near(ipdv.max_ns, 10_000.0)
         );
     }

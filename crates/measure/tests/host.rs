@@ -117,7 +117,7 @@ fn small_ring_loses_bursts_while_its_cpu_is_idle() {
     let report = Receiver::open("i40e-4.15.txt").report();
     let of = &report.interfaces[0];
     assert_eq!((of.frames, of.bytes), (1_988_210, 1_988_210 * 64));
-    assert!((of.pps - 198_821.0).abs() < 0.01 && (of.bps - 198_821.0 * 512.0).abs() < 1.0, "{of:?}");
+    assert!((of.fps - 198_821.0).abs() < 0.01 && (of.bps - 198_821.0 * 512.0).abs() < 1.0, "{of:?}");
     assert_eq!((report.lost.ring, report.lost.softnet, report.lost.interface), (Some(11_790), Some(0), Some(0)));
     assert_eq!(report.cpus[2].processed, Some(1_988_200), "a counter of 32 bits has wrapped");
 
@@ -182,8 +182,8 @@ fn distinguishes_a_full_backlog_from_interface_drops() {
 fn advises_more_cpus_if_all_are_full() {
     let report = Receiver::open("mlx5-6.1.txt").report();
     assert_eq!(report.lost.ring, Some(5_000_000));
-    assert!(report.cpus.iter().all(|cpu| cpu.busy.is_some_and(|busy| busy > 0.97)), "{:?}", report.cpus);
-    assert!(report.cpus.iter().all(|cpu| cpu.interrupts.is_some_and(|share| (share - 0.97).abs() < 1e-9)));
+    assert!(report.cpus.iter().all(|cpu| cpu.busy_ratio.is_some_and(|busy| busy > 0.97)), "{:?}", report.cpus);
+    assert!(report.cpus.iter().all(|cpu| cpu.interrupts_ratio.is_some_and(|share| (share - 0.97).abs() < 1e-9)));
     assert_eq!(names(&report), ["ring-full", "other-address"]);
     let ring = advice(&report, "ring-full");
     assert!(ring.seen.contains("every CPU") && ring.commands == ["perf top"], "{ring:?}");
@@ -206,7 +206,7 @@ fn names_a_slow_reader() {
     let sockets = report.sockets.as_ref().expect("sockets");
     assert_eq!(sockets.len(), 1);
     let socket = &sockets[0];
-    assert_eq!((socket.local.as_str(), socket.drops, socket.buffer), ("0.0.0.0:9000", 171_748, Some(212_992)));
+    assert_eq!((socket.local.as_str(), socket.drops, socket.buffer_bytes), ("0.0.0.0:9000", 171_748, Some(212_992)));
     assert_eq!(socket.program.as_deref(), Some("python3 (process 7428)"));
     assert!(report.cpus[1].received_rps.is_some_and(|times| times > 0) && report.cpus[0].processed == Some(0));
     let slow = advice(&report, "slow-reader");

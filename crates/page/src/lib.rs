@@ -178,20 +178,20 @@ fn rows_of(report: &PipelineReport, name: &str, rows: &mut Vec<Vec<String>>) {
     if let Some((gap, error)) = report.gap.as_ref().and_then(|gap| Some((gap, gap.error.as_ref()?))) {
         let planned =
             if report.plots.as_ref().is_some_and(|plots| plots.planned) { ", planned and not measured" } else { "" };
-        row("mean gap", time(error.ask_ns), format!("{}{planned}", time(digits(gap.mean_ns, 9))));
+        row("mean gap", time(error.asked_ns), format!("{}{planned}", time(digits(gap.mean_ns, 9))));
     }
     if let Some(fit) = &report.fit {
         row("law of gaps", fit.distribution.clone(), format!("fits with p = {:.3}", fit.p()));
     }
     if let Some(delay) = &report.delay {
         let of = |figures: &measure::DelayFigures| {
-            let [median, p99] = [figures.p50, figures.p99].map(|ns| time(digits(ns, 6)));
+            let [median, p99] = [figures.p50_ns, figures.p99_ns].map(|ns| time(digits(ns, 6)));
             format!("{median} in the median, p99 {p99}")
         };
         row("delay", of(&delay.asked), of(&delay.got));
     }
     for (choice, of) in report.choices.iter() {
-        row(choice, share(of.asked), format!("{} of {}", share(of.share), counted(of.frames, "frame")));
+        row(choice, share(of.asked_ratio), format!("{} of {}", share(of.obtained_ratio), counted(of.frames, "frame")));
     }
 }
 

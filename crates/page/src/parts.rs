@@ -24,14 +24,14 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
             stream.stream.to_string(),
             stream.sent.map_or_else(|| NONE.to_owned(), thousands),
             thousands(got.received),
-            format!("{} ({})", thousands(got.lost), share(got.loss)),
+            format!("{} ({})", thousands(got.lost), share(got.loss_ratio)),
             thousands(got.duplicates),
             format!("{} ({})", thousands(got.reordered), share(got.reorder_ratio)),
             thousands(got.reorder_max_extent),
-            time(delay.map(|delay| delay.p50)),
-            time(delay.map(|delay| delay.p99)),
+            time(delay.map(|delay| delay.p50_ns)),
+            time(delay.map(|delay| delay.p99_ns)),
             time(delay.map(|delay| delay.max_ns)),
-            time(got.pdv.as_ref().map(|pdv| pdv.p99)),
+            time(got.pdv.as_ref().map(|pdv| pdv.p99_ns)),
             time(got.ipdv.as_ref().map(|ipdv| ipdv.mean_ns)),
         ]
     };
@@ -98,8 +98,11 @@ fn obtained(limit: &LimitReport) -> String {
     let windows = ["10ms", "100ms", "1s"].into_iter().filter_map(|length| Some((length, limit.error.get(length)?)));
     let rows: Vec<Vec<String>> = windows
         .map(|(length, window)| {
-            let figures = [window.min, window.p50, window.max, window.p99_error, window.worst_error, window.one_frame]
-                .map(percent);
+            let figures = [
+                window.min_ratio, window.p50_ratio, window.max_ratio, window.p99_error_ratio, window.worst_error_ratio,
+                window.one_frame_ratio,
+            ]
+            .map(percent);
             [length.to_owned()].into_iter().chain(figures).chain([thousands(window.windows)]).collect()
         })
         .collect();
@@ -142,7 +145,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
             thousands(class.held),
             class.rate.as_ref().map_or_else(|| NONE.to_owned(), |rate| bits(digits(rate.mean_bps, 4))),
             class.gap.as_ref().map_or_else(|| NONE.to_owned(), |gap| time(digits(gap.mean_ns, 4))),
-            count(class.depth.as_ref().map(|depth| depth.max)),
+            count(class.depth.as_ref().map(|depth| depth.max_frames)),
             count(class.starved),
             class.buffer.map_or_else(|| NONE.to_owned(), |buffer| brief(buffer.width_ns)),
             contended.map_or_else(

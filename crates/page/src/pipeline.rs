@@ -47,7 +47,7 @@ fn slices(report: &PipelineReport) -> String {
     let row = |slice: &PipelineSlice| {
         let SliceFigures { name, mean_ns, p50_ns, p99_ns, .. } = &slice.figures;
         let times = [*mean_ns, *p50_ns, *p99_ns, slice.intended_mean_ns];
-        let errors = [slice.error.mean_ns, slice.error.p50, slice.error.p99, slice.error.max_ns];
+        let errors = [slice.error.mean_ns, slice.error.p50_ns, slice.error.p99_ns, slice.error.max_ns];
         let figures = times.into_iter().chain(errors).map(brief);
         [name.clone()].into_iter().chain(figures).collect()
     };
@@ -113,12 +113,12 @@ fn tiles(report: &PipelineReport) -> String {
     if let Some(conformance) = &report.conformance {
         tile(
             "Gaps within 1 µs",
-            share(conformance.shares.within_1us),
-            format!("median error {}", brief(conformance.p50)),
+            share(conformance.shares.within_1us_ratio),
+            format!("median error {}", brief(conformance.p50_ns)),
         );
     }
     if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
-        tile("Median lateness", brief(late.p50), format!("p99 {}, max {}", brief(late.p99), brief(late.max)));
+        tile("Median lateness", brief(late.p50_ns), format!("p99 {}, max {}", brief(late.p99_ns), brief(late.max_ns)));
     }
     if let Some(buffer) = report.buffer.filter(|_| paced(report)) {
         let verdict = if buffer.enough { "enough" } else { "too little" };
@@ -126,7 +126,7 @@ fn tiles(report: &PipelineReport) -> String {
     }
     if let Some(depth) = report.depth.as_ref().filter(|_| paced(report)) {
         let starved = report.starved.map_or(String::new(), |starved| format!("starved {}", counted(starved, "time")));
-        tile("Most frames waiting", thousands(depth.max), starved);
+        tile("Most frames waiting", thousands(depth.max_frames), starved);
     }
     out.push_str("</dl>\n");
     out
@@ -141,15 +141,15 @@ fn conformance(report: &PipelineReport) -> String {
     let Some(conformance) = &report.conformance else { return String::new() };
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
-    if let Some(within) = conformance.shares.within_1_byte_time {
+    if let Some(within) = conformance.shares.within_1_byte_time_ratio {
         row("within 1 byte time", share(within));
     }
-    row("within 64 ns", share(conformance.shares.within_64ns));
-    row("within 256 ns", share(conformance.shares.within_256ns));
-    row("within 1 µs", share(conformance.shares.within_1us));
-    row("back to back", share(conformance.back_to_back));
-    row("median error", time(conformance.p50));
-    row("99 % of errors up to", time(conformance.p99));
+    row("within 64 ns", share(conformance.shares.within_64ns_ratio));
+    row("within 256 ns", share(conformance.shares.within_256ns_ratio));
+    row("within 1 µs", share(conformance.shares.within_1us_ratio));
+    row("back to back", share(conformance.back_to_back_ratio));
+    row("median error", time(conformance.p50_ns));
+    row("99 % of errors up to", time(conformance.p99_ns));
     row("largest error", time(conformance.max_ns));
     for (name, count) in [
         ("times no frame was ready", report.starved),
@@ -162,7 +162,7 @@ fn conformance(report: &PipelineReport) -> String {
         }
     }
     if let Some(shortfall) = &report.shortfall {
-        row("of the ask was obtained", format!("{:.4} %", shortfall.obtained_share * 100.0));
+        row("of the ask was obtained", format!("{:.4} %", shortfall.obtained_ratio * 100.0));
     }
     let caption = format!("{}, each against the gap asked just there", counted(conformance.count, "gap"));
     format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
@@ -183,9 +183,9 @@ fn fit(report: &PipelineReport) -> String {
         row("probability of this χ² or a larger one", format!("{p:.4}"));
     }
     row(&format!("mean square error of shares in {} bins", fit.bins), format!("{:.2e}", fit.mse));
-    let kl = fit.kl.map_or_else(|| "without bound".to_owned(), |kl| format!("{kl:.2e} nats"));
+    let kl = fit.kl_nats.map_or_else(|| "without bound".to_owned(), |kl| format!("{kl:.2e} nats"));
     row("Kullback–Leibler divergence", kl);
-    row("gaps where the law has none", share(fit.outside));
+    row("gaps where the law has none", share(fit.outside_ratio));
     row("correlation of a gap with the next", format!("{:.4}", fit.lag1));
     for (name, law) in [("mean of the law", fit.law_mean_ns), ("deviation of the law", fit.law_std_ns)] {
         if let Some(ns) = law {
@@ -219,7 +219,7 @@ pub(crate) fn impairments(report: &PipelineReport) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (name, choice) in report.choices.iter() {
         let frames = format!("{} of {}", thousands(choice.hits), thousands(choice.frames));
-        rows.push(vec![name.to_owned(), share(choice.asked), share(choice.share), frames]);
+        rows.push(vec![name.to_owned(), share(choice.asked_ratio), share(choice.obtained_ratio), frames]);
     }
     for (effect, frames) in report.effects.iter() {
         rows.push(vec![effect.meaning().to_owned(), "–".to_owned(), "–".to_owned(), thousands(frames)]);
@@ -233,8 +233,8 @@ pub(crate) fn impairments(report: &PipelineReport) -> Vec<Vec<String>> {
         for (name, asked, got) in [
             ("mean delay", asked.mean_ns, got.mean_ns),
             ("deviation of delays", asked.std_ns, got.std_ns),
-            ("median delay", asked.p50, got.p50),
-            ("99th percentile of delays", asked.p99, got.p99),
+            ("median delay", asked.p50_ns, got.p50_ns),
+            ("99th percentile of delays", asked.p99_ns, got.p99_ns),
             ("largest delay", asked.max_ns, got.max_ns),
         ] {
             let value = |ns| time(digits(ns, 6));

@@ -356,7 +356,8 @@ fn lateness(late: &LatenessReport, id: &str, got: &str) -> String {
             bar
         })
         .collect();
-    let mut caption = format!("median {}, p99 {}, largest {}", brief(late.p50), brief(late.p99), brief(late.max));
+    let mut caption =
+        format!("median {}, p99 {}, largest {}", brief(late.p50_ns), brief(late.p99_ns), brief(late.max_ns));
     if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
         caption += &format!("; {} of more than {}", counted(hiccups.count, "hiccup"), time(hiccups.above_ns));
     }

@@ -158,7 +158,7 @@ pub(crate) fn end_to_end(report: &measure::EndToEnd) -> String {
     let parts: Vec<_> = report.typical.iter().map(|part| (part.name.clone(), part.length_ns)).collect();
     let row = |slice: &SliceFigures| {
         let [mean, median, p99] = [slice.mean_ns, slice.p50_ns, slice.p99_ns].map(brief);
-        vec![slice.name.clone(), mean, median, p99, share(slice.share), format!("{:.3}", slice.per_packet)]
+        vec![slice.name.clone(), mean, median, p99, share(slice.total_ratio), format!("{:.3}", slice.per_packet)]
     };
     let rows: Vec<Vec<String>> = report.slices.iter().map(row).collect();
     let head = ["slice", "mean", "median", "p99", "share", "per packet"];

@@ -126,7 +126,7 @@ fn gaps_against_a_law_are_shown_with_their_fit() {
         ks_p: Some(0.5647),
         mse: 1.25e-6,
         bins: 102,
-        outside: 0.25,
+        outside_ratio: 0.25,
         lag1: -0.0123,
         law_mean_ns: Some(100_000.0),
         ..FitReport::default()
@@ -294,7 +294,7 @@ fn classes_and_sources_have_tables_and_drawings_of_their_own() {
     report.classes = vec![class("api", 200), class("quiet", 0), class("<rest>", 100)];
     report.classes[0].rule = Some("tcp dport 80".into());
     report.classes[0].contended = Some(Contended { frames: 17, max_ns: 1_200.0 });
-    report.depth = Some(DepthReport { max: 4_321 });
+    report.depth = Some(DepthReport { max_frames: 4_321 });
     report.buffer = Some(BufferReport { asked_ns: 5e6, width_ns: 7e6, enough: false });
     let mut source = SourceReport { source: "10.0.0.1".into(), crests: 7, missed: 2, ..SourceReport::default() };
     source.overlap.in_ns = 6_855_000.0;
@@ -330,12 +330,12 @@ fn mentions_classes_that_are_not_drawn() {
 fn limit_shows_the_rates_of_users() {
     let window = LimitWindow {
         windows: 1_672,
-        min: 0.2368,
-        p50: 0.5366,
-        max: 1.25,
-        p99_error: 0.7057,
-        worst_error: 0.7632,
-        one_frame: 0.4,
+        min_ratio: 0.2368,
+        p50_ratio: 0.5366,
+        max_ratio: 1.25,
+        p99_error_ratio: 0.7057,
+        worst_error_ratio: 0.7632,
+        one_frame_ratio: 0.4,
     };
     let user =
         LimitedUser { user: "10.0.0.<1>".into(), rate_bps: 2_000_000, passed_bytes: 7_414, exceeded_bytes: 3_936 };

@@ -21,7 +21,7 @@ mod words;
 pub use asks::{parse_gap, parse_wave};
 pub use classes::{ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 pub use document::{Scenario, read};
-pub use expect::{Comparison, Expectation, Quantity, Unit};
+pub use expect::{Comparison, Expectation, Quantity};
 pub use plan::{BackPlan, Pacer, PipelinePlan, PipelineText, SourcePlan};
 pub use ports::{Driver, FillerSpec, LineSpec, PortSpec, WireSpec, name_before_peer};
 pub use problem::{Origin, Problem, Problems, Text};

@@ -264,7 +264,7 @@ impl Driver<'_> {
         report.starved = Some(pipeline.starved());
         pipeline.report_effects(&mut report);
         pipeline.report_classes(&meter, &mut report);
-        report.forfeited_share = pipeline.forfeited();
+        report.forfeited_ratio = pipeline.forfeited();
         report.forgiven = pipeline.forgiven().map(Forgiven::from);
         // A few large frames in a row may be late without harm.
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));

@@ -28,7 +28,7 @@ pub fn packet_table(book: &Book, raw: bool) -> String {
             brief(figures.p50_ns),
             brief(figures.p99_ns),
             figures.cv,
-            share(figures.share),
+            share(figures.total_ratio),
             figures.per_packet
         );
         end_row(&mut out, raw, raw_mean_ns);

@@ -2,7 +2,7 @@
 
 use crate::output::{self, Failure};
 use crate::run::pipelines::Request;
-use crate::run::{resolution, user_limits};
+use crate::run::resolution;
 use engine::schedules::Files;
 use packet::HeapFrame;
 use scenario::{PortSpec, Replay, SourcePlan};
@@ -20,11 +20,7 @@ const ENDLESS: usize = 256 << 20;
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
     let mut file = File::open(path)?;
-    let metadata = file.metadata()?;
-    let endless = !metadata.is_file();
-    if let Some(lacking) = lacking_memory(metadata.len()) {
-        return Err(io::Error::new(ErrorKind::OutOfMemory, lacking));
-    }
+    let endless = !file.metadata()?.is_file();
     let mut text = Vec::new();
     loop {
         let before = text.len();
@@ -43,21 +39,6 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
 }
 
-/// Smaller texts always fit.
-const SMALL: u64 = 4 << 20;
-/// Memory for each byte of a text: the text, its values, and what grows by doubling.
-const PER_BYTE: u64 = 8;
-
-/// Why a text of this length cannot be read into memory.
-fn lacking_memory(length: u64) -> Option<String> {
-    let (bytes, megabytes) = (length.saturating_mul(PER_BYTE), |bytes: u64| output::thousands(bytes / 1_000_000));
-    let (free, leaves, _) = user_limits::free_memory().into_iter().min_by_key(|(free, ..)| *free)?;
-    (length > SMALL && bytes > free).then(|| {
-        let (length, needs, free) = (megabytes(length), megabytes(bytes), megabytes(free));
-        format!("its {length} MB of text take up to {needs} MB of memory, and {leaves} {free} MB")
-    })
-}
-
 /// U+FEFF in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -67,13 +48,10 @@ pub(crate) struct OnDisk;
 impl Files for OnDisk {
     fn text(&self, path: &Path) -> Result<String, ParseError> {
         read_text(path).map_err(|cause| {
-            let remedy = match cause.kind() {
-                ErrorKind::OutOfMemory => {
-                    "give fewer lines, such as a sample of them by shuf -n 1000000, or more memory (ulimit -v, the machine's)"
-                }
-                _ => "check the path, its permissions, and that it is a text file",
-            };
-            ParseError::new(format!("cannot read {}: {cause}", path.display()), remedy)
+            ParseError::new(
+                format!("cannot read {}: {cause}", path.display()),
+                "check the path, its permissions, and that it is a text file",
+            )
         })
     }
 

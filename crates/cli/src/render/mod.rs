@@ -9,4 +9,3 @@ pub(crate) mod report_text;
 pub(crate) mod search;
 #[cfg(feature = "slice")]
 pub(crate) mod slices;
-pub(crate) mod stderr;

@@ -1,8 +1,6 @@
 //! How far a run is: one line for each pipeline, on a terminal only, gone when the run ends.
 
-use super::stderr;
 use crate::options::Common;
-use crate::output;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -60,8 +58,7 @@ impl Progress {
         progress.starting = true;
         STARTING.store(progress.shown, Ordering::Relaxed);
         progress.say(0, "starting".to_owned());
-        let lines = progress.lines.clone();
-        stderr::run(move || lines.iter().for_each(ProgressBar::tick));
+        progress.lines.iter().for_each(ProgressBar::tick);
         progress
     }
 
@@ -79,16 +76,14 @@ impl Progress {
         self.begin.elapsed()
     }
 
-    /// Clears the lines while a note is written to the terminal.
-    pub(crate) fn note(&self, text: String) {
-        let all = self.all.clone();
-        stderr::run(move || all.suspend(|| output::note(text)));
+    /// Clears the lines while something else is written to the terminal.
+    pub(crate) fn aside(&self, write: impl FnOnce()) {
+        self.all.suspend(write);
     }
 
     /// What line number `i` says from now on.
     pub(crate) fn say(&self, i: usize, text: String) {
-        let line = self.lines[i].clone();
-        stderr::run(move || line.set_message(text));
+        self.lines[i].set_message(text);
     }
 }
 
@@ -97,10 +92,8 @@ impl Drop for Progress {
         if self.starting {
             STARTING.store(false, Ordering::Relaxed);
         }
-        // A hidden line draws nothing.
-        if self.shown {
-            let lines = self.lines.clone();
-            stderr::run(move || lines.iter().for_each(ProgressBar::finish_and_clear));
+        for line in &self.lines {
+            line.finish_and_clear();
         }
     }
 }

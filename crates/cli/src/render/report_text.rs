@@ -2,7 +2,7 @@
 
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
-use measure::{CaveatKind, FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally};
+use measure::{CaveatKind, FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally, Unit};
 use std::fmt::{self, Write};
 
 /// The whole report.
@@ -64,6 +64,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     gap_lines(out, report)?;
     lateness_lines(out, report)?;
     readiness_lines(out, report)?;
+    figure_rows(out, report)?;
     line_lines(out, report)?;
     if let Some(limit) = &report.limit {
         limit_lines(out, limit)?;
@@ -116,16 +117,13 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     for (reason, frames) in report.drops.iter() {
         writeln!(out, "  dropped   {}: {} ({})", counted(frames, "frame"), reason.name(), reason.meaning())?;
     }
-    if report.copies > 0 {
-        writeln!(out, "  copies    {} made by duplication", counted(report.copies, "frame"))?;
-    }
     for (effect, frames) in report.effects.iter() {
         writeln!(out, "  {:<9} {}: {}", effect.name(), counted(frames, "frame"), effect.meaning())?;
     }
     if let Some(delay) = &report.delay {
         for (name, of) in [("delay", &delay.got), ("asked", &delay.asked)] {
             let spread = [("mean", of.mean_ns), ("sd", of.std_ns), ("min", of.min_ns)];
-            writeln!(out, "  {name:<9} {}, {}", times(&spread), times(&quantiles(of.p50, of.p99, of.max_ns)))?;
+            writeln!(out, "  {name:<9} {}, {}", times(&spread), times(&quantiles(of.p50_ns, of.p99_ns, of.max_ns)))?;
         }
     }
     if let Some(reorder) = report.reorder.as_ref().filter(|reorder| reorder.reordered > 0) {
@@ -156,10 +154,10 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
 fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(gap) = &report.gap {
         let spread = [("mean", gap.mean_ns), ("sd", gap.std_ns), ("min", gap.min_ns)];
-        writeln!(out, "  gap       {}, {}", times(&spread), times(&quantiles(gap.p50, gap.p99, gap.max_ns)))?;
+        writeln!(out, "  gap       {}, {}", times(&spread), times(&quantiles(gap.p50_ns, gap.p99_ns, gap.max_ns)))?;
         if let Some(error) = &gap.error {
-            let spread = times(&quantiles(error.p50, error.p99, error.max_ns));
-            writeln!(out, "  asked     {}: mean error {}, {spread}", time(error.ask_ns), time(error.mean_ns))?;
+            let spread = times(&quantiles(error.p50_ns, error.p99_ns, error.max_ns));
+            writeln!(out, "  asked     {}: mean error {}, {spread}", time(error.asked_ns), time(error.mean_ns))?;
         }
     }
     if let Some(fit) = &report.fit {
@@ -167,16 +165,16 @@ fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     if let Some(conformance) = &report.conformance {
         write!(out, "  kept      within")?;
-        if let Some(within) = conformance.shares.within_1_byte_time {
+        if let Some(within) = conformance.shares.within_1_byte_time_ratio {
             write!(out, " 1 byte time {},", share(within))?;
         }
         writeln!(
             out,
             " 64 ns {}, 256 ns {}, 1 µs {}; back to back {}",
-            share(conformance.shares.within_64ns),
-            share(conformance.shares.within_256ns),
-            share(conformance.shares.within_1us),
-            share(conformance.back_to_back)
+            share(conformance.shares.within_64ns_ratio),
+            share(conformance.shares.within_256ns_ratio),
+            share(conformance.shares.within_1us_ratio),
+            share(conformance.back_to_back_ratio)
         )?;
     }
     if let Some(rate) = &report.rate {
@@ -211,8 +209,8 @@ fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(
             out,
             "  late      {}; earliest {} early; pacer {}",
-            times(&quantiles(late.p50, late.p99, late.max)),
-            time(late.early_max),
+            times(&quantiles(late.p50_ns, late.p99_ns, late.max_ns)),
+            time(late.early_max_ns),
             report.pacer.unwrap_or("none")
         )?;
         if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
@@ -229,11 +227,28 @@ fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
+/// Figures with a row of their own, as the list of figures words it; those that are 0 or absent have none.
+fn figure_rows(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    // A report is made of figures and names: it always is JSON.
+    let Ok(values) = serde_json::to_value(report) else { return Ok(()) };
+    for figure in measure::all_figures() {
+        let value = values.pointer(&format!("/{}", figure.path.join("/"))).and_then(serde_json::Value::as_f64);
+        let Some((row, value)) = figure.row.as_ref().zip(value.filter(|value| *value != 0.0)) else { continue };
+        let Some((noun, rest)) = row.strip_prefix('{').and_then(|row| row.split_once('}')) else { continue };
+        let shown = match figure.unit {
+            Unit::Time => time(value),
+            Unit::BitRate => bits(value),
+            Unit::FrameRate => frames_per_second(value),
+            Unit::Ratio => share(value),
+            _ => counted(value as u64, noun),
+        };
+        writeln!(out, "  {:<9} {shown}{rest}", figure.path.join(" "))?;
+    }
+    Ok(())
+}
+
 /// Whether frames were there when they were due, and what was done where they were not.
 fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
-    if let Some(starved) = report.starved.filter(|starved| *starved > 0) {
-        writeln!(out, "  starved   {}: no frame was ready when one was due", counted(starved, "time"))?;
-    }
     if let Some(buffer) = report.buffer.filter(|buffer| buffer.asked_ns > 0.0 || !buffer.enough) {
         let enough = if buffer.enough { "enough" } else { "too little" };
         writeln!(
@@ -262,7 +277,7 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(
             out,
             "  forgiven  {} in all, {}: the rest of the schedule moved by it",
-            time(forgiven.ns),
+            time(forgiven.total_ns),
             counted(forgiven.times, "time")
         )?;
     }
@@ -271,9 +286,6 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
 
 /// What the line, or what is in the way to it, did to departures.
 fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
-    if let Some(crowded) = report.crowded.filter(|crowded| *crowded > 0) {
-        writeln!(out, "  crowded   {} waited for the previous frame to leave the line", counted(crowded, "departure"))?;
-    }
     if let Some(contended) = report.contended.filter(|contended| contended.frames > 0) {
         writeln!(
             out,
@@ -281,16 +293,6 @@ fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
             counted(contended.frames, "departure"),
             time(contended.max_ns)
         )?;
-    }
-    if let Some(carried) = report.carried.filter(|carried| *carried > 0) {
-        writeln!(
-            out,
-            "  carried   {} closer than the smallest filler, corrected at the next",
-            counted(carried, "departure")
-        )?;
-    }
-    if let Some(underruns) = report.underruns.filter(|underruns| *underruns > 0) {
-        writeln!(out, "  underruns {}: the queue was empty while the line could have sent", thousands(underruns))?;
     }
     if let Some(line) = &report.line {
         writeln!(
@@ -314,7 +316,7 @@ fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(
             out,
             "  shortfall {:.4} % of the ask was obtained: {} behind at the end; {why}",
-            shortfall.obtained_share * 100.0,
+            shortfall.obtained_ratio * 100.0,
             time(shortfall.behind_ns)
         )?;
     }
@@ -356,7 +358,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
         "  users     {} present, room for {}, {} B each; {} added, {} removed, {} frames found no room",
         thousands(users.present),
         thousands(users.capacity as u64),
-        users.bytes_per_user,
+        users.user_bytes,
         thousands(users.created),
         thousands(users.reclaimed),
         thousands(users.refused)
@@ -383,13 +385,13 @@ fn user_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
         writeln!(
             out,
             "  obtained  ÷ asked over {length}: {:.4} to {:.4}, median {:.4}; error p99 {}, worst {} ({}; one frame is up to {} of a window)",
-            window.min,
-            window.max,
-            window.p50,
-            share(window.p99_error),
-            share(window.worst_error),
+            window.min_ratio,
+            window.max_ratio,
+            window.p50_ratio,
+            share(window.p99_error_ratio),
+            share(window.worst_error_ratio),
             counted(window.windows, "window"),
-            share(window.one_frame)
+            share(window.one_frame_ratio)
         )?;
     }
     for talker in limit.talkers.iter().take(3) {
@@ -415,7 +417,13 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     if report.sent.is_some() {
         write!(out, ", ")?;
     }
-    write!(out, "{} came, {} lost ({})", thousands(received.received), thousands(received.lost), share(received.loss))?;
+    write!(
+        out,
+        "{} came, {} lost ({})",
+        thousands(received.received),
+        thousands(received.lost),
+        share(received.loss_ratio)
+    )?;
     writeln!(
         out,
         ", {}, {} reordered ({}, extent {})",
@@ -426,10 +434,10 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     )?;
     let (Some(delay), Some(pdv)) = (&received.delay, &received.pdv) else { return Ok(()) };
     let least = times(&[("mean", delay.mean_ns), ("min", delay.min_ns)]);
-    writeln!(out, "            delay {least}, {}", times(&quantiles(delay.p50, delay.p99, delay.max_ns)))?;
-    write!(out, "            PDV {}", times(&quantiles(pdv.p50, pdv.p99, pdv.max_ns)))?;
+    writeln!(out, "            delay {least}, {}", times(&quantiles(delay.p50_ns, delay.p99_ns, delay.max_ns)))?;
+    write!(out, "            PDV {}", times(&quantiles(pdv.p50_ns, pdv.p99_ns, pdv.max_ns)))?;
     if let Some(ipdv) = &received.ipdv {
-        write!(out, "; IPDV {}", times(&[("mean", ipdv.mean_ns), ("p99", ipdv.p99), ("max", ipdv.max_ns)]))?;
+        write!(out, "; IPDV {}", times(&[("mean", ipdv.mean_ns), ("p99", ipdv.p99_ns), ("max", ipdv.max_ns)]))?;
     }
     writeln!(out)
 }
@@ -447,10 +455,10 @@ fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {
     if let (Some(chi2), Some(df), Some(p)) = (fit.chi2, fit.chi2_df, fit.chi2_p) {
         write!(out, "chi2 {chi2:.3} of {df} degrees of freedom, p {p:.4}")?;
     }
-    let kl = fit.kl.map_or("infinite".to_owned(), |kl| format!("{kl:.2e}"));
+    let kl = fit.kl_nats.map_or("infinite".to_owned(), |kl| format!("{kl:.2e}"));
     write!(out, "; MSE {:.2e}, KL {kl} in {} bins; lag-1 correlation {:.4}", fit.mse, fit.bins, fit.lag1)?;
-    if fit.outside > 0.0 {
-        write!(out, "; {:.4} % outside of the law", fit.outside * 100.0)?;
+    if fit.outside_ratio > 0.0 {
+        write!(out, "; {:.4} % outside of the law", fit.outside_ratio * 100.0)?;
     }
     writeln!(out)
 }

@@ -21,11 +21,11 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
         let found = goals.iter().zip(&one.found).enumerate().map(|(number, (goal, found))| {
             let latency = one.latency.get(number).and_then(Option::as_ref);
             json!({
-                "loss": goal.loss.as_f64(),
+                "loss_ratio": goal.loss.as_f64(),
                 "obtained": found.lower.and_then(|lower| obtained(one, lower)).map(|at| json!({
                     "offered_fps": at.offered,
                     "forwarded_fps": at.forwarded,
-                    "loss": at.loss,
+                    "loss_ratio": at.loss,
                     "trials": at.trials,
                 })),
                 "lower_fps": found.lower.map(fps),
@@ -33,7 +33,7 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
                 "conditional_throughput_fps": found.throughput,
                 "verdict": found.verdict.name(),
                 "spread": found.spread.map(|spread| {
-                    json!({"from_fps": fps(spread.from), "to_fps": fps(spread.to), "share": spread.share()})
+                    json!({"from_fps": fps(spread.from), "to_fps": fps(spread.to), "ratio": spread.share()})
                 }),
                 "delay": found.lower.and_then(|lower| delay_at(one, lower)),
                 "latency": latency.map(|(trial, measured)| latency_json(trial, measured)),
@@ -56,15 +56,15 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
             "method": search.method,
             "streams": search.streams,
             "sizes": search.sizes,
-            "loss": goals.iter().map(|goal| goal.loss.as_f64()).collect::<Vec<_>>(),
+            "loss_ratio": goals.iter().map(|goal| goal.loss.as_f64()).collect::<Vec<_>>(),
             "trial_ns": search.trial.as_ns_f64(),
-            "width": search.width.as_f64(),
+            "width_ratio": search.width.as_f64(),
             "min_fps": fps(search.min),
-            "tolerance": search.tolerance.as_f64(),
+            "tolerance_ratio": search.tolerance.as_f64(),
             "seed": search.seed,
         },
         "method": search.method,
-        "width": search.width.as_f64(),
+        "width_ratio": search.width.as_f64(),
         "searches": searched.iter().map(of).collect::<Vec<_>>(),
         "definitions": DEFINITIONS.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect::<serde_json::Map<_, _>>(),
     });
@@ -110,7 +110,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
     ("offered_fps", "measured: frames sent / time of sending (took_ns)"),
     ("forwarded_fps", "measured: frames that came back / time of sending"),
-    ("loss", "of a goal: the most that it allows; of a trial, a load and obtained: measured"),
+    ("loss_ratio", "of a goal: the most that it allows; of a trial, a load and obtained: measured"),
     ("obtained", "of a goal: offered, forwarded and lost in all trials at lower_fps that count"),
     ("lower_fps", "relevant lower bound: the highest load within the goal, below all loads beyond it"),
     (
@@ -119,7 +119,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
     (
         "spread",
-        "loads at which full trials disagree: from the lowest with one that misses the goal to the highest with one that meets it; share is its width / to_fps. Another run may end anywhere in it",
+        "loads at which full trials disagree: from the lowest with one that misses the goal to the highest with one that meets it; ratio is its width / to_fps. Another run may end anywhere in it",
     ),
     ("delay", "one-way, ns, of the longest trial at that load"),
     ("latency", "one-way, ns, of a separate run at the lower bound (RFC 2544, 26.2)"),
@@ -155,7 +155,7 @@ fn trial_json(run: &Run, measured: &Measured) -> Value {
         "duration_ns": run.trial.duration.as_ns_f64(),
         "sent": run.outcome.sent,
         "lost": run.outcome.lost,
-        "loss": run.loss(),
+        "loss_ratio": run.loss(),
         "took_ns": run.outcome.took.as_ns_f64(),
         "receiver_missed": run.outcome.missed,
         "latest_ns": run.outcome.late.as_ns_f64(),
@@ -260,10 +260,10 @@ fn curve_json(curve: &Curve) -> Value {
             "load_fps": fps(run.trial.load),
             "offered_fps": per_second(run.outcome.sent, run),
             "forwarded_fps": per_second(run.outcome.sent.saturating_sub(run.outcome.lost), run),
-            "load_share": curve.share(run.trial.load),
+            "load_ratio": curve.share(run.trial.load),
             "sent": run.outcome.sent,
             "lost": run.outcome.lost,
-            "loss": run.loss(),
+            "loss_ratio": run.loss(),
             "flaw": run.flaw.map(Flaw::name),
         })
     };
@@ -393,8 +393,8 @@ pub(crate) fn table(searched: &[Searched], goals: &[Goal]) -> String {
                 rate(found.lower),
                 at.as_ref().map_or("-".to_owned(), |at| format!("{:.3}", at.offered)),
                 rate(found.upper),
-                delay("p50"),
-                delay("p99"),
+                delay("p50_ns"),
+                delay("p99_ns"),
                 found.verdict.name(),
                 one.machine.runs().len()
             );
@@ -435,7 +435,7 @@ pub(crate) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
                 found.verdict.name().to_owned(),
                 one.machine.runs().len().to_string(),
             ];
-            line.extend(["min_ns", "p50", "p99", "max_ns"].map(|figure| {
+            line.extend(["min_ns", "p50_ns", "p99_ns", "max_ns"].map(|figure| {
                 let ns = delay_of(one, number).and_then(|delay| delay.get(figure)?.as_f64());
                 ns.map_or(String::new(), |ns| ns.to_string())
             }));
@@ -491,7 +491,7 @@ fn burst_words(bursts: &Bursts) -> String {
 
 pub(crate) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> page::Search {
     const QUANTILES: [(&str, &str); 5] =
-        [("least", "min_ns"), ("median", "p50"), ("p99", "p99"), ("p99.9", "p999"), ("most", "max_ns")];
+        [("least", "min_ns"), ("median", "p50_ns"), ("p99", "p99_ns"), ("p99.9", "p999_ns"), ("most", "max_ns")];
     let size = |one: &Searched| SearchedSize {
         name: one.size.clone(),
         goals: goals

@@ -45,9 +45,9 @@ struct OverheadReport {
     /// What was subtracted from a frame's total, on the mean.
     per_packet_ns: f64,
     /// How much longer the probes took than in the calibration, on the mean over the frames.
-    pace: f64,
+    pace_ratio: f64,
     /// The same as a share of the total as stamped.
-    share: f64,
+    total_ratio: f64,
     tau_alpha_ns: f64,
     tau_beta_ns: f64,
     tau_o_ns: f64,
@@ -65,7 +65,7 @@ struct ProbeReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<u64>,
     /// All of a run.
-    ns: f64,
+    run_ns: f64,
 }
 
 /// An event of `--counters`.
@@ -101,7 +101,7 @@ pub(crate) struct WindowsReport {
     pub(crate) open_ns: f64,
     pub(crate) every_ns: f64,
     /// Share of the run in which probes were in place.
-    pub(crate) in_place: f64,
+    pub(crate) in_place_ratio: f64,
 }
 
 /// Which probes there were, and why.
@@ -137,7 +137,7 @@ impl Set {
 
 impl WindowsReport {
     fn note(&self) -> String {
-        let WindowsReport { count, open_ns, every_ns, in_place } = self;
+        let WindowsReport { count, open_ns, every_ns, in_place_ratio: in_place } = self;
         let (open, every) = (brief(*open_ns), brief(*every_ns));
         let many = if *count == 1 { "window" } else { "windows" };
         format!(
@@ -184,7 +184,7 @@ impl SlicesReport {
         let probes = Probe::ALL
             .iter()
             .filter(|probe| costs.probes.contains_key(probe) || runs(**probe).is_some_and(|runs| runs > 0))
-            .map(|&probe| ProbeReport { name: probe.name(), runs: runs(probe), ns: costs.probe(probe) })
+            .map(|&probe| ProbeReport { name: probe.name(), runs: runs(probe), run_ns: costs.probe(probe) })
             .collect();
         SlicesReport {
             schema: Report::SCHEMA,
@@ -194,8 +194,8 @@ impl SlicesReport {
             slices: book.slices(),
             overhead: OverheadReport {
                 per_packet_ns: book.added_ns(),
-                pace: book.pace(),
-                share: if total.raw_mean_ns > 0.0 { book.added_ns() / total.raw_mean_ns } else { 0.0 },
+                pace_ratio: book.pace(),
+                total_ratio: if total.raw_mean_ns > 0.0 { book.added_ns() / total.raw_mean_ns } else { 0.0 },
                 tau_alpha_ns: costs.overhead.alpha,
                 tau_beta_ns: costs.overhead.beta,
                 tau_o_ns: costs.overhead.inside,
@@ -227,7 +227,7 @@ impl SlicesReport {
                 brief(figures.p50_ns),
                 brief(figures.p99_ns),
                 format!("{:.2}", figures.cv),
-                output::share(figures.share),
+                output::share(figures.total_ratio),
                 format!("{:.3}", figures.per_packet),
                 brief(*raw_mean_ns),
             ]
@@ -277,7 +277,7 @@ impl SlicesReport {
         format!(
             "{} per packet ({}); init {}, start+stop {}, inside {}, exit {}",
             brief(cost.per_packet_ns),
-            output::share(cost.share),
+            output::share(cost.total_ratio),
             brief(cost.tau_alpha_ns),
             brief(cost.tau_beta_ns),
             brief(cost.tau_o_ns),

@@ -11,7 +11,7 @@ use units::{BitRate, FrameRate, Layer, Rate, Share, Span};
 pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     let classes = report.classes.iter().map(|class| (format!("{}.{}", report.name, class.name), class));
     for (name, part) in std::iter::once((report.name.clone(), report)).chain(classes) {
-        if let Some(share) = part.forfeited_share.filter(|share| *share > 0.0) {
+        if let Some(share) = part.forfeited_ratio.filter(|share| *share > 0.0) {
             output::warn(format!("{name}: {:.4} % of the waveform was lost because no frame was ready", share * 100.0));
         }
     }
@@ -94,7 +94,7 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
     let frames = rate.mean_fps.unwrap_or_default();
     let on_wire = rate.mean_bps * (length + ON_WIRE) / length;
     let planned = is_planned(plan);
-    let none = AskedRate { text: String::new(), fps: None, bps: None, share: None, planned, got: String::new() };
+    let none = AskedRate { text: String::new(), fps: None, bps: None, line_ratio: None, planned, got: String::new() };
     let also_frames = frames_per_second(frames);
     rate.asked = match ask {
         Ask::Rate(asked) => {
@@ -118,7 +118,7 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
                 Rate::Line(share) => {
                     let got = line.map_or(0.0, |line| on_wire / line);
                     let got = format!("{:.4} % of the line and {also_frames}", got * 100.0);
-                    AskedRate { text, share: Some(share.as_f64()), got, ..none }
+                    AskedRate { text, line_ratio: Some(share.as_f64()), got, ..none }
                 }
             })
         }

@@ -208,11 +208,11 @@ fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration
         }
         json!({
             "count": times.count(),
-            "mean": times.mean(),
-            "min": times.least(),
-            "p50": times.quantile(0.5),
-            "p99": times.quantile(0.99),
-            "max": times.longest(),
+            "mean_ns": times.mean(),
+            "min_ns": times.least(),
+            "p50_ns": times.quantile(0.5),
+            "p99_ns": times.quantile(0.99),
+            "max_ns": times.longest(),
         })
     };
     let mut operations = serde_json::Map::new();
@@ -221,12 +221,12 @@ fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration
             "count": tally.count,
             "bytes": tally.bytes,
             "errors_injected": tally.injected,
-            "error_share_asked": faults(ask, operation),
-            "error_share_obtained": faults(ask, operation).map(|_| tally.injected as f64 / tally.count as f64),
+            "error_asked_ratio": faults(ask, operation),
+            "error_obtained_ratio": faults(ask, operation).map(|_| tally.injected as f64 / tally.count as f64),
             "errors_other": tally.failed,
             "cut_short": tally.cut_short,
-            "delay_asked_ns": times(&tally.asked),
-            "delay_obtained_ns": times(&tally.obtained),
+            "delay_asked": times(&tally.asked),
+            "delay_obtained": times(&tally.obtained),
         });
         operations.insert(operation.name().to_owned(), one);
     }
@@ -239,7 +239,7 @@ fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration
         .iter()
         .map(|fault| {
             let ops = names(fault.operations.unwrap_or(ask.operations));
-            json!({ "error": fault.name(), "share": fault.share.as_f64(), "ops": ops })
+            json!({ "error": fault.name(), "ratio": fault.share.as_f64(), "ops": ops })
         })
         .collect();
     let mut report = json!({

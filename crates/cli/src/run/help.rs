@@ -32,7 +32,9 @@ Lists:
   rules     conditions of a class
   fields    keys of a stream
   layers    protocols and their fields, for --rewrite
-  figures   paths into the report, for --expect")]
+  figures   paths into the report, with their meanings, for --expect
+
+netlathe help report-schema prints the JSON schema of reports.")]
 pub(crate) struct Help {
     /// A command, or a list and a name in it
     #[arg(value_name = "COMMAND|LIST")]
@@ -44,6 +46,7 @@ impl Help {
         let topic: Vec<&str> = self.topic.iter().map(String::as_str).collect();
         match topic[..] {
             ["figures"] => output::print(&figures("")?)?,
+            ["report-schema"] => output::print(&report_schema()?)?,
             ["figures", path] => output::print(&figures(path)?)?,
             [list] if kinds(list).is_some() => output::print(&table(list, &kinds(list).unwrap_or_default()))?,
             [list, name] if kinds(list).is_some() => {
@@ -144,10 +147,9 @@ fn entry(list: &str, name: &str, entries: &[Entry]) -> Result<String, Failure> {
     Ok(format!("{name}: {summary}\n\n  {grammar}\n\nExample:\n  {example}\n"))
 }
 
-/// The paths of all figures in and below a group of a report; all with an empty path.
+/// The figures in and below a group of a report, with their meanings; all with an empty path.
 fn figures(path: &str) -> Result<String, Failure> {
     let parts: Vec<String> = path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-    let mut lines = String::new();
     if let Named::Nothing(at, known) = measure::named(&parts) {
         let how = match units::nearest(&parts[at], &known) {
             Some(meant) => format!("did you mean {meant}?"),
@@ -156,22 +158,23 @@ fn figures(path: &str) -> Result<String, Failure> {
         };
         return Err(Failure::new(format!("there is no figure '{path}' in reports: {how}")));
     }
-    add_figures(&parts, &mut lines);
-    Ok(lines)
+    let group = match measure::named(&parts) {
+        Named::Figure(figure) => figure.path.clone(),
+        _ => parts,
+    };
+    let found: Vec<(String, &str)> = measure::all_figures()
+        .iter()
+        .filter(|figure| figure.path.starts_with(&group) && !figure.path.iter().any(|name| name.ends_with("[]")))
+        .map(|figure| (figure.path.join("."), figure.meaning.as_str()))
+        .collect();
+    let width = found.iter().map(|(path, _)| path.len()).max().unwrap_or(0);
+    let line = |(path, meaning): &(String, &str)| format!("{path:<width$}   {meaning}").trim_end().to_owned() + "\n";
+    Ok(found.iter().map(line).collect())
 }
 
-fn add_figures(path: &[String], lines: &mut String) {
-    match measure::named(path) {
-        Named::Several(names) => {
-            for name in names {
-                add_figures(&[path, &[name.to_owned()]].concat(), lines);
-            }
-        }
-        _ => {
-            lines.push_str(&path.join("."));
-            lines.push('\n');
-        }
-    }
+/// The JSON schema of the reports of pipelines.
+pub(crate) fn report_schema() -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(&measure::report_schema()).map_err(Failure::new)? + "\n")
 }
 
 /// The help of a command, as its own --help prints it.
@@ -181,7 +184,7 @@ fn command(topic: &[&str]) -> Result<ExitCode, Failure> {
         let Some(inner) = known.find_subcommand(name) else {
             let mut names: Vec<&str> = known.get_subcommands().map(clap::Command::get_name).collect();
             names.extend(LISTS);
-            names.push("figures");
+            names.extend(["figures", "report-schema"]);
             let how = match units::nearest(name, &names) {
                 Some(meant) => format!("did you mean {meant}?"),
                 None => "netlathe help help shows the lists, netlathe --help the commands".to_owned(),
@@ -239,7 +242,7 @@ mod tests {
     #[test]
     fn figures_are_those_that_expectations_accept() {
         let all = figures("").expect("figures");
-        assert!(all.lines().count() > 150 && all.lines().any(|line| line == "gap.error.p99"), "{all}");
+        assert!(all.lines().count() > 150 && all.lines().any(|line| line.starts_with("gap.error.p99_ns  ")), "{all}");
         assert!(figures("gap.error").expect("a group").lines().all(|line| line.starts_with("gap.error.")));
         let failure = figures("gapp").expect_err("unknown").to_string();
         assert!(failure.contains("did you mean gap?"), "{failure}");

@@ -1,7 +1,6 @@
 use crate::output::{self, Failure};
 use crate::rights;
 use crate::rights::list::LAB;
-use crate::run::child_processes::Guardian;
 use ::lab::{Node, Run, State};
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -134,9 +133,7 @@ impl Lab {
                 }
                 let name = name.unwrap_or_else(::lab::default_name);
                 let run = Run { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
-                let guardian =
-                    Guardian::start().map_err(|cause| Failure::new(format!("cannot run netlathe: {cause}")))?;
-                let ours = |command| guardian.ending_with_us(&command);
+                let ours = |command| crate::run::child_processes::ending_with_us(&command);
                 let status = ::lab::run_by(&run, ours).map_err(Failure::new)?;
                 return Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)));
             }

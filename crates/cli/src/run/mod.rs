@@ -22,6 +22,6 @@ pub(crate) mod search;
 #[cfg(feature = "slice")]
 pub(crate) mod slice;
 mod stop;
-pub(crate) mod user_limits;
+mod user_limits;
 mod verdicts;
 mod virtual_time;

@@ -37,22 +37,6 @@ pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
     });
     let users: usize = limits.sum();
     let bytes = users as u64 * Users::BYTES_PER_USER as u64;
-    let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
-    for (free, leaves, raise) in free_memory() {
-        if free < bytes {
-            return Err(Failure::new(format!(
-                "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
-                output::thousands(users as u64),
-                megabytes(bytes),
-                megabytes(free)
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Memory that is left, in bytes, with the words for what leaves it, and the remedy.
-pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo");
     let free = kibibytes(&machine, "MemAvailable:").map(|free| free + kibibytes(&machine, "SwapFree:").unwrap_or(0));
@@ -65,7 +49,18 @@ pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
         (free, "the machine has", "give it more memory"),
         (limit, "the limit on memory leaves", "raise the limit with ulimit -v"),
     ];
-    bounds.into_iter().filter_map(|(free, leaves, raise)| Some((free? * 1024, leaves, raise))).collect()
+    let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
+    for (bound, leaves, raise) in bounds {
+        if let Some(bound) = bound.map(|bound| bound * 1024).filter(|bound| *bound < bytes) {
+            return Err(Failure::new(format!(
+                "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
+                output::thousands(users as u64),
+                megabytes(bytes),
+                megabytes(bound)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A field of a file in /proc whose unit is KiB.
@@ -99,7 +94,11 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<Caveat> {
         });
     }
     if let Some(tcp) = limit.policed_tcp.as_ref().filter(|tcp| tcp.below_80_percent > 0) {
-        kinds.push(CaveatKind::PolicedTcp { users: tcp.below_80_percent, of_users: tcp.users, min_ratio: tcp.min });
+        kinds.push(CaveatKind::PolicedTcp {
+            users: tcp.below_80_percent,
+            of_users: tcp.users,
+            min_ratio: tcp.min_ratio,
+        });
     }
     kinds.into_iter().map(|kind| Caveat::of(&report.name, kind)).chain(classes).collect()
 }

@@ -1,9 +1,9 @@
 //! Expectations of a run and their verdicts.
 
 use crate::output::{self, Failure};
-use measure::{DropReason, Report};
+use measure::{DropReason, Named, Report, Unit};
 use page::Verdict;
-use scenario::{Expectation, Unit};
+use scenario::Expectation;
 use serde_json::{Value, json};
 
 /// The verdict of each expectation.
@@ -20,7 +20,13 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
         {
             (value, fields) = (found.clone(), rest);
         }
-        for field in fields {
+        // The unit at the end of a name may be left out.
+        let whole = match measure::named(fields) {
+            Named::Figure(figure) => figure.path.clone(),
+            _ => fields.to_vec(),
+        };
+        for (field, typed) in whole.iter().zip(fields) {
+            let field = if field == "*" { typed } else { field };
             value = value.get(field).cloned().unwrap_or(Value::Null);
         }
         // Reports list the reasons that occurred; the others dropped nothing.
@@ -46,9 +52,10 @@ fn figure(value: f64, unit: Unit) -> String {
         Unit::Time => format!("{value} ns"),
         Unit::BitRate => format!("{value} bit/s"),
         Unit::FrameRate => format!("{value} frames/s"),
-        Unit::Share => format!("{} %", output::digits(value * 100.0, 15)),
-        Unit::Size => format!("{value} B"),
-        Unit::Count => value.to_string(),
+        Unit::Ratio => format!("{} %", output::digits(value * 100.0, 15)),
+        Unit::Bytes => format!("{value} B"),
+        Unit::ByteRate => format!("{value} B/s"),
+        Unit::Count | Unit::Number => value.to_string(),
     }
 }
 

@@ -124,7 +124,7 @@ fn say_what_did_not_fit(report: &PipelineReport) {
     match &report.shortfall {
         Some(shortfall) => output::warn(format!(
             "{name}: the frames do not fit in what was asked: {crowded}, {:.4} % of the ask was obtained",
-            shortfall.obtained_share * 100.0
+            shortfall.obtained_ratio * 100.0
         )),
         // Classes that share a line wait for each other now and then: that is in the report, and no fault.
         None if !crowded.is_empty() && report.pacer != Some("none") && report.classes.is_empty() => {

@@ -108,7 +108,7 @@ fn each_class_keeps_its_own_schedule_on_one_wire() {
     assert!(frames(class(&report, "tls"), "/contended/frames") > 0);
     assert_eq!(class(&report, "web")["match"], "udp dport 80");
     assert!(class(&report, "default").get("match").is_none());
-    assert_eq!(class(&report, "web").pointer("/gap/error/ask_ns").and_then(Value::as_f64), Some(10_000.0));
+    assert_eq!(class(&report, "web").pointer("/gap/error/asked_ns").and_then(Value::as_f64), Some(10_000.0));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_backlog_of_one_class_does_not_stop_another() {
     assert_eq!((out.len(), slow.len()), (2_000, 1_800));
     assert_books(&report);
     // Arrivals last 20 ms. Only 20 frames have left by then.
-    assert!(frames(class(&report, "slow"), "/depth/max") > 1_700);
+    assert!(frames(class(&report, "slow"), "/depth/max_frames") > 1_700);
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn simultaneous_departures_follow_the_order_of_classes() {
     assert_eq!(frames(class(&report, "c"), "/contended/frames"), 0);
     // One frame waits 120 byte times of 800 ps, two frames wait twice that.
     assert_eq!(class(&report, "a")["contended"]["frames"], 100);
-    assert_eq!(class(&report, "a")["contended"]["max"], 96.0);
-    assert_eq!(class(&report, "default")["contended"]["max"], 192.0);
+    assert_eq!(class(&report, "a")["contended"]["max_ns"], 96.0);
+    assert_eq!(class(&report, "default")["contended"]["max_ns"], 192.0);
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_model_line_has_no_hiccups_in_any_class() {
     for part in report["classes"].as_array().expect("classes").iter().chain([&report]) {
         assert!(part["lateness"].is_object() && part["lateness"]["hiccups"].is_null(), "{}", part["lateness"]);
     }
-    assert!(report["classes"][1]["lateness"]["max"].as_f64().expect("ns") > 5_000.0);
+    assert!(report["classes"][1]["lateness"]["max_ns"].as_f64().expect("ns") > 5_000.0);
 }
 
 #[test]
@@ -355,8 +355,8 @@ fn a_class_that_falls_to_the_pace_of_another_is_late_and_time_goes_on() {
     assert!(stamps.len() > 66_000 && stamps.is_sorted(), "{}", stamps.len());
     assert!(report["gap"]["min_ns"].as_f64() >= Some(0.0), "{}", report["gap"]);
     // At the end, lateness equals the time it fell behind: 66 000 frames are read in 0.66 s, then 1000 frames a second.
-    let late = report["classes"][1]["lateness"]["max"].as_f64().expect("ns") / 1e9;
+    let late = report["classes"][1]["lateness"]["max_ns"].as_f64().expect("ns") / 1e9;
     assert!((late - 2.33).abs() < 0.05, "{late} s");
-    let late = report["classes"][0]["lateness"]["max"].as_f64().expect("ns");
+    let late = report["classes"][0]["lateness"]["max_ns"].as_f64().expect("ns");
     assert!(late < 1.0, "dns keeps its pace: {late}");
 }

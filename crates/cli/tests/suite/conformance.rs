@@ -16,9 +16,10 @@ fn exact_departures_conform_entirely() {
     bench.generate("random 64B-1518B", 10_000);
     let report = bench.report(words("shape --in pcap:in.pcap --out wire:10G --gap 10us"));
     for bound in ["1_byte_time", "64ns", "256ns", "1us"] {
-        close(&report, &format!("/conformance/within_{bound}"), 1.0);
+        close(&report, &format!("/conformance/within_{bound}_ratio"), 1.0);
     }
-    for (figure, expected) in [("count", 9_999.0), ("asked_mean_ns", 10_000.0), ("max_ns", 0.0), ("back_to_back", 0.0)]
+    for (figure, expected) in
+        [("count", 9_999.0), ("asked_mean_ns", 10_000.0), ("max_ns", 0.0), ("back_to_back_ratio", 0.0)]
     {
         close(&report, &format!("/conformance/{figure}"), expected);
     }
@@ -43,12 +44,12 @@ fn a_rate_asks_for_another_gap_after_each_frame() {
     };
     for (name, bound) in [("1_byte_time", 800), ("64ns", 64_000), ("256ns", 256_000), ("1us", 1_000_000)] {
         let near = share(&|(ask, gap, _)| gap.abs_diff(*ask) <= bound);
-        close(&report, &format!("/conformance/within_{name}"), near);
+        close(&report, &format!("/conformance/within_{name}_ratio"), near);
     }
-    close(&report, "/conformance/back_to_back", share(&|(_, gap, line)| gap <= line));
+    close(&report, "/conformance/back_to_back_ratio", share(&|(_, gap, line)| gap <= line));
     let largest = pairs.iter().map(|(ask, gap, _)| gap.abs_diff(*ask)).max().expect("gaps");
     close(&report, "/conformance/max_ns", largest as f64 / 1_000.0);
-    let near = report["conformance"]["within_1_byte_time"].as_f64().expect("a share");
+    let near = report["conformance"]["within_1_byte_time_ratio"].as_f64().expect("a share");
     assert!((0.5..1.0).contains(&near), "some gaps are too small for a filler, most are not: {near}");
 }
 
@@ -56,8 +57,16 @@ fn a_rate_asks_for_another_gap_after_each_frame() {
 fn a_line_that_is_full_is_back_to_back() {
     let bench = Bench::new();
     bench.generate("64B", 1_000);
-    close(&bench.report(words("shape --in pcap:in.pcap --out wire:10G --rate 100%")), "/conformance/back_to_back", 1.0);
-    close(&bench.report(words("shape --in pcap:in.pcap --out wire:10G --rate 10%")), "/conformance/back_to_back", 0.0);
+    close(
+        &bench.report(words("shape --in pcap:in.pcap --out wire:10G --rate 100%")),
+        "/conformance/back_to_back_ratio",
+        1.0,
+    );
+    close(
+        &bench.report(words("shape --in pcap:in.pcap --out wire:10G --rate 10%")),
+        "/conformance/back_to_back_ratio",
+        0.0,
+    );
 }
 
 #[test]
@@ -87,12 +96,12 @@ fn receiver_compares_with_its_expectation() {
         let finished = measure("pairs.pcap", "0.1%");
         assert_eq!(finished.status, status, "{expected}: {}", finished.stderr);
         let conformance = &finished.report()["pipelines"][0];
-        close(conformance, "/conformance/back_to_back", 500.0 / 999.0);
-        close(conformance, "/conformance/within_1us", 0.0);
+        close(conformance, "/conformance/back_to_back_ratio", 500.0 / 999.0);
+        close(conformance, "/conformance/within_1us_ratio", 0.0);
         close(conformance, "/conformance/max_ns", 9_500.0);
         let finished = measure("even.pcap", "0%");
         assert_eq!(finished.status, Some(0), "{expected}: {}", finished.stderr);
-        close(&finished.report()["pipelines"][0], "/conformance/within_64ns", 1.0);
+        close(&finished.report()["pipelines"][0], "/conformance/within_64ns_ratio", 1.0);
     }
     for missed in ["9us", "110kpps", "81Mbps", "'80Mbps wire'"] {
         let finished = bench.run(words(&format!("measure --pcap even.pcap --json --expect {missed}")));

@@ -45,14 +45,14 @@ fn each_operation_takes_as_long_as_asked() {
         let of = |name: &str| figure(&report, &format!("/operations/{operation}/{name}"));
         // A read at the end of the file returns no data, but takes the full delay.
         assert!((f64::from(count)..=f64::from(count + 2)).contains(&of("count")), "{report}");
-        for figure in ["min", "mean", "p50", "p99", "max"] {
-            assert_eq!(of(&format!("delay_asked_ns/{figure}")).to_bits(), 10e6_f64.to_bits(), "{figure} in {report}");
+        for figure in ["min_ns", "mean_ns", "p50_ns", "p99_ns", "max_ns"] {
+            assert_eq!(of(&format!("delay_asked/{figure}")).to_bits(), 10e6_f64.to_bits(), "{figure} in {report}");
         }
-        assert!(of("delay_obtained_ns/min") >= 10e6, "{report}");
+        assert!(of("delay_obtained/min_ns") >= 10e6, "{report}");
         // A single fsync gives no useful median: the underlying file system may be slow.
-        assert!(count == 1 || of("delay_obtained_ns/p50") < 15e6, "{report}");
+        assert!(count == 1 || of("delay_obtained/p50_ns") < 15e6, "{report}");
     }
-    assert!(report["operations"]["create"]["delay_asked_ns"].is_null(), "not asked");
+    assert!(report["operations"]["create"]["delay_asked"].is_null(), "not asked");
     assert!(report.get("warnings").is_none(), "{report}");
 }
 
@@ -81,11 +81,11 @@ fn reports_begin_with_warnings_and_compare_errors() {
             let warning = report.pointer("/warnings/0").and_then(Value::as_str).unwrap_or_default();
             assert!(warning.contains("is not empty"), "{report}");
             let of = |name: &str| figure(&report, &format!("/operations/write/{name}"));
-            assert!((of("error_share_asked") - 0.5).abs() < 1e-9, "{report}");
+            assert!((of("error_asked_ratio") - 0.5).abs() < 1e-9, "{report}");
             // With 100 draws the standard deviation is 0.05.
-            assert!((0.2..0.8).contains(&of("error_share_obtained")), "{report}");
-            assert!((of("errors_injected") / of("count") - of("error_share_obtained")).abs() < 1e-9, "{report}");
-            assert!(report["operations"]["open"]["error_share_asked"].is_null(), "{report}");
+            assert!((0.2..0.8).contains(&of("error_obtained_ratio")), "{report}");
+            assert!((of("errors_injected") / of("count") - of("error_obtained_ratio")).abs() < 1e-9, "{report}");
+            assert!(report["operations"]["open"]["error_asked_ratio"].is_null(), "{report}");
             assert!((figure(&report, "/asked/duration_s") - 60.0).abs() < 1e-9, "{report}");
         } else {
             assert!(text.starts_with("warning: ") && text.contains("\ndisk\n"), "{text}");
@@ -141,7 +141,7 @@ fn operations_do_not_wait_for_each_other() {
     let report = disk.report();
     assert!(figure(&report, "/operations/read/count") >= 64.0);
     // One after the other, the median would be 6.4 s.
-    let median = figure(&report, "/operations/read/delay_obtained_ns/p50");
+    let median = figure(&report, "/operations/read/delay_obtained/p50_ns");
     assert!((199e6..1_000e6).contains(&median), "{report}");
 }
 
@@ -173,11 +173,11 @@ fn delays_are_of_the_law_and_of_the_seed() {
         let disk = Disk::mounted(&["--delay", "uniform 1ms..5ms", "--ops", "write", "--seed", seed]);
         shell("dd if=/dev/zero of=f bs=512 count=300", &disk.path());
         let report = disk.report();
-        let of = |name: &str| figure(&report, &format!("/operations/write/delay_asked_ns/{name}"));
+        let of = |name: &str| figure(&report, &format!("/operations/write/delay_asked/{name}"));
         assert!(of("min") >= 0.99e6 && of("max") <= 5.01e6, "{report}");
         // The mean of 300 draws has a standard deviation of 67 µs.
         assert!((of("mean") - 3e6).abs() < 6.0 * 67e3, "{report}");
-        report["operations"]["write"]["delay_asked_ns"].clone()
+        report["operations"]["write"]["delay_asked"].clone()
     };
     assert_eq!(run("5"), run("5"));
     assert_ne!(run("5"), run("6"));
@@ -197,11 +197,11 @@ fn operations_have_delays_and_errors_of_their_own() {
     let report = disk.report();
     for (operation, ns) in [("read", 2e6), ("write", 20e6), ("unlink", 20e6)] {
         let of = |name: &str| figure(&report, &format!("/operations/{operation}/{name}"));
-        assert!((of("delay_asked_ns/p50") / ns - 1.0).abs() < 2e-3, "{report}");
-        assert!((1.0..1.5).contains(&(of("delay_obtained_ns/p50") / ns)), "{report}");
+        assert!((of("delay_asked/p50_ns") / ns - 1.0).abs() < 2e-3, "{report}");
+        assert!((1.0..1.5).contains(&(of("delay_obtained/p50_ns") / ns)), "{report}");
         assert!(of("errors_injected").abs() < 0.5, "{report}");
     }
-    assert!(report["operations"]["fsync"]["delay_asked_ns"].is_null(), "no delay names it: {report}");
+    assert!(report["operations"]["fsync"]["delay_asked"].is_null(), "no delay names it: {report}");
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn synchronous_writes_are_synced_and_take_the_time_and_errors_of_fsync() {
         assert!(start.elapsed() >= Duration::from_millis(21 * 20), "{cached:?}: {:?}", start.elapsed());
         let report = disk.report();
         assert_eq!(figure(&report, "/operations/fsync/count").to_bits(), SYNCHRONOUS.to_bits(), "{cached:?}: {report}");
-        assert!(figure(&report, "/operations/fsync/delay_obtained_ns/min") >= 20e6, "{cached:?}: {report}");
-        assert!(figure(&report, "/operations/write/delay_obtained_ns/p50") < 15e6, "{cached:?}: {report}");
+        assert!(figure(&report, "/operations/fsync/delay_obtained/min_ns") >= 20e6, "{cached:?}: {report}");
+        assert!(figure(&report, "/operations/write/delay_obtained/p50_ns") < 15e6, "{cached:?}: {report}");
         let report = below.report();
         assert_eq!(figure(&report, "/operations/fsync/count").to_bits(), SYNCHRONOUS.to_bits(), "{cached:?}: {report}");
         assert!(said.starts_with("0 0 True"), "{cached:?}: {said}");

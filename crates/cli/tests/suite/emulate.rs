@@ -109,7 +109,11 @@ fn logged_decisions_can_be_replayed() {
         let arguments = ["emulate", "--in", "pcap:in.pcap", "--out", "pcap:again.pcap", "--replay", "log.csv"];
         let report = bench.report(arguments);
         assert!(bench.records("again.pcap") == out, "{spec}: the same frames at the same instants");
-        assert_eq!((&report["drops"], &report["delay"]["p99"]), (&first["drops"], &first["delay"]["p99"]), "{spec}");
+        assert_eq!(
+            (&report["drops"], &report["delay"]["p99_ns"]),
+            (&first["drops"], &first["delay"]["p99_ns"]),
+            "{spec}"
+        );
         assert!(report["effects"]["corrupted"].as_u64().is_some_and(|n| n > 0));
         assert_eq!(spec.contains("queue"), report["drops"]["aqm"].as_u64().is_some_and(|n| n > 100), "{spec}");
         let log = std::fs::read_to_string(bench.path("log.csv")).expect("a log");
@@ -177,7 +181,7 @@ fn chances_are_reported_asked_and_got() {
     let (report, out) = emulate(&bench, "loss gemodel 1% 9% corrupt 5%", &[]);
     let loss = &report["choices"]["loss"];
     assert_eq!((&loss["frames"], &loss["hits"]), (&FRAMES.into(), &report["drops"]["loss"]));
-    assert!((loss["asked"].as_f64().expect("a share") - 0.1).abs() < 1e-9, "{report}");
+    assert!((loss["asked_ratio"].as_f64().expect("a share") - 0.1).abs() < 1e-9, "{report}");
     let corrupt = &report["choices"]["corrupt"];
     assert_eq!((&corrupt["frames"], &corrupt["hits"]), (&out.len().into(), &report["effects"]["corrupted"]));
 }

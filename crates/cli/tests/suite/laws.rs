@@ -61,11 +61,11 @@ fn gaps_follow_their_law_and_the_report_agrees() {
             assert!(found <= bound, "{law} {sampling}: {found:e}");
             let said = number(&report, "/fit/ks_d");
             assert!((said - found).abs() < 1e-6 + bound / 100.0, "{law} {sampling}: {said} for {found}");
-            assert!(number(&report, "/fit/ks_p") > 1e-5 && number(&report, "/fit/outside") < 1e-9);
+            assert!(number(&report, "/fit/ks_p") > 1e-5 && number(&report, "/fit/outside_ratio") < 1e-9);
             if sampling == "stratified" {
                 // Most bins of a heavy tail expect less than one gap, so each holds one or none.
                 let bound = if law.starts_with("pareto") { 5e-4 } else { 5e-5 };
-                assert!(number(&report, "/fit/kl") <= bound, "{law}: {report}");
+                assert!(number(&report, "/fit/kl_nats") <= bound, "{law}: {report}");
                 assert_eq!(report["fit"]["strata"], 99_999);
             }
         }
@@ -276,7 +276,7 @@ fn rates_asked_stand_beside_those_got_in_frames_and_bits() {
         ("1Mpps", "fps", 1e6, "asked     1Mpps, got 1.000000 Mpps and 4 Gbit/s"),
         ("4Gbps", "bps", 4e9, "asked     4Gbps, got 4 Gbit/s and 1 Mpps"),
         ("5.2Gbps wire", "bps", 5.2e9, "got 5.2 Gbit/s wire and 1.25 Mpps"),
-        ("20%", "share", 0.2, "got 20.0000 % of the line and 4.807692 Mpps"),
+        ("20%", "line_ratio", 0.2, "got 20.0000 % of the line and 4.807692 Mpps"),
     ] {
         let line = format!("{gen_line} --rate '{rate}'");
         let report = bench.report(words(&line));
@@ -334,7 +334,7 @@ fn reports_a_waveform_that_ends_or_starves() {
     assert_eq!((&report["out"]["frames"], &report["held"]), (&250.into(), &1.into()));
     bench.report(words(&format!("gen --out pcap:in.pcap --count 1000 --stream '{STREAM} 1000B' --gap 16us")));
     let run = bench.run(words("shape --in pcap:in.pcap --out wire:10G --rate 'ramp 1Gbps..1Gbps over 1s' --json"));
-    let share = number(&run.report()["pipelines"][0], "/forfeited_share");
+    let share = number(&run.report()["pipelines"][0], "/forfeited_ratio");
     // The input carries half of 1 Gbit/s.
     assert!((share - 0.5).abs() < 0.01, "{share}");
     assert!(run.stderr.contains("of the waveform was lost"), "{}", run.stderr);

@@ -218,7 +218,7 @@ fn a_policed_tcp_user_below_its_rate_is_a_warning() {
         matches!(&warnings[..], [one] if one.contains("less than 80 %") && one.contains("mode shape")),
         "{warnings:?}"
     );
-    let least = report["limit"]["policed_tcp"]["min"].as_f64().expect("a share");
+    let least = report["limit"]["policed_tcp"]["min_ratio"].as_f64().expect("a share");
     assert!((least - 2.0 * 1_518.0 * 8.0 / 300_000.0).abs() < 0.005, "{least}");
     // A larger bucket or a queue avoids the warning.
     for options in ["--mode police --burst 100kB", "--mode shape --queue 10s"] {
@@ -236,8 +236,8 @@ fn the_error_of_a_window_stands_beside_one_frame_of_it() {
     for (window, one_frame) in [("10ms", 1.2), ("100ms", 0.12)] {
         let figures = &report["limit"]["error"][window];
         let figure = |name: &str| figures[name].as_f64().expect("a figure");
-        assert!((figure("one_frame") - one_frame).abs() < 1e-9, "{figures}");
-        assert!(figure("worst_error") <= figure("one_frame") + 1e-9, "{figures}");
+        assert!((figure("one_frame_ratio") - one_frame).abs() < 1e-9, "{figures}");
+        assert!(figure("worst_error_ratio") <= figure("one_frame_ratio") + 1e-9, "{figures}");
     }
     let text = bench.run(words("limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police")).stdout;
     assert!(text.contains("one frame is up to 120.00 % of a window"), "{text}");

@@ -26,6 +26,7 @@ mod progress;
 mod python;
 mod quiet;
 mod report_page;
+mod report_schema;
 mod scenarios;
 mod search;
 #[cfg(feature = "slice")]

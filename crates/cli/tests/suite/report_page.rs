@@ -154,7 +154,7 @@ fn gaps_that_span_decades_are_drawn_by_decades_and_written_to_files() {
         assert!((rows.iter().map(|row| row[2]).sum::<f64>() - 4_999.0).abs() < 0.5);
         assert!(rows.iter().all(|row| row[0] <= row[1] && row[4] < 1.0 + 1e-9));
         let median = rows.iter().find(|row| row[4] >= 0.5).expect("a median");
-        let p50 = report["gap"]["p50"].as_f64().expect("a median");
+        let p50 = report["gap"]["p50_ns"].as_f64().expect("a median");
         assert!((median[1] / p50 - 1.0).abs() < 2e-3, "{median:?}, {p50}");
         let svg = text("gaps.svg");
         assert!(

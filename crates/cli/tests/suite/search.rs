@@ -33,7 +33,10 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
         // Measured at the bound: in virtual time the full load is offered, and the goal allows no loss.
         let (offered, forwarded) = (figure(goal, "/obtained/offered_fps"), figure(goal, "/obtained/forwarded_fps"));
         assert!((offered / lower - 1.0).abs() < 1e-3 && (forwarded - offered).abs() < 1e-9, "{goal}");
-        assert!(figure(goal, "/obtained/loss").abs() < 1e-12 && figure(goal, "/obtained/trials") >= 1.0, "{goal}");
+        assert!(
+            figure(goal, "/obtained/loss_ratio").abs() < 1e-12 && figure(goal, "/obtained/trials") >= 1.0,
+            "{goal}"
+        );
         assert_eq!((figure(&report, "/asked/max_fps"), figure(&report, "/searches/0/most_fps")), (1e6, 1e6));
         assert!(report.get("warnings").is_none(), "{}", report["warnings"]);
         for trial in report["searches"][0]["trials"].as_array().expect("trials") {
@@ -117,7 +120,7 @@ fn the_table_has_losses_and_bursts_where_they_were_asked_for() {
     let one = &report["searches"][0];
     assert_eq!(of("goal", "lower_fps"), [figure(one, "/goals/0/lower_fps")]);
     let loads = one["frame_loss"]["loads"].as_array().expect("loads");
-    for (column, field) in [("load_fps", "/load_fps"), ("sent", "/sent"), ("lost", "/lost"), ("loss", "/loss")] {
+    for (column, field) in [("load_fps", "/load_fps"), ("sent", "/sent"), ("lost", "/lost"), ("loss", "/loss_ratio")] {
         let told: Vec<f64> = loads.iter().map(|load| figure(load, field)).collect();
         assert!(told.len() == 2 && of("frame_loss", column) == told, "{column}: {table}");
     }
@@ -247,7 +250,7 @@ fn the_loss_at_each_load_goes_down_from_the_most() {
     let loads = report["searches"][0]["frame_loss"]["loads"].as_array().expect("loads");
     assert_eq!(report["searches"][0]["frame_loss"]["verdict"], "DUT-limited");
     let got: Vec<[f64; 3]> =
-        loads.iter().map(|load| ["/load_share", "/load_fps", "/loss"].map(|field| figure(load, field))).collect();
+        loads.iter().map(|load| ["/load_ratio", "/load_fps", "/loss_ratio"].map(|field| figure(load, field))).collect();
     for (n, loss) in [2.0 / 3.0, 2.0 / 3.0, 0.5, 0.5, 0.0].into_iter().enumerate() {
         let share = 1.0 - 0.2 * n as f64;
         let [at, fps, got] = got[n];
@@ -338,7 +341,7 @@ fn a_page_shows_trials_bounds_and_delays() {
         assert!(page.contains(&format!("<h2>{name}</h2>")) && in_one.contains(&lower), "{name} {lower}");
         assert!(!page.contains(&lower), "in groups");
         assert!((figure(goal, "/latency/duration_ns") - 2e8).abs() < 0.5);
-        assert!(figure(goal, "/latency/delay/p99") >= 0.0);
+        assert!(figure(goal, "/latency/delay/p99_ns") >= 0.0);
         assert!(figure(&report, &format!("/searches/{size}/back_to_back/frames")) >= 1.0);
     }
     let trials = report["searches"][0]["trials"].as_array().expect("trials").len();

@@ -105,7 +105,7 @@ fn check(report: &Value) {
     let sum: f64 = top.clone().map(|slice| number(&slice["mean_ns"]) * number(&slice["per_packet"])).sum();
     let total = number(&report["total"]["mean_ns"]);
     assert!((sum / total - 1.0).abs() < 1e-6, "the top slices sum to {sum}, the total is {total}");
-    let shares: f64 = top.map(|slice| number(&slice["share"])).sum();
+    let shares: f64 = top.map(|slice| number(&slice["total_ratio"])).sum();
     assert!((shares - 1.0).abs() < 1e-6, "{shares}");
     assert!(number(&report["total"]["raw_mean_ns"]) > total, "what measuring costs is subtracted");
 }

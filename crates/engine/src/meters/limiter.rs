@@ -94,7 +94,7 @@ impl Ledger {
         (!shares.is_empty()).then(|| PolicedTcp {
             users: shares.len() as u64,
             below_80_percent: shares.iter().filter(|share| **share < TCP_SHARE).count() as u64,
-            min: shares.iter().copied().fold(f64::INFINITY, f64::min),
+            min_ratio: shares.iter().copied().fold(f64::INFINITY, f64::min),
         })
     }
 }
@@ -197,12 +197,12 @@ impl Limiter {
         let window = |obtained: super::Obtained| {
             let window = LimitWindow {
                 windows: obtained.windows,
-                min: obtained.least,
-                p50: obtained.median,
-                max: obtained.largest,
-                p99_error: obtained.p99_error,
-                worst_error: obtained.worst_error,
-                one_frame: obtained.one_frame,
+                min_ratio: obtained.least,
+                p50_ratio: obtained.median,
+                max_ratio: obtained.largest,
+                p99_error_ratio: obtained.p99_error,
+                worst_error_ratio: obtained.worst_error,
+                one_frame_ratio: obtained.one_frame,
             };
             (obtained.window, window)
         };
@@ -227,7 +227,7 @@ impl Limiter {
                 created,
                 reclaimed,
                 refused,
-                bytes_per_user: Users::BYTES_PER_USER,
+                user_bytes: Users::BYTES_PER_USER,
                 reloads: self.reloads.load(Ordering::Relaxed),
             },
             error: ledger.figures.obtained().into_iter().map(window).collect(),

@@ -79,7 +79,7 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
         }
         (None, None) => return None,
     };
-    let idle = report.busiest().and_then(|(cpu, _)| Some((cpu.cpu, 1.0 - cpu.busy?)));
+    let idle = report.busiest().and_then(|(cpu, _)| Some((cpu.cpu, 1.0 - cpu.busy_ratio?)));
     let advice = |name_of_it, seen, commands| {
         Some(Advice {
             name: name_of_it,
@@ -137,13 +137,13 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
 
 /// Whether no CPU has time left, so that distribution does not help.
 fn all_full(report: &HostReport) -> bool {
-    let mut busy = report.cpus.iter().filter_map(|cpu| cpu.busy).peekable();
+    let mut busy = report.cpus.iter().filter_map(|cpu| cpu.busy_ratio).peekable();
     busy.peek().is_some() && busy.all(|busy| busy > FULL)
 }
 
 /// Second finding of that case: a single flow uses one queue and one CPU; many flows reached 1.4 to 6 million frames/s.
 fn spread(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
-    if interface.pps < NOTABLE_PPS || report.settings.cpus < 2 {
+    if interface.fps < NOTABLE_PPS || report.settings.cpus < 2 {
         return None;
     }
     let name = &interface.name;
@@ -260,7 +260,7 @@ fn backlog(report: &HostReport) -> Option<Advice> {
         ));
     }
     let mut commands = vec![format!("sysctl -w net.core.netdev_max_backlog={}{}", larger(now, 10_000), or_more(now))];
-    if worst.busy.is_some_and(|busy| busy > FULL) {
+    if worst.busy_ratio.is_some_and(|busy| busy > FULL) {
         seen.push_str("; that CPU had no time left: a longer backlog only outlasts bursts");
         let spread = report.interfaces.iter().filter(|_| !all_full(report)).max_by_key(|interface| interface.frames);
         if let Some(interface) = spread {
@@ -285,7 +285,7 @@ const SQUEEZES: f64 = 10.0;
 
 fn budget(report: &HostReport) -> Option<Advice> {
     let times: u64 = report.cpus.iter().filter_map(|cpu| cpu.time_squeeze).sum();
-    if times == 0 || (times as f64) < report.seconds * SQUEEZES {
+    if times == 0 || (times as f64) < report.observed_s * SQUEEZES {
         return None;
     }
     let worst = report.cpus.iter().max_by_key(|cpu| cpu.time_squeeze)?;
@@ -390,7 +390,7 @@ fn udp(report: &HostReport) -> Option<Advice> {
     let mut seen = format!("{} ({}) found a UDP socket's buffer full", counted(lost, "frame"), share(of_all));
     if let Some(worst) = report.sockets.as_ref().and_then(|sockets| sockets.first()) {
         let whose = worst.program.as_deref().map_or(String::new(), |program| format!(" of {program}"));
-        let size = worst.buffer.map_or(String::new(), |bytes| format!(", which has {} B", thousands(bytes)));
+        let size = worst.buffer_bytes.map_or(String::new(), |bytes| format!(", which has {} B", thousands(bytes)));
         seen.push_str(&format!(", most that of {}{whose}{size}", worst.local));
     }
     let limits = &report.settings;

@@ -116,7 +116,7 @@ pub struct InterfaceReport {
     /// Bytes: the driver's count plus 4 per frame for the FCS.
     pub bytes: u64,
     /// Frames per second.
-    pub pps: f64,
+    pub fps: f64,
     /// Bits per second of frames with FCS.
     pub bps: f64,
     /// The receive ring.
@@ -158,9 +158,9 @@ pub struct Cpu {
     /// Runs of the NET_RX softirq.
     pub net_rx: Option<u64>,
     /// Share of time that it was not idle.
-    pub busy: Option<f64>,
+    pub busy_ratio: Option<f64>,
     /// Share of time in hard and soft interrupts.
-    pub interrupts: Option<f64>,
+    pub interrupts_ratio: Option<f64>,
 }
 
 /// A UDP socket that lost datagrams.
@@ -171,7 +171,7 @@ pub struct SocketReport {
     /// Datagrams dropped because the buffer was full.
     pub drops: u64,
     /// Size of the buffer in bytes, including the kernel's overhead.
-    pub buffer: Option<u64>,
+    pub buffer_bytes: Option<u64>,
     /// The owning program.
     pub program: Option<String>,
 }
@@ -180,7 +180,7 @@ pub struct SocketReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
     /// Duration of the observation in s.
-    pub seconds: f64,
+    pub observed_s: f64,
     /// The interfaces.
     pub interfaces: Vec<InterfaceReport>,
     /// Frames lost by place.
@@ -213,7 +213,7 @@ impl HostReport {
             _ => None,
         };
         let mut report = HostReport {
-            seconds,
+            observed_s: seconds,
             lost: lost(&interfaces, &cpus, protocols.as_ref()),
             interfaces,
             cpus,
@@ -284,7 +284,7 @@ fn interface(
         name: after.name.clone(),
         frames,
         bytes,
-        pps: per_second(frames as f64),
+        fps: per_second(frames as f64),
         bps: per_second(bytes as f64 * 8.0),
         ring: settings.ring.map(|now| RingSize { now, max: settings.ring_max }),
         queues: queues(before, after, frames),
@@ -345,8 +345,8 @@ fn cpus(before: &Snapshot, after: &Snapshot) -> Vec<Cpu> {
         }
         let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / total as f64;
         let cpu = cpus.entry(*number).or_insert_with(|| numbered(*number));
-        cpu.busy = Some((1.0 - share(now.idle, then.idle)).clamp(0.0, 1.0));
-        cpu.interrupts = Some(share(now.interrupts, then.interrupts).clamp(0.0, 1.0));
+        cpu.busy_ratio = Some((1.0 - share(now.idle, then.idle)).clamp(0.0, 1.0));
+        cpu.interrupts_ratio = Some(share(now.interrupts, then.interrupts).clamp(0.0, 1.0));
     }
     cpus.into_values().collect()
 }
@@ -370,7 +370,7 @@ fn sockets(before: &Snapshot, after: &Snapshot, settings: &Settings) -> Option<V
             let drops = socket.drops.checked_sub(earlier.get(&socket.inode).copied().unwrap_or(0))?;
             let owner = settings.owners.get(&socket.inode).cloned().unwrap_or_default();
             let local = socket.local.to_string();
-            (drops > 0).then_some(SocketReport { local, drops, buffer: owner.buffer, program: owner.program })
+            (drops > 0).then_some(SocketReport { local, drops, buffer_bytes: owner.buffer, program: owner.program })
         })
         .collect();
     losers.sort_by_key(|socket| std::cmp::Reverse(socket.drops));

@@ -145,8 +145,8 @@ impl Column {
     pub(super) fn error(&self) -> SliceError {
         SliceError {
             mean_ns: self.times.mean(self.times.net - self.intended),
-            p50: ns(self.errors.at_quantile(0.5).min(self.worst) as f64),
-            p99: ns(self.errors.at_quantile(0.99).min(self.worst) as f64),
+            p50_ns: ns(self.errors.at_quantile(0.5).min(self.worst) as f64),
+            p99_ns: ns(self.errors.at_quantile(0.99).min(self.worst) as f64),
             max_ns: ns(self.worst as f64),
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         let figures = |column: &Column| {
             let (times, error) = (column.times(), column.error());
             let ns = [times.mean_ns, times.raw_mean_ns, column.intended_mean(), error.mean_ns, error.max_ns];
-            let buckets = [times.p50_ns, error.p50].map(|ns| ns.round() as u64);
+            let buckets = [times.p50_ns, error.p50_ns].map(|ns| ns.round() as u64);
             (times.count, ns.map(|ns| (ns * 1e3).round() as u64), buckets, (times.cv * 1e6) as u64)
         };
         assert_eq!(figures(&together), figures(&singly));

@@ -3,12 +3,13 @@
 use super::column::{Part, Times};
 use super::{FIRST, SliceFigures, SlicePart, SliceTimes, SlicedPackets, waterfall};
 use crate::figures::{brief, share, thousands};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
 use units::PS_PER_NS;
 
 /// Path of packets from program to program, in slices of the kernels and of the pipeline between them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct EndToEnd {
     /// The direction, if this covers only one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +153,7 @@ impl EndToEnd {
                 brief(slice.mean_ns),
                 brief(slice.p50_ns),
                 brief(slice.p99_ns),
-                share(slice.share),
+                share(slice.total_ratio),
                 slice.per_packet
             );
         }

@@ -6,6 +6,7 @@ mod text;
 
 use crate::ns;
 use column::{Column, Part, Times};
+use schemars::JsonSchema;
 use serde::Serialize;
 use units::{Span, Time};
 
@@ -22,7 +23,7 @@ pub struct Mark {
 }
 
 /// Slices of one pipeline or class.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct PipelineSlices {
     /// One frame in this many is traced.
     pub every: u64,
@@ -42,7 +43,7 @@ pub struct PipelineSlices {
 }
 
 /// Outcome of the traced frames; seen = matched + lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct SlicedPackets {
     /// Frames traced from their arrival.
     pub seen: u64,
@@ -53,7 +54,7 @@ pub struct SlicedPackets {
 }
 
 /// One slice over all packets that had it, in ns, with the cost of the measurement subtracted.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct SliceFigures {
     /// The name.
     pub name: String,
@@ -68,7 +69,7 @@ pub struct SliceFigures {
     /// Coefficient of variation: standard deviation ÷ mean.
     pub cv: f64,
     /// Share of the total of all packets.
-    pub share: f64,
+    pub total_ratio: f64,
     /// True for slices that do not overlap and sum to the total.
     pub top: bool,
     /// Occurrences per packet with a complete path.
@@ -84,7 +85,7 @@ impl SliceFigures {
 }
 
 /// One slice of a pipeline: `ring`, `rx`, the name of a stage, `queueing`, `pacer` or `tx`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct PipelineSlice {
     /// The measured figures.
     #[serde(flatten)]
@@ -98,26 +99,30 @@ pub struct PipelineSlice {
 }
 
 /// Measured minus intended duration in ns. `mean_ns` is signed; the rest refers to the absolute error.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct SliceError {
     /// Signed mean.
     pub mean_ns: f64,
     /// Median.
-    pub p50: f64,
+    pub p50_ns: f64,
     /// 99th percentile.
-    pub p99: f64,
+    pub p99_ns: f64,
     /// Largest.
     pub max_ns: f64,
 }
 
 /// Duration of a slice, or of a path from first to last stamp, in ns, with the cost of the measurement subtracted.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "as those of a slice")]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct SliceTimes {
+    /// Number of values.
     pub count: u64,
+    /// Mean.
     pub mean_ns: f64,
+    /// Median, to 0.1 %.
     pub p50_ns: f64,
+    /// 99th percentile, to 0.1 %.
     pub p99_ns: f64,
+    /// Standard deviation ÷ mean.
     pub cv: f64,
     /// Mean as stamped.
     pub raw_mean_ns: f64,
@@ -131,12 +136,12 @@ impl SliceTimes {
         let per_packet = count as f64 / whole.count.max(1) as f64;
         // Without a positive total there are no shares.
         let share = if whole.mean_ns > 0.0 { mean_ns * per_packet / whole.mean_ns } else { 0.0 };
-        SliceFigures { name: name.to_owned(), count, mean_ns, p50_ns, p99_ns, cv, share, top, per_packet }
+        SliceFigures { name: name.to_owned(), count, mean_ns, p50_ns, p99_ns, cv, total_ratio: share, top, per_packet }
     }
 }
 
 /// Cost of measuring in ns; 0 in virtual time.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize)]
 pub struct SliceOverhead {
     /// One reading of the clock: the time between two consecutive stamps, τo.
     pub tau_o_ns: f64,
@@ -145,7 +150,7 @@ pub struct SliceOverhead {
 }
 
 /// A slice of one frame, in ns.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct SlicePart {
     /// The name.
     pub name: String,
@@ -395,7 +400,7 @@ mod tests {
         assert_eq!(report.packets, SlicedPackets { seen: 101, matched: 100, lost: 1 });
         let means: Vec<f64> = report.slices.iter().map(|slice| slice.figures.mean_ns).collect();
         assert_eq!(means, [2.0, 202_998.0, 5.0]);
-        assert!((report.slices.iter().map(|slice| slice.figures.share).sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!((report.slices.iter().map(|slice| slice.figures.total_ratio).sum::<f64>() - 1.0).abs() < 1e-12);
         assert!((report.total.mean_ns - 203_005.0).abs() < 1e-9);
         let delay = &report.slices[1];
         assert!((delay.intended_mean_ns - 200_000.0).abs() < 1e-9);

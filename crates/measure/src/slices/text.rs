@@ -38,10 +38,10 @@ impl PipelineSlices {
                 brief(figures.mean_ns),
                 brief(figures.p50_ns),
                 brief(figures.p99_ns),
-                share(figures.share),
+                share(figures.total_ratio),
                 brief(slice.intended_mean_ns),
-                brief(slice.error.p50),
-                brief(slice.error.p99)
+                brief(slice.error.p50_ns),
+                brief(slice.error.p99_ns)
             );
             let _ = if raw { writeln!(out, " {:>15}", brief(slice.raw_mean_ns)) } else { writeln!(out) };
         }

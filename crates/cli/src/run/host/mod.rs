@@ -23,14 +23,14 @@ use units::Span;
 #[derive(Serialize)]
 struct Interval {
     /// Its end, in s since the run began.
-    at: f64,
+    at_s: f64,
     interfaces: BTreeMap<String, Speed>,
     lost: Lost,
 }
 
 #[derive(Clone, Copy, Serialize)]
 struct Speed {
-    pps: f64,
+    fps: f64,
     bps: f64,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
         if lines {
             output::line(text::line(passed, &part));
         }
-        intervals.push(Interval { at: passed.as_secs_f64(), interfaces: speeds(&part), lost: part.lost });
+        intervals.push(Interval { at_s: passed.as_secs_f64(), interfaces: speeds(&part), lost: part.lost });
         (last, last_at) = (next, now);
         if stop.asked() || end.is_some_and(|end| now >= end) {
             break;
@@ -129,7 +129,7 @@ fn nap(until: Instant, stop: &Stop) {
 }
 
 fn speeds(report: &HostReport) -> BTreeMap<String, Speed> {
-    let of = |of: &InterfaceReport| (of.name.clone(), Speed { pps: of.pps, bps: of.bps });
+    let of = |of: &InterfaceReport| (of.name.clone(), Speed { fps: of.fps, bps: of.bps });
     report.interfaces.iter().map(of).collect()
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) fn line(passed: Duration, report: &HostReport) -> String {
     let mut text = format!("{:>5.1} s", passed.as_secs_f64());
     for of in &report.interfaces {
-        let _ = write!(text, "  {} {} frames/s, {}", of.name, whole(of.pps), rate(of.bps));
+        let _ = write!(text, "  {} {} frames/s, {}", of.name, whole(of.fps), rate(of.bps));
     }
     let lost: Vec<String> = report
         .lost
@@ -33,7 +33,12 @@ pub(super) fn table(report: &HostReport, intervals: &[Interval], interval: Durat
 
 fn write_table(out: &mut String, report: &HostReport, intervals: &[Interval], interval: Duration) -> fmt::Result {
     writeln!(out, "measure")?;
-    writeln!(out, "  watched   {}, {} CPUs", output::time((report.seconds * 1e3).round() * 1e6), report.settings.cpus)?;
+    writeln!(
+        out,
+        "  watched   {}, {} CPUs",
+        output::time((report.observed_s * 1e3).round() * 1e6),
+        report.settings.cpus
+    )?;
     for of in &report.interfaces {
         interface_lines(out, of, intervals, interval)?;
     }
@@ -61,8 +66,8 @@ fn interface_lines(out: &mut String, of: &InterfaceReport, intervals: &[Interval
     let settings = &of.settings;
     let name = &of.name;
     writeln!(out, "  {name:<8}  {} frames, {} B with FCS", output::thousands(of.frames), output::thousands(of.bytes))?;
-    write!(out, "  rate      mean {} frames/s, {}", whole(of.pps), rate(of.bps))?;
-    let highest = intervals.iter().filter_map(|part| part.interfaces.get(name)).map(|speed| speed.pps);
+    write!(out, "  rate      mean {} frames/s, {}", whole(of.fps), rate(of.bps))?;
+    let highest = intervals.iter().filter_map(|part| part.interfaces.get(name)).map(|speed| speed.fps);
     if let (Some(highest), true) = (highest.reduce(f64::max), intervals.len() > 1) {
         write!(out, "; highest {} frames/s in {}", whole(highest), output::time(interval.as_nanos() as f64))?;
     }
@@ -89,8 +94,8 @@ fn cpu_lines(out: &mut String, report: &HostReport) -> fmt::Result {
             count(cpu.processed),
             count(cpu.dropped),
             count(cpu.time_squeeze),
-            part(cpu.busy),
-            part(cpu.interrupts)
+            part(cpu.busy_ratio),
+            part(cpu.interrupts_ratio)
         )?;
     }
     Ok(())
@@ -100,7 +105,7 @@ fn cpu_lines(out: &mut String, report: &HostReport) -> fmt::Result {
 fn socket_lines(out: &mut String, report: &HostReport) -> fmt::Result {
     for socket in report.sockets.iter().flatten().take(8) {
         write!(out, "  socket    {} lost {}", socket.local, output::thousands(socket.drops))?;
-        if let Some(bytes) = socket.buffer {
+        if let Some(bytes) = socket.buffer_bytes {
             write!(out, ", buffer {} B", output::thousands(bytes))?;
         }
         writeln!(out, "{}", socket.program.as_ref().map_or(String::new(), |program| format!(", {program}")))?;

@@ -59,15 +59,15 @@ struct Rates {
 
 #[derive(Default, Serialize)]
 struct Rate {
-    pps: f64,
+    fps: f64,
     bps: f64,
 }
 
 /// In ns, from the start of the run.
 #[derive(Serialize)]
 struct Lateness {
-    p50: f64,
-    max: f64,
+    p50_ns: f64,
+    max_ns: f64,
 }
 
 #[derive(Serialize)]
@@ -99,8 +99,8 @@ impl SoFar {
             held: load(&counters.depth),
             starved: asked.then(|| load(&counters.starved)),
             lateness: asked.then(|| Lateness {
-                p50: load(&counters.late_median_ns) as f64,
-                max: load(&counters.late_max_ns) as f64,
+                p50_ns: load(&counters.late_median_ns) as f64,
+                max_ns: load(&counters.late_max_ns) as f64,
             }),
             ..SoFar::default()
         }
@@ -130,7 +130,10 @@ impl SoFar {
             drops: named(&report.drops),
             held: report.held,
             starved: report.starved,
-            lateness: report.lateness.as_ref().map(|lateness| Lateness { p50: lateness.p50, max: lateness.max }),
+            lateness: report
+                .lateness
+                .as_ref()
+                .map(|lateness| Lateness { p50_ns: lateness.p50_ns, max_ns: lateness.max_ns }),
             back,
             ..SoFar::default()
         }
@@ -141,7 +144,7 @@ impl SoFar {
         let none = SoFar::default();
         let earlier = before.unwrap_or(&none);
         let rate = |now: Tally, then: Tally| Rate {
-            pps: per_second(now.frames, then.frames, seconds),
+            fps: per_second(now.frames, then.frames, seconds),
             bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
         };
         self.rate = Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) };

@@ -463,7 +463,7 @@ impl Measure {
         if off > self.tolerance.as_f64() {
             return Some(format!("the mean is {}, {:.4} % off {}", figure(got), off * 100.0, figure(asked)));
         }
-        let near = gap.error.as_ref().map(|error| error.shares.within_1us).filter(|share| *share < 0.9);
+        let near = gap.error.as_ref().map(|error| error.shares.within_1us_ratio).filter(|share| *share < 0.9);
         near.map(|share| format!("{:.2} % of the gaps are within 1 µs, below the required 90 %", share * 100.0))
     }
 }

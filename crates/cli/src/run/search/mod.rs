@@ -348,7 +348,7 @@ impl Search {
             let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             curve.tell(measured.outcome);
             if let Some(run) = curve.runs().last().filter(|_| self.verbose && !self.quiet) {
-                lab.progress.note(format!("{name}: {}", search::trial_words(run)));
+                lab.progress.aside(|| output::note(format!("{name}: {}", search::trial_words(run))));
             }
         }
         Ok(true)
@@ -377,7 +377,7 @@ impl Search {
                 let flaw = search::flaw_words(run.flaw);
                 let (frames, lost) = (output::thousands(run.frames), output::thousands(run.outcome.lost));
                 let line = format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size);
-                lab.progress.note(line);
+                lab.progress.aside(|| output::note(line));
             }
         }
         Ok(true)
@@ -400,7 +400,7 @@ impl Search {
         lab.known = known.join("; ");
         if let Some(run) = one.machine.runs().last().filter(|_| self.verbose && !self.quiet) {
             let line = format!("{}: {}; {}", one.size, search::trial_words(run), lab.known);
-            lab.progress.note(line);
+            lab.progress.aside(|| output::note(line));
         }
     }
 }

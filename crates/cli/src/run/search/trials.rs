@@ -198,7 +198,7 @@ fn on_ports(
     let sent = number("/out/frames");
     let mean = pipeline.pointer("/gap/mean_ns").and_then(Value::as_f64).unwrap_or(0.0);
     let took = Span::from_ps((mean * 1_000.0 * sent as f64) as u64);
-    let late = pipeline.pointer("/lateness/max").and_then(Value::as_f64).unwrap_or(0.0);
+    let late = pipeline.pointer("/lateness/max_ns").and_then(Value::as_f64).unwrap_or(0.0);
     let late = Span::from_ps((late * 1_000.0) as u64);
     Ok(Measured {
         outcome: Outcome {

@@ -3,19 +3,19 @@ use crate::options::{parse, parse_count};
 use crate::output::{self, Failure, thousands};
 use crate::render::page_folder::PageFolder;
 use crate::render::progress::Progress;
-use crate::render::report_printer::{self, ItemPrinter};
+use crate::render::report_printer;
 use crate::render::slices::{Set, SlicesReport, WindowsReport};
 use crate::rights;
 #[cfg(feature = "live")]
 use crate::rights::list::Capability;
 use crate::rights::list::SLICE;
-use crate::run::child_processes::{self, Guardian};
+use crate::run::child_processes;
 use crate::run::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
 use slice::{
-    Book, Costs, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn,
-    Turns, Windows,
+    Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
+    Windows,
 };
 use std::ffi::OsString;
 use std::io;
@@ -128,39 +128,22 @@ impl KernelSlices {
         match &self.read {
             Some(path) => {
                 // A pipe whose writer is silent ends with the first signal.
-                let stop = Stop::on_signals()?;
+                let _stop = Stop::on_signals()?;
                 let file = sim::open_plain(path).map_err(Failure::new)?;
-                self.read_file(Journal::read(path, file), folder, &stop)
+                let journal = Journal::read(path, file).map_err(Failure::new)?;
+                self.read_file(journal, folder)
             }
             None => self.follow(folder),
         }
     }
 
-    fn read_file(
-        &self,
-        journal: Result<Journal, slice::Error>,
-        folder: Option<PageFolder>,
-        stop: &Stop,
-    ) -> Result<ExitCode, Failure> {
-        let ended_early = || output::warn("a signal ended the reading: later packets are missing");
-        let (journal, header) = match journal {
-            Ok(journal) => {
-                let header = journal.header().clone();
-                (Some(journal), header)
-            }
-            // Nothing had come from a silent pipe.
-            Err(_) if stop.asked() => {
-                ended_early();
-                (None, Header::new(Costs::default(), "unknown"))
-            }
-            Err(cause) => return Err(Failure::new(cause)),
-        };
+    fn read_file(&self, journal: Journal, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
+        let header = journal.header().clone();
         let mut book = Book::new(header.costs);
-        let mut items = self.items(true)?;
         let mut first = Vec::new();
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut broken = None;
-        for entry in journal.into_iter().flatten() {
+        for entry in journal {
             match entry {
                 Ok(Entry::Window(_)) => book.window(),
                 Ok(Entry::Pace(pace)) => book.at_pace(pace),
@@ -170,13 +153,9 @@ impl KernelSlices {
                     book.lost_records(evicted);
                 }
                 Ok(Entry::Record(record)) => {
-                    let read = self.take(&record, &mut book, items.as_mut())?;
+                    let read = self.take(&record, &mut book)?;
                     left = if read { left.saturating_sub(record.packets.into()) } else { 0 };
                     keep(&mut first, &record);
-                }
-                Err(_) if stop.asked() => {
-                    ended_early();
-                    break;
                 }
                 // Whoever wrote it was killed: what it had written counts.
                 Err(cause) => {
@@ -185,7 +164,6 @@ impl KernelSlices {
                 }
             }
         }
-        items.map_or(Ok(()), ItemPrinter::finish)?;
         let why = vec!["the records were read from a file".to_owned()];
         let set = Set { probes: header.probes, why, ..Set::default() };
         let done = self.report(&book, set, None, folder.map(|folder| (folder, first)))?;
@@ -204,14 +182,13 @@ impl KernelSlices {
         // Probes are loaded and their costs measured: that takes seconds.
         let starting = Progress::starting_if(!self.quiet, "slice kernel");
         let (mut kernel, costs) =
-            slice::calibrate(self.buffer, points, &self.counters, &filter, &|| stop.asked()).map_err(Failure::new)?;
+            slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
             journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
         }
         let mut run = Run {
             asked: self,
             book: Book::new(costs),
-            items: self.items(false)?,
             journal,
             left: self.count.unwrap_or(u64::MAX),
             failure: None,
@@ -221,14 +198,7 @@ impl KernelSlices {
         let before = kernel.counters().map_err(Failure::new)?;
         let counted_before = kernel.totals().map_err(Failure::new)?;
         drop(starting);
-        let started = match stop.asked() {
-            true => {
-                output::warn("a signal ended the run before its start: no packet was followed");
-                None
-            }
-            false => self.start(&mut kernel)?,
-        };
-        let (mut program, _guardian) = started.unzip();
+        let mut program = self.start(&mut kernel)?;
         // The command was started with the rights of whoever started us.
         #[cfg(feature = "live")]
         self.keep_what_is_needed();
@@ -248,7 +218,7 @@ impl KernelSlices {
             count: turns.opened(),
             open_ns: windows.open.as_ps() as f64 / 1e3,
             every_ns: windows.every.as_ps() as f64 / 1e3,
-            in_place: turns.in_place(begun + took).as_secs_f64() / took.as_secs_f64(),
+            in_place_ratio: turns.in_place(begun + took).as_secs_f64() / took.as_secs_f64(),
         });
         set.counters = Some(kernel.counters().map_err(Failure::new)?.since(&before));
         let totals = kernel.totals().map_err(Failure::new)?.into_iter().zip(counted_before);
@@ -257,12 +227,11 @@ impl KernelSlices {
         if let Some(counters) = &set.counters {
             run.lost(0, counters.full);
         }
-        let printed = run.items.map_or(Ok(()), ItemPrinter::finish);
         let written = run.journal.map_or(Ok(()), end_journal);
         let page = folder.map(|folder| (folder, run.first));
         // A failure of the run must not lose its report.
         let done = self.report(&run.book, set, status, page)?;
-        run.failure.map_or(Ok(()), Err).and(printed).and(written).and(Ok(done))
+        run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
     }
 
     /// Keeps what takes probes off and on again, and root's way to files that are written at the end; and to end the command
@@ -320,13 +289,12 @@ impl KernelSlices {
     }
 
     /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
-    fn start(&self, kernel: &mut Kernel) -> Result<Option<(Child, Guardian)>, Failure> {
+    fn start(&self, kernel: &mut Kernel) -> Result<Option<Child>, Failure> {
         let Some((name, arguments)) = self.program.split_first() else { return Ok(None) };
         let failed = |cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy()));
         let mut command = Command::new(child_processes::find(name).map_err(failed)?);
         command.args(arguments);
-        let guardian = Guardian::start().map_err(failed)?;
-        let mut command = guardian.ending_with_us(&command).map_err(failed)?;
+        let mut command = child_processes::ending_with_us(&command).map_err(failed)?;
         if self.json {
             let stderr = io::stderr().as_fd().try_clone_to_owned();
             command.stdout(Stdio::from(stderr.map_err(waiting)?));
@@ -337,27 +305,22 @@ impl KernelSlices {
         kernel.disown(own).map_err(Failure::new)?;
         let child = child.map_err(failed)?;
         kernel.adopt(child.id()).map_err(Failure::new)?;
-        Ok(Some((child, guardian)))
+        Ok(Some(child))
     }
 
     /// Counts a packet, and prints it with `--each`. Returns false when stdout has no reader any more.
-    fn take(&self, record: &Record, book: &mut Book, items: Option<&mut ItemPrinter>) -> Result<bool, Failure> {
+    fn take(&self, record: &Record, book: &mut Book) -> Result<bool, Failure> {
         book.add(record);
-        let Some(items) = items else { return Ok(true) };
-        Ok(items.print(match self.each.as_deref() {
-            Some("lines") => slice::line(record, book.costs()) + "\n",
+        match self.each.as_deref() {
+            Some("lines") => output::is_read(&(slice::line(record, book.costs()) + "\n")),
             Some("waterfall") => {
                 let head = slice::line(record, book.costs());
                 let head = head.split_once(" B:").map_or("", |(head, _)| head);
-                format!("{head} B\n{}\n", slice::waterfall(record, book.costs()))
+                output::is_read(&format!("{head} B\n{}\n", slice::waterfall(record, book.costs())))
             }
-            _ => serde_json::to_string(record).map_err(Failure::new)? + "\n",
-        }))
-    }
-
-    /// The printer of `--each`.
-    fn items(&self, waits: bool) -> Result<Option<ItemPrinter>, Failure> {
-        self.each.is_some().then(|| ItemPrinter::start(waits)).transpose()
+            Some(_) => output::is_read(&(serde_json::to_string(record).map_err(Failure::new)? + "\n")),
+            None => Ok(true),
+        }
     }
 
     fn report(
@@ -443,7 +406,6 @@ fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
 struct Run<'a> {
     asked: &'a KernelSlices,
     book: Book,
-    items: Option<ItemPrinter>,
     journal: Option<JournalWriter<Lines>>,
     left: u64,
     failure: Option<Failure>,
@@ -558,7 +520,7 @@ impl Run<'_> {
             keep(&mut self.first, record);
         }
         self.note(|journal| journal.write(record));
-        match self.asked.take(record, &mut self.book, self.items.as_mut()) {
+        match self.asked.take(record, &mut self.book) {
             Ok(true) => {}
             Ok(false) => self.left = 0,
             Err(failure) => self.failure = Some(failure),

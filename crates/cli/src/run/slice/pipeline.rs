@@ -2,7 +2,6 @@ use super::end_to_end;
 use crate::options::{Command, Every, Hears, SliceListener, parse_sampling};
 use crate::output::{self, Failure};
 use crate::render::progress::Progress;
-use crate::render::report_printer::PATIENCE;
 use clap::Parser;
 use measure::slices::{SlicePart, waterfall};
 use packet::Identity;
@@ -122,6 +121,8 @@ impl PipelineSlices {
     }
 }
 
+/// How long a reader of stdout has to take the rest once the user ends the run.
+const PATIENCE: Duration = Duration::from_millis(800);
 /// Interval between checks for room, and for the end.
 const LOOK: Duration = Duration::from_millis(1);
 /// Frames that wait to be printed.

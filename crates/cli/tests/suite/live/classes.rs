@@ -77,7 +77,10 @@ fn each_class_has_its_own_stages_and_schedule() {
     let (echo, even) = (class(&report, "echo"), class(&report, "even"));
     assert!(number(echo, "/out/frames") >= 9 && ns(echo, "/delay/min_ns") >= 30e6, "{echo}");
     assert_eq!((number(even, "/in/frames"), number(even, "/out/frames")), (1_000, 1_000));
-    assert!((ns(even, "/conformance/asked_mean_ns") - 2e6).abs() < 1.0 && number(even, "/depth/max") > 500, "{even}");
+    assert!(
+        (ns(even, "/conformance/asked_mean_ns") - 2e6).abs() < 1.0 && number(even, "/depth/max_frames") > 500,
+        "{even}"
+    );
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn effect_reports_held_frames_that_leave_late() {
     let (forward, backward) = directions(&report);
     for direction in [forward, backward] {
         assert_eq!(direction["delay"]["asked"]["max_ns"], 300_000_000.0, "{direction}");
-        let late = direction.pointer("/lateness/max").and_then(Value::as_f64).expect("a lateness");
+        let late = direction.pointer("/lateness/max_ns").and_then(Value::as_f64).expect("a lateness");
         assert!((500e6..40e9).contains(&late), "{direction}");
         // The obtained delay includes the lateness.
         let got = direction.pointer("/delay/max_ns").and_then(Value::as_f64).expect("a delay");

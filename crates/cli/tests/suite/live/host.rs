@@ -139,7 +139,7 @@ fn softnet_tells_which_cpu_did_the_work() {
     let (came, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
     assert!(number(cpu, "/processed") + dropped >= COUNT && came + dropped >= COUNT, "{report}");
     // If the sender ran on that CPU, no wakeup was needed.
-    assert!(cpu["received_rps"].is_u64() && cpu["busy"].is_f64(), "{report}");
+    assert!(cpu["received_rps"].is_u64() && cpu["busy_ratio"].is_f64(), "{report}");
 }
 
 /// Follows the case in docs/guide/receiver.md: one flow keeps one queue busy, many flows keep all queues busy.

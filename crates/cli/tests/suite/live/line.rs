@@ -104,9 +104,9 @@ fn figures_include_underruns() {
         ("/gap/std_ns", deviation),
         ("/gap/min_ns", least),
         ("/gap/max_ns", largest),
-        ("/gap/error/within_64ns", near),
-        ("/conformance/within_64ns", near),
-        ("/lateness/max", late),
+        ("/gap/error/within_64ns_ratio", near),
+        ("/conformance/within_64ns_ratio", near),
+        ("/lateness/max_ns", late),
     ] {
         let figure = report.pointer(pointer).and_then(Value::as_f64).expect(pointer);
         assert!((figure - listed).abs() <= 1e-6 * listed.max(1.0), "{pointer}: {listed} in the list, {report}");

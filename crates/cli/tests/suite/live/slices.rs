@@ -71,7 +71,7 @@ fn waits_in_the_ring(report: &Value) {
     check(report);
     let ring = slice(report, "ring");
     let waited = number(&ring["p50_ns"]);
-    assert!(waited > 1e7 && number(&ring["share"]) > 0.5, "{report}");
+    assert!(waited > 1e7 && number(&ring["total_ratio"]) > 0.5, "{report}");
     assert_eq!(ring, &report["slices"]["slices"][0], "the first one");
     for other in report["slices"]["slices"].as_array().expect("slices").iter().skip(1) {
         assert!(number(&other["p50_ns"]) < waited / 10.0, "{other} of {report}");

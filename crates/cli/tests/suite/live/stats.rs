@@ -38,7 +38,7 @@ fn assert_adds_up(lines: &[Value], report: &Value, at: &str) {
     let (came, gone) = (number(last, "/in/frames") + number(last, "/copies"), number(last, "/out/frames") + dropped);
     assert_eq!(came, gone + number(last, "/held"), "the books of {at} balance: {last}");
     for (way, of) in [("in", "frames"), ("out", "frames"), ("in", "bytes"), ("out", "bytes")] {
-        let (rate, bits) = if of == "frames" { ("pps", 1.0) } else { ("bps", 8.0) };
+        let (rate, bits) = if of == "frames" { ("fps", 1.0) } else { ("bps", 8.0) };
         let sum: f64 = lines
             .iter()
             .map(|line| {
@@ -75,7 +75,7 @@ fn lines_come_while_frames_depart_and_add_up_to_the_report() {
         let (then, all) = (number(before_last, "/pipelines/0/out/frames"), number(&report, "/out/frames"));
         assert!(0 < then && then <= all, "{name}: {then} of {all} while it ran");
         let told = |figure: &str| before_last.pointer(&format!("/pipelines/0/{figure}")).is_some();
-        assert_eq!([told("starved"), told("lateness/p50")], [name == "paced"; 2], "{name}: {before_last}");
+        assert_eq!([told("starved"), told("lateness/p50_ns")], [name == "paced"; 2], "{name}: {before_last}");
     }
 }
 

@@ -22,35 +22,6 @@ fn too_few_open_files_are_named() {
     }
 }
 
-/// Signals right after the start find the measurement of the probes' cost, which takes seconds.
-#[test]
-fn a_signal_during_the_calibration_ends_the_run_with_its_report() {
-    let Some((bench, _turn)) = bench() else { return };
-    let begun = Instant::now();
-    bench.run(["slice", "kernel", "-q", "--duration", "1ms"]);
-    let whole = begun.elapsed();
-    let mut took = Vec::new();
-    for _ in 0..5 {
-        let words = ["slice", "kernel", "--json", "--", "touch", "started"];
-        let running = bench.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        crate::common::await_handlers(running.id());
-        thread::sleep(Duration::from_millis(250));
-        let begun = Instant::now();
-        let sent = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
-        assert!(sent.expect("kill").success());
-        let finished = Finished::of(running.wait_with_output().expect("it ends"));
-        took.push(begun.elapsed());
-        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
-        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
-        assert_eq!(report["packets"]["seen"], 0, "{report}");
-        assert!(finished.stderr.contains("before its start"), "{}", finished.stderr);
-        assert!(!bench.path("started").exists(), "COMMAND was not started");
-    }
-    took.sort();
-    // Loading the probes is most of the rest.
-    assert!(took[2] < whole * 3 / 4, "{took:?} of {whole:?}");
-}
-
 #[test]
 fn a_process_that_ends_ends_the_run() {
     let Some((_bench, _turn)) = bench() else { return };

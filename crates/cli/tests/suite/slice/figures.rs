@@ -15,7 +15,7 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     let windows = &report["windows"];
     assert!(windows["count"].as_u64().expect("a count") >= 2, "{windows}");
     assert_eq!((number(&windows["open_ns"]), number(&windows["every_ns"])), (10e6, 100e6));
-    let in_place = number(&windows["in_place"]);
+    let in_place = number(&windows["in_place_ratio"]);
     assert!((0.1..1.0).contains(&in_place), "twice 10 ms in 100 ms, and longer on a busy machine: {windows}");
     let [seen, matched] = ["seen", "matched"].map(|name| number(&report["packets"][name]));
     assert!((100.0..60_000.0).contains(&seen), "some of 120 000: {seen}");

@@ -20,10 +20,12 @@ fn a_gap_of_10_us_is_exact_to_the_picosecond() {
     check_bytes(&bench, &listed);
 
     assert_eq!((&report["gap"]["count"], &report["starved"]), (&99_999.into(), &0.into()));
-    for pointer in ["/gap/std_ns", "/gap/error/mean_ns", "/gap/error/max_ns", "/lateness/max", "/lateness/early_max"] {
+    for pointer in
+        ["/gap/std_ns", "/gap/error/mean_ns", "/gap/error/max_ns", "/lateness/max_ns", "/lateness/early_max_ns"]
+    {
         close(&report, pointer, 0.0, 0.0);
     }
-    for pointer in ["/gap/mean_ns", "/gap/min_ns", "/gap/max_ns", "/gap/p50", "/gap/p999"] {
+    for pointer in ["/gap/mean_ns", "/gap/min_ns", "/gap/max_ns", "/gap/p50_ns", "/gap/p999_ns"] {
         close(&report, pointer, 10_000.0, 0.0);
     }
     assert_eq!(report["out"]["bytes"], listed.iter().map(|frame| frame.length).sum::<u64>());
@@ -110,12 +112,12 @@ fn any_gap_that_fits_is_kept_to_half_a_byte_time_without_drift() {
             assert_eq!(listed.len(), 10_000);
             let error = worst_error(&listed, *gap_ps);
             assert!(error as f64 <= line.half_byte(), "{} {gap}: off by {error} ps", line.name);
-            let late = report["lateness"]["max"]
+            let late = report["lateness"]["max_ns"]
                 .as_f64()
                 .expect("lateness")
-                .max(report["lateness"]["early_max"].as_f64().expect("earliness"));
+                .max(report["lateness"]["early_max_ns"].as_f64().expect("earliness"));
             assert!((late * 1_000.0 - error as f64).abs() < 0.5, "{} {gap}: {late} ns is reported", line.name);
-            close(&report, "/gap/error/ask_ns", *gap_ps as f64 / 1e3, 0.0);
+            close(&report, "/gap/error/asked_ns", *gap_ps as f64 / 1e3, 0.0);
             check_bytes(&bench, &listed);
         }
     }
@@ -174,7 +176,7 @@ fn impossible_gap_or_rate_runs_at_line_rate_with_a_warning() {
         }
         let took = listed[19_999].start_ps;
         assert_eq!(u128::from(took), u128::from(wire_bits) * 1_000_000_000_000 / line.bps);
-        close(&report, "/shortfall/obtained_share", asked_ps as f64 / took as f64, 1e-6);
+        close(&report, "/shortfall/obtained_ratio", asked_ps as f64 / took as f64, 1e-6);
         close(&report, "/shortfall/behind_ns", (took - asked_ps) as f64 / 1e3, 1.0);
     }
 }
