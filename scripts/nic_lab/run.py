@@ -36,10 +36,12 @@ KERNEL_LINE = (
 class Guest:
     """One guest: the model of its NICs, the kernel's driver of it, and the job."""
 
-    def __init__(self, name, nic, driver, job="ports", iommu="intremap=on,eim=off,caching-mode=on", to="vfio-pci", new=False):
+    def __init__(self, name, nic, driver, job="ports", iommu="intremap=on,eim=off,caching-mode=on", to="vfio-pci", new=False, loop=False):
         self.name, self.nic, self.driver, self.job, self.iommu, self.to = name, nic, driver, job, iommu, to
         # Needs root ports and the newer QEMU, as igb does.
         self.new = new
+        # One cable joins the two NICs under test.
+        self.loop = loop
 
 
 GUESTS = [
@@ -48,6 +50,7 @@ GUESTS = [
     Guest("virtio", "virtio-net-pci,disable-legacy=on,iommu_platform=on", "virtio_net"),
     Guest("igb", "igb", "igb", new=True),
     Guest("uio", "e1000e", "e1000e", iommu=None, to="uio_pci_generic"),
+    Guest("loop", "e1000e", "e1000e", job="loop", loop=True),
     Guest("no-remapping", "e1000e", "e1000e", job="remap", iommu="intremap=off,caching-mode=on"),
     Guest("virtual-function", "igb", "igb", job="sriov", new=True),
 ]
@@ -95,6 +98,12 @@ CHECKS = {
         ],
         "gen": [("all frames arrive", r"stream 0  200 came, 0 lost", True), ("Linux keeps the NIC", r"3 received, 0% packet loss", True)],
         "foreign-source": [("frames of other sources leave", r"stream 0  200 came, 0 lost", True)],
+        "end": [],
+    },
+    "loop": {
+        "gen": [("all frames arrive", r"200 sent, 200 came, 0 lost", True), ("status 0", r"(?m)^status 0$", True)],
+        "measure": [("all frames arrive", r"stream 0  100 came, 0 lost", True), ("status 0", r"(?m)^status 0$", True)],
+        "search": [("a verdict", r"(?i)ndr|throughput", True), ("status 0", r"(?m)^status 0$", True)],
         "end": [],
     },
     "remap": {
@@ -161,7 +170,9 @@ def command_line(guest, got, folder):
         line += ["-device", "intel-iommu," + guest.iommu]
     far = "virtio-net-pci"
     ports = [free_ports(), free_ports()]
-    for number, cable, model in ((1, 1, guest.nic), (2, 2, guest.nic), (3, 1, far), (4, 2, far)):
+    cables = (1, 1, 2, 2) if guest.loop else (1, 2, 1, 2)
+    plugged = set()
+    for number, (cable, model) in enumerate(zip(cables, (guest.nic, guest.nic, far, far)), 1):
         bus, slot = "pcie.0", number + 2
         if guest.new and number < 3:
             line += ["-device", f"pcie-root-port,id=port{number},bus=pcie.0,addr={slot:#x},chassis={number}"]
@@ -169,7 +180,8 @@ def command_line(guest, got, folder):
         place = f"netdev=net{number},mac=52:54:00:00:00:0{number},bus={bus},addr={slot:#x},romfile="
         # A cable is a pair of UDP sockets. QEMU's hubs would do, but a far end that sends while the near end is reset
         # then waits for ever.
-        near, far_end = ports[cable - 1] if number < 3 else reversed(ports[cable - 1])
+        near, far_end = reversed(ports[cable - 1]) if cable in plugged else ports[cable - 1]
+        plugged.add(cable)
         cable_end = f"socket,id=net{number},udp=127.0.0.1:{far_end},localaddr=127.0.0.1:{near}"
         line += ["-netdev", cable_end, "-device", f"{model},id=nic{number},{place}"]
     return line

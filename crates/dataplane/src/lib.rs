@@ -6,6 +6,7 @@
 //! frame received is accounted for, however a run ends.
 
 mod answers;
+mod arrivals;
 mod back;
 mod config;
 mod counters;
@@ -32,6 +33,7 @@ mod rounds;
 mod slices;
 mod worker;
 
+pub use arrivals::ArrivalPort;
 pub use config::{Config, Feed, Pacing};
 pub use counters::Counters;
 pub use device::{Device, Driver};

@@ -212,6 +212,13 @@ pub enum CaveatKind {
         /// The mean gap.
         mean_ns: f64,
     },
+    /// Live: the arrivals of a port were stamped when it was polled.
+    PolledStamps {
+        /// The port.
+        port: String,
+        /// Longest time between two polls that found frames or came before one that did.
+        longest_pause_ns: f64,
+    },
     /// Live: the machine cannot wait as exactly as the gaps need.
     GapsBelowFloor {
         /// Mean of the gaps asked.
@@ -457,6 +464,11 @@ impl std::fmt::Display for CaveatKind {
             CaveatKind::GapBelowClock { gap_ns } => {
                 write!(f, "in real time only the mean keeps the fraction of a nanosecond in a gap of {}", exact(*gap_ns))
             }
+            CaveatKind::PolledStamps { port, longest_pause_ns } => write!(
+                f,
+                "frames that arrive on {port} are stamped when it is polled: a stamp is up to {} late",
+                brief(*longest_pause_ns)
+            ),
             CaveatKind::ShortGaps { mean_ns } => write!(
                 f,
                 "the capture's stamps hold whole nanoseconds, and gaps were {} on average: each gap is rounded, and the mean stays exact",

@@ -173,6 +173,12 @@ impl PortSpec {
         if let PortSpec::Interface { name, .. } = self { Some(name) } else { None }
     }
 
+    /// True if frames can arrive on the port from outside, live.
+    #[must_use]
+    pub fn can_receive(&self) -> bool {
+        matches!(self, PortSpec::Interface { .. } | PortSpec::Tap(_) | PortSpec::Pci(_) | PortSpec::Dpdk(_))
+    }
+
     /// True if the port uses virtual time.
     #[must_use]
     pub fn is_virtual(&self) -> bool {

@@ -40,7 +40,7 @@ pub(crate) struct Generate {
     /// Output port
     #[arg(long = "out", value_name = "PORT")]
     pub(crate) output: String,
-    /// Interface at which the frames should arrive; counts lost, late, repeated and reordered frames
+    /// Live port at which the frames should arrive; counts lost, late, repeated and reordered frames
     #[arg(long = "in", value_name = "PORT")]
     pub(crate) input: Option<String>,
     /// With --in: how long to wait for missing frames after the last was sent
@@ -115,6 +115,9 @@ impl Generate {
 fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
     let mut problems = Problems::default();
     let port = problems.read(text, PortSpec::parse);
+    if let Some(port) = port.as_ref().filter(|port| !port.can_receive()) {
+        problems.add(&text.origin, format!("nothing can be received from {port} while sending: name a live port"));
+    }
     for plan in &request.pipelines {
         match &plan.source {
             SourcePlan::Streams { specs, .. } => {

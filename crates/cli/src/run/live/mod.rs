@@ -28,7 +28,7 @@ use crate::run::pipelines::{Arrivals, Outcome, Request};
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use crate::run::user_limits::{self, Reload};
-use dataplane::{Config, Counters, Device, Driver, Feed, Floor, LaunchTime, Pacing, Worker};
+use dataplane::{ArrivalPort, Config, Counters, Device, Driver, Feed, Floor, LaunchTime, Pacing, Worker};
 use dataplane::{has_threads, limit_stage};
 use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
 use engine::Pipeline;
@@ -67,7 +67,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
     let behind = cpu_placement::place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(results::list).collect::<Result<Vec<_>, _>>()?;
-    let eal = start_dpdk(request, &configs)?;
+    let polled = receiver.map(|arrivals| &arrivals.port).filter(|port| stream_receiver::ring_of(port).is_none());
+    let eal = start_dpdk(request, &configs, polled)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
     // A stopped generator delays no host's traffic.
@@ -87,7 +88,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let nics = NicLinks::of(&workers);
     let mut far_end = None;
     if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
-        let mut end = FarEnd::open(&arrivals.port, worker.targets(), stream_numbers(request), arrivals.wait.to_std())?;
+        let mut end =
+            FarEnd::open(eal, &arrivals.port, worker.targets(), stream_numbers(request), arrivals.wait.to_std())?;
         if matches!(&plan.source, SourcePlan::Streams { gateway, .. } if !gateway.is_empty()) {
             end.learn(worker.teach(LEARNING).map_err(Failure::new)?, stop)?;
         }
@@ -95,7 +97,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     }
     let mut watched = Watched::of(request, receiver, &workers, carriers, nics);
     drop(starting);
-    let keep = required_rights::keep(request, &workers);
+    let keep = required_rights::keep(request, receiver, &workers);
     let send = || work(eal, workers, keep, request, (&mut reload, &mut watched), stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
@@ -245,13 +247,24 @@ fn streams_of_all(request: &Request) -> usize {
     all.sum()
 }
 
-fn start_dpdk(request: &Request, configs: &[Config]) -> Result<&'static Eal, Failure> {
-    let level = match request.common.verbose {
+fn log_level(common: &crate::options::Common) -> LogLevel {
+    match common.verbose {
         0 => LogLevel::Quiet,
         1 => LogLevel::Normal,
         _ => LogLevel::Debug,
-    };
-    let mut config = EalConfig::new("netlathe").memory_mib(configs.iter().map(Config::memory_mib).sum()).log(level);
+    }
+}
+
+/// Starts DPDK with the ports of a request, and the one that a receiver polls.
+fn start_dpdk(request: &Request, configs: &[Config], polled: Option<&PortSpec>) -> Result<&'static Eal, Failure> {
+    let memory_mib: u32 = configs.iter().map(Config::memory_mib).sum();
+    let of_receiver = if polled.is_some() { ArrivalPort::memory_mib() } else { 0 };
+    let mut config = EalConfig::new("netlathe").memory_mib(memory_mib + of_receiver).log(log_level(&request.common));
+    if let Some(port) = polled
+        && let Some(address) = device(port)?.pci()
+    {
+        config = config.pci(address);
+    }
     for plan in &request.pipelines {
         let devices = [Some(&plan.output), if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None }];
         for port in devices.into_iter().flatten() {
@@ -363,7 +376,7 @@ fn open(
         back = Some((name.clone(), logged(pipeline, name)?));
     }
     let mut worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
-    nic_links::await_up(&worker, stop);
+    nic_links::await_links(worker.nic_links(), || stop.load(Ordering::Relaxed));
     if let SourcePlan::Streams { gateway, .. } = &plan.source {
         for neighbour in gateway {
             worker

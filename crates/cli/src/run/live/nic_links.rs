@@ -3,7 +3,6 @@
 use crate::output;
 use dataplane::Worker;
 use dpdk::NicLink;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,11 +26,11 @@ struct Watched {
     down: Duration,
 }
 
-/// Waits some seconds until the links of a worker are up.
-pub(crate) fn await_up(worker: &Worker, stop: &AtomicBool) {
-    let links: Vec<NicLink> = worker.nic_links().collect();
+/// Waits some seconds until these links are up, or until it is to stop.
+pub(crate) fn await_links(links: impl IntoIterator<Item = NicLink>, stop: impl Fn() -> bool) {
+    let links: Vec<NicLink> = links.into_iter().collect();
     let start = Instant::now();
-    while links.iter().any(is_down) && start.elapsed() < PATIENCE && !stop.load(Ordering::Relaxed) {
+    while links.iter().any(is_down) && start.elapsed() < PATIENCE && !stop() {
         thread::sleep(LOOK);
     }
 }

@@ -6,13 +6,15 @@ use crate::plan::files;
 use crate::render::progress::Progress;
 use crate::rights::list::{Capability, PACKET};
 use crate::rights::{self, Kept};
-use crate::run::live::stream_receiver;
+use crate::run::live::{device, log_level, nic_links, required_rights, stream_receiver};
 use crate::run::measure::{Receiver, Reception};
 use crate::run::pipelines::Outcome;
 use crate::run::readiness;
 use crate::run::stop::Stop;
-use dpdk::{Batch, PacketRing, RingConfig};
+use dataplane::ArrivalPort;
+use dpdk::{Eal, EalConfig, Received, RingConfig};
 use measure::{Caveat, CaveatKind, ClockSource, Flow, PipelineReport};
+use scenario::PortSpec;
 use sim::{CaptureWriter, WhenFull};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,21 +25,19 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long frames are waited for between two looks at whether the run is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Receives from an interface by its packet ring until told to stop.
+/// Receives from a live port until told to stop: from an interface by the kernel's ring, else by polling.
 pub(crate) fn receive(
-    name: &str,
+    input: &PortSpec,
     receiver: &mut Receiver,
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
-    rights::require(&PACKET)?;
     let mut stats = Stats::open(reception.common, "measure")?;
-    let mut ring = PacketRing::open(name, &RingConfig::default()).map_err(Failure::new)?;
-    stream_receiver::say_what_comes_before(name);
+    let mut port = open(input, reception)?;
     let create = |path| CaptureWriter::create(path, WhenFull::LeaveOut).map_err(Failure::new);
     let writer = reception.write.map(create).transpose()?;
-    keep_what_is_needed(reception);
-    let longest = ring.mtu().map_err(Failure::new)? + 14;
+    keep_what_is_needed(reception, input);
+    let longest = port.longest().map_err(Failure::new)?;
     let mut taker = Taker {
         receiver,
         count: reception.count,
@@ -65,16 +65,18 @@ pub(crate) fn receive(
         }
         if let Some(stats) = &mut stats {
             stats.tell(|| {
-                let dropped = ring.counts().map_or(0, |counts| counts.dropped);
+                let dropped = port.lost().unwrap_or(0);
                 vec![SoFar::of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
             });
         }
         let left = stats.as_ref().map_or(left, |stats| left.min(stats.left()));
-        failure = match ring.next(left) {
-            Ok(Some(batch)) => taker.take(&batch).err(),
-            Ok(None) => None,
-            Err(error) => Some(Failure::new(error)),
-        };
+        let mut taken = Ok(());
+        let received = port.next(left, |frame| {
+            if taken.is_ok() {
+                taken = taker.take(frame);
+            }
+        });
+        failure = taken.err().or(received.err().map(Failure::new));
         if flushed.elapsed() >= FLUSH {
             failure = failure.or(taker.flush().err());
             flushed = Instant::now();
@@ -83,8 +85,8 @@ pub(crate) fn receive(
     drop(progress);
     failure = failure.or(taker.receiver.finish(taker.writer.as_mut()).err());
     let mut flow = taker.flow;
-    match ring.counts() {
-        Ok(counts) => flow.kernel_drops = counts.dropped,
+    match port.lost() {
+        Ok(lost) => flow.kernel_drops = lost,
         Err(error) => failure = failure.or(Some(Failure::new(error))),
     }
     if let Some(stats) = &mut stats {
@@ -98,14 +100,44 @@ pub(crate) fn receive(
             flow.super_frames, flow.partial_checksums
         ));
     }
-    let caveats = vec![Caveat::new(CaveatKind::Clock { source: ClockSource::Kernel })];
+    let caveats = match port.longest_pause() {
+        None => vec![Caveat::new(CaveatKind::Clock { source: ClockSource::Kernel })],
+        Some(pause) => {
+            vec![Caveat::new(CaveatKind::Clock { source: ClockSource::Tsc }), Caveat::new(polled_stamps(input, pause))]
+        }
+    };
     let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
     Ok(Outcome { reports: vec![partial], caveats, failure })
 }
 
+/// Opens the input, and waits for its link.
+fn open(input: &PortSpec, reception: &Reception<'_>) -> Result<ArrivalPort, Failure> {
+    if let Some(name) = stream_receiver::ring_of(input) {
+        rights::require(&PACKET)?;
+        let port = ArrivalPort::of_interface(name, &RingConfig::default()).map_err(Failure::new)?;
+        stream_receiver::say_what_comes_before(name);
+        return Ok(port);
+    }
+    let device = device(input)?;
+    required_rights::row(input).map_or(Ok(()), rights::require)?;
+    let mut config = EalConfig::new("netlathe").memory_mib(ArrivalPort::memory_mib()).log(log_level(reception.common));
+    if let Some(address) = device.pci() {
+        config = config.pci(address);
+    }
+    let eal = Eal::init(&config).map_err(Failure::new)?;
+    let port = ArrivalPort::of_device(eal, &device).map_err(Failure::new)?;
+    nic_links::await_links(port.nic_link(), || false);
+    Ok(port)
+}
+
+/// What stamps at a poll do not resolve.
+pub(super) fn polled_stamps(input: &PortSpec, pause: Duration) -> CaveatKind {
+    CaveatKind::PolledStamps { port: input.to_string(), longest_pause_ns: pause.as_secs_f64() * 1e9 }
+}
+
 /// The socket is open: what is left are the files that are written at the end, to which root may have a way by
 /// CAP_DAC_OVERRIDE alone, and a named pipe of figures, which is opened whenever it has a reader.
-fn keep_what_is_needed(reception: &Reception<'_>) {
+fn keep_what_is_needed(reception: &Reception<'_>, input: &PortSpec) {
     let Reception { common, later, .. } = reception;
     let mut writable: Vec<PathBuf> = common.folder.iter().chain(&common.stats).cloned().collect();
     // A file that is not there yet is made in its folder.
@@ -113,7 +145,9 @@ fn keep_what_is_needed(reception: &Reception<'_>) {
     let pipe = reception.write.filter(|path| files::is_pipe(path)).map(Path::to_path_buf);
     writable.extend(pipe.clone());
     let files = rights::set(&[Capability::DacOverride]);
-    let own = if writable.is_empty() { 0 } else { files };
+    let (of_port, claims) = required_rights::of_polled(input);
+    let own = of_port | if writable.is_empty() { 0 } else { files };
+    writable.extend(claims);
     rights::give_up(Kept { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable));
 }
 
@@ -140,35 +174,33 @@ impl Taker<'_> {
         self.receiver.frames() >= self.count
     }
 
-    fn take(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
-        for frame in batch {
-            if self.has_all() {
-                break;
-            }
-            let epoch = *self.epoch_ns.get_or_insert(frame.time_ns);
-            let length = FrameLen::of_captured(frame.link_len());
-            // The kernel takes the outermost tag out of the frame.
-            let whole = match frame.vlan {
-                Some(_) => {
-                    self.bytes.clear();
-                    frame.write_to(&mut self.bytes);
-                    &self.bytes
-                }
-                None => frame.bytes,
-            };
-            if !self.receiver.takes(whole, length) {
-                continue;
-            }
-            let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
-            self.receiver.record(start, length);
-            self.receiver.record_stamp(frame.bytes, frame.time_ns);
-            self.flow.partial_checksums += u64::from(frame.partial_checksum);
-            self.flow.super_frames += u64::from(frame.original_len > self.longest);
-            if let Some(writer) = &mut self.writer {
-                writer.write(frame.time_ns, whole, frame.link_len()).map_err(Failure::new)?;
-            }
+    fn take(&mut self, frame: &Received<'_>) -> Result<(), Failure> {
+        if self.has_all() {
+            return Ok(());
         }
-        Ok(())
+        let epoch = *self.epoch_ns.get_or_insert(frame.time_ns);
+        let length = FrameLen::of_captured(frame.link_len());
+        // The kernel takes the outermost tag out of the frame.
+        let whole = match frame.vlan {
+            Some(_) => {
+                self.bytes.clear();
+                frame.write_to(&mut self.bytes);
+                &self.bytes
+            }
+            None => frame.bytes,
+        };
+        if !self.receiver.takes(whole, length) {
+            return Ok(());
+        }
+        let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
+        self.receiver.record(start, length);
+        self.receiver.record_stamp(frame.bytes, frame.time_ns);
+        self.flow.partial_checksums += u64::from(frame.partial_checksum);
+        self.flow.super_frames += u64::from(frame.original_len > self.longest);
+        match &mut self.writer {
+            Some(writer) => writer.write(frame.time_ns, whole, frame.link_len()).map_err(Failure::new),
+            None => Ok(()),
+        }
     }
 
     fn flush(&mut self) -> Result<(), Failure> {

@@ -28,8 +28,21 @@ fn ports(plan: &PipelinePlan) -> impl Iterator<Item = &PortSpec> {
     input.into_iter().chain([&plan.output])
 }
 
+/// What a receiver that polls this port keeps until it closes it, and the folder that it writes to then. Nothing for a
+/// port that the kernel's ring receives from.
+pub(super) fn of_polled(port: &PortSpec) -> (u64, Option<PathBuf>) {
+    match port {
+        PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => {
+            (rights::set(XDP.keeps), Some(PathBuf::from(CLAIMS)))
+        }
+        PortSpec::Interface { .. } => (0, None),
+        PortSpec::Tap(_) => (rights::set(TAP.keeps), None),
+        _ => (rights::set(PCI.keeps), None),
+    }
+}
+
 /// What a port needs for sure.
-fn row(port: &PortSpec) -> Option<&'static Row> {
+pub(super) fn row(port: &PortSpec) -> Option<&'static Row> {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => Some(&XDP),
         PortSpec::Interface { .. } => Some(&PACKET),
@@ -39,7 +52,7 @@ fn row(port: &PortSpec) -> Option<&'static Row> {
 }
 
 /// Keeps what these drivers need while frames pass and at the end, gives up all else, and gives what the workers need.
-pub(super) fn keep(request: &Request, workers: &[Worker]) -> u64 {
+pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Worker]) -> u64 {
     let drivers = workers.iter().flat_map(|worker| worker.drivers()).map(|driver| match driver {
         "net_af_packet" => PACKET.keeps,
         "net_af_xdp" => XDP.keeps,
@@ -59,6 +72,7 @@ pub(super) fn keep(request: &Request, workers: &[Worker]) -> u64 {
     let pipes = pipes(request);
     let by_others = kernel | if pipes.is_empty() { 0 } else { all_files };
     let mut own = workers_keep | by_others;
+    own |= receiver.map_or(0, |arrivals| of_polled(&arrivals.port).0);
     if request.common.folder.is_some() || user_limits::has_rates(request) {
         own |= all_files;
     }

@@ -139,6 +139,9 @@ impl<'a> Telling<'a> {
     pub(super) fn arrived(&mut self, arrived: Arrived, request: &Request, receiver: Option<&Arrivals>) {
         let Some(report) = self.outcome.reports.last_mut() else { return };
         report.streams = arrived.streams.report(&report.streams);
+        if let (Some(pause), Some(receiver)) = (arrived.longest_pause, receiver) {
+            self.notes.push(Caveat::new(super::receive::polled_stamps(&receiver.port, pause)));
+        }
         if let Some(earlier) = arrived.flow.earlier.filter(|earlier| *earlier > 0) {
             output::warn(format!(
                 "--in: {} of an earlier run arrived and are not counted: the network holds frames for longer than --wait, \

@@ -3,8 +3,10 @@
 
 use crate::output::{self, Failure};
 use crate::rights;
+use crate::run::live::device;
 use crate::run::stop::Stop;
-use dpdk::{PacketRing, Received, RingConfig};
+use dataplane::ArrivalPort;
+use dpdk::{Eal, Received, RingConfig};
 use engine::sources::Target;
 use measure::{AnswersReport, Flow, StreamMeter};
 use packet::{Answered, MacAddr, Stamp};
@@ -15,9 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use units::FrameLen;
 
-/// An interface on which frames are to arrive.
+/// A port on which frames are to arrive.
 pub(crate) struct FarEnd {
-    ring: PacketRing,
+    port: ArrivalPort,
     /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
     began_ns: u64,
     /// When no frame has arrived for this long after the last one was sent, none is on its way.
@@ -49,6 +51,8 @@ const SENDING: u64 = u64::MAX;
 pub(crate) struct Arrived {
     pub(crate) streams: StreamMeter,
     pub(crate) flow: Flow,
+    /// The longest pause between two polls of the port, if no clock but ours stamps its frames.
+    pub(crate) longest_pause: Option<Duration>,
     /// The failure that ended the counting before the sending.
     pub(crate) failure: Option<Failure>,
 }
@@ -62,22 +66,37 @@ const LEARN: Duration = Duration::from_millis(1_500);
 /// The same, counted from the last arrival once frames have arrived.
 const LEARNT: Duration = Duration::from_millis(100);
 
+/// The interface whose arrivals the kernel's ring receives; `None` for ports that DPDK receives from.
+pub(crate) fn ring_of(port: &PortSpec) -> Option<&str> {
+    match port {
+        PortSpec::Interface { driver: Some(scenario::Driver::AfXdp), .. } => None,
+        port => port.interface(),
+    }
+}
+
 impl FarEnd {
     /// Opens the receiver of frames that go to `targets`, of streams below the number `streams`. What arrives from now on is
     /// counted.
-    pub(crate) fn open(port: &PortSpec, targets: Vec<Target>, streams: u32, wait: Duration) -> Result<Self, Failure> {
-        let Some(name) = port.interface() else {
-            return Err(Failure::new(format!(
-                "--in: nothing can be received from {port} while sending: name an interface"
-            )));
-        };
+    pub(crate) fn open(
+        eal: &'static Eal,
+        port: &PortSpec,
+        targets: Vec<Target>,
+        streams: u32,
+        wait: Duration,
+    ) -> Result<Self, Failure> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let began_ns = u64::try_from(began.as_nanos()).unwrap_or(0);
-        // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
-        let ring =
-            PacketRing::open(name, &RingConfig { blocks: 512, ..RingConfig::default() }).map_err(Failure::new)?;
-        say_what_comes_before(name);
-        let own = ring.mac().map_err(Failure::new)?;
+        let port = match ring_of(port) {
+            Some(name) => {
+                // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
+                let config = RingConfig { blocks: 512, ..RingConfig::default() };
+                let ring = ArrivalPort::of_interface(name, &config).map_err(Failure::new)?;
+                say_what_comes_before(name);
+                ring
+            }
+            None => ArrivalPort::of_device(eal, &device(port)?).map_err(Failure::new)?,
+        };
+        let own = port.mac().map_err(Failure::new)?;
         let neighbour = Neighbour {
             targets,
             own,
@@ -87,7 +106,7 @@ impl FarEnd {
             answer: Vec::new(),
             ready: Vec::new(),
         };
-        Ok(FarEnd { ring, began_ns, wait, neighbour, streams })
+        Ok(FarEnd { port, began_ns, wait, neighbour, streams })
     }
 
     /// Waits until `frames` learning frames have come, and answers meanwhile. What does not learn is no failure: it may be
@@ -98,19 +117,17 @@ impl FarEnd {
             if stop.asked() {
                 break;
             }
-            if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
-                for frame in &batch {
-                    match Stamp::of(frame.bytes) {
-                        Some(Stamp { time_ns: 0, .. }) => {
-                            came += 1;
-                            last = Some(Instant::now());
-                        }
-                        Some(_) => {}
-                        None => self.neighbour.look(&frame),
-                    }
+            let neighbour = &mut self.neighbour;
+            let taken = self.port.next(LOOK, |frame| match Stamp::of(frame.bytes) {
+                Some(Stamp { time_ns: 0, .. }) => {
+                    came += 1;
+                    last = Some(Instant::now());
                 }
-            }
-            self.neighbour.speak(&self.ring);
+                Some(_) => {}
+                None => neighbour.look(frame),
+            });
+            taken.map_err(|cause| broke_off(&cause))?;
+            self.neighbour.speak(&mut self.port);
         }
         Ok(())
     }
@@ -161,44 +178,44 @@ impl FarEnd {
         stop: &Stop,
         arrived: &mut Arrived,
     ) -> Result<(), Failure> {
-        let longest = self.ring.mtu().map_err(Failure::new)? + 14;
+        let longest = self.port.longest().map_err(Failure::new)?;
         // When a frame came last, and when one did that was still missing.
         let (mut last, mut found) = (Instant::now(), Instant::now());
         let (mut came, mut earlier, mut foreign) = (0, 0, 0);
         loop {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
-            if let Some(batch) = self.ring.next(LOOK).map_err(|cause| broke_off(&cause))? {
-                for frame in &batch {
-                    let Some(stamp) = Stamp::of(frame.bytes) else {
-                        self.neighbour.look(&frame);
-                        continue;
-                    };
-                    // A learning frame was answered for, or is too late.
-                    if stamp.time_ns == 0 {
-                        continue;
-                    }
-                    if stamp.time_ns < self.began_ns {
-                        earlier += 1;
-                        continue;
-                    }
-                    // Other hosts may send these without end.
-                    if u32::from(stamp.stream) >= self.streams {
-                        foreign += 1;
-                        continue;
-                    }
-                    last = Instant::now();
-                    if arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns) {
-                        if came < sent {
-                            found = last;
-                        }
-                        came += 1;
-                    }
-                    arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
-                    arrived.flow.super_frames += u64::from(frame.original_len > longest);
+            let (neighbour, began_ns, streams) = (&mut self.neighbour, self.began_ns, self.streams);
+            let taken = self.port.next(LOOK, |frame| {
+                let Some(stamp) = Stamp::of(frame.bytes) else {
+                    neighbour.look(frame);
+                    return;
+                };
+                // A learning frame was answered for, or is too late.
+                if stamp.time_ns == 0 {
+                    return;
                 }
-            }
-            self.neighbour.speak(&self.ring);
+                if stamp.time_ns < began_ns {
+                    earlier += 1;
+                    return;
+                }
+                // Other hosts may send these without end.
+                if u32::from(stamp.stream) >= streams {
+                    foreign += 1;
+                    return;
+                }
+                last = Instant::now();
+                if arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns) {
+                    if came < sent {
+                        found = last;
+                    }
+                    came += 1;
+                }
+                arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
+                arrived.flow.super_frames += u64::from(frame.original_len > longest);
+            });
+            taken.map_err(|cause| broke_off(&cause))?;
+            self.neighbour.speak(&mut self.port);
             if !over {
                 // The quiet begins when the last frame was sent.
                 (last, found) = (Instant::now(), Instant::now());
@@ -217,7 +234,8 @@ impl FarEnd {
         arrived.flow.earlier = Some(earlier);
         arrived.flow.foreign = Some(foreign);
         arrived.flow.answers = Some(self.neighbour.report.clone());
-        arrived.flow.kernel_drops = self.ring.counts().map_err(Failure::new)?.dropped;
+        arrived.flow.kernel_drops = self.port.lost().map_err(Failure::new)?;
+        arrived.longest_pause = self.port.longest_pause();
         Ok(())
     }
 }
@@ -245,9 +263,9 @@ impl Neighbour {
         }
     }
 
-    fn speak(&mut self, ring: &PacketRing) {
+    fn speak(&mut self, port: &mut ArrivalPort) {
         for (answered, frame) in self.ready.drain(..) {
-            if ring.send(&frame) {
+            if port.send(&frame) {
                 let tally = &mut self.report.answered;
                 *match answered {
                     Answered::Arp => &mut tally.arp,
@@ -281,6 +299,6 @@ pub(crate) fn say_what_comes_before(interface: &str) {
     }
 }
 
-fn broke_off(cause: &dpdk::Error) -> Failure {
+fn broke_off(cause: &dataplane::Error) -> Failure {
     Failure::new(format!("--in: receiving failed, which ended the run: {cause}"))
 }

@@ -57,7 +57,7 @@ alternative, not negates the next condition. The report counts the frames that d
 program receives. It reports how many frames arrived, where frames were lost (wire, ring, softnet,
 interface, protocol, socket), how queues and CPUs shared the work, and commands that reduce the loss.")]
 pub(crate) struct Measure {
-    /// Input: an interface, or pcap:FILE
+    /// Input: a live port, or pcap:FILE
     #[arg(long = "in", value_name = "PORT", required_unless_present_any = ["pcap", "host"], conflicts_with = "pcap")]
     pub(crate) input: Option<String>,
     /// Capture to read, - for stdin; may be compressed with gzip, zstd, xz, bzip2 or lz4
@@ -330,10 +330,10 @@ impl Measure {
         };
         let mut outcome = match &port {
             PortSpec::Pcap(path) => from_capture(path, &mut receiver, &reception, &stop)?,
-            PortSpec::Interface { name, .. } => from_interface(name, &mut receiver, &reception, &stop)?,
-            _ => {
+            port if port.can_receive() => from_port(port, &mut receiver, &reception, &stop)?,
+            port => {
                 return Err(Failure::new(format!(
-                    "--in: nothing can be received from {port}: name an interface or pcap:FILE"
+                    "--in: nothing can be received from {port}: name a live port (eth0, pci:, dpdk:, tap:) or pcap:FILE"
                 )));
             }
         };
@@ -580,16 +580,16 @@ fn from_capture(
 }
 
 #[cfg(feature = "live")]
-fn from_interface(
-    name: &str,
+fn from_port(
+    port: &PortSpec,
     receiver: &mut Receiver,
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
-    crate::run::live::receive(name, receiver, reception, stop)
+    crate::run::live::receive(port, receiver, reception, stop)
 }
 
 #[cfg(not(feature = "live"))]
-fn from_interface(_: &str, _: &mut Receiver, _: &Reception<'_>, _: &Stop) -> Result<Outcome, Failure> {
+fn from_port(_: &PortSpec, _: &mut Receiver, _: &Reception<'_>, _: &Stop) -> Result<Outcome, Failure> {
     Err(Failure::no_live_ports())
 }

@@ -24,6 +24,45 @@ fn generator_counts_arrivals() {
     }
 }
 
+/// Ports that DPDK receives from count as the kernel's ring does, and the report says what their stamps do not resolve.
+#[test]
+fn generator_counts_arrivals_on_polled_ports() {
+    let Some(bed) = Bed::paired("polled") else { return };
+    let socket = bed.path("memif.sock");
+    let memif = |end: &str, role: &str| {
+        format!("dpdk:net_memif{end},role={role},socket={},socket-abstract=no", socket.display())
+    };
+    let (server, client) = (memif("0", "server"), memif("1", "client"));
+    for (out, input) in [("a0", "if:a1,driver=af_xdp"), (server.as_str(), client.as_str())] {
+        let line = format!("gen --out {out} --in {input} --rate 20kpps --count 30000 --json {STREAMS}");
+        let report = bed.run(Node::Box, &line).whole_report();
+        for (stream, sent) in [(0, 10_000), (1, 20_000)] {
+            let figure = |name: &str| number(&report, &format!("/pipelines/0/streams/{stream}/{name}"));
+            assert_eq!(["sent", "received", "lost", "duplicates", "reordered"].map(figure), [sent, sent, 0, 0, 0]);
+        }
+        let caveats = report["caveats"].as_array().expect("caveats");
+        let polled = caveats.iter().find(|caveat| caveat["kind"] == "polled-stamps").expect("the stamps' resolution");
+        assert!(polled["longest_pause_ns"].as_f64().is_some_and(|pause| pause > 0.0), "{polled}");
+    }
+}
+
+#[test]
+fn measure_receives_from_a_tap_device() {
+    let Some(bed) = Bed::paired("tapped") else { return };
+    let measure = bed.start(Node::Box, "measure --in tap:tap9 --count 500 --write t.pcap --json --duration 60s");
+    while !bed.path("t.pcap").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    bed.stdout(Node::Box, "ip link set tap9 up");
+    let line =
+        "gen --out if:tap9,driver=af_packet --rate 5kpps --count 500 --json --stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
+    bed.run(Node::Box, line).report();
+    let report = measure.wait().report();
+    assert_eq!((number(&report, "/in/frames"), number(&report, "/streams/0/lost")), (500, 0), "{report}");
+    let refused = bed.run(Node::Box, "measure --in null --json");
+    refused.assert_refused(&["--in", "nothing can be received from null"]);
+}
+
 #[test]
 fn streams_of_classes_keep_their_rates_on_a_port() {
     let Some(bed) = Bed::paired("rates") else { return };
