@@ -1,6 +1,5 @@
 //! Output: reports, notes and failures.
 
-use crate::render::progress;
 use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use std::borrow::Cow;
@@ -74,10 +73,22 @@ pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     }
 }
 
+/// A line that says that a run is starting is on the terminal, and what is said meanwhile goes over it.
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether such a line is on the terminal.
+pub(crate) fn set_starting(is_shown: bool) {
+    STARTING.store(is_shown, Ordering::Relaxed);
+}
+
+/// What clears the line that says that a run is starting, if there is one.
+fn clears() -> &'static str {
+    if STARTING.load(Ordering::Relaxed) { "\r\u{1b}[2K" } else { "" }
+}
+
 /// Writes a whole line to stderr, since DPDK writes there, too. A failure cannot be reported anywhere.
 pub(crate) fn say(text: impl fmt::Display) {
-    let _ = std::io::stderr()
-        .write_all(format!("{}netlathe: {}\n", progress::clears(), visible(&text.to_string())).as_bytes());
+    let _ = std::io::stderr().write_all(format!("{}netlathe: {}\n", clears(), visible(&text.to_string())).as_bytes());
 }
 
 /// Says a line on stderr as it is, of a run that goes on.

@@ -1,8 +1,5 @@
-use super::{Common, Departures};
-use crate::output::Failure;
-use crate::run::pipelines::{self, Arrivals, Request};
-use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text};
-use std::process::ExitCode;
+use super::common::{Common, Departures};
+use super::values::{parse, parse_count};
 
 /// Help of `--cores` here, where streams may be made on several.
 const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are generated on all of them, \
@@ -44,7 +41,7 @@ pub(crate) struct Generate {
     #[arg(long = "in", value_name = "PORT")]
     pub(crate) input: Option<String>,
     /// With --in: how long to wait for missing frames after the last was sent
-    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = super::parse::<units::Span>, requires = "input")]
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse::<units::Span>, requires = "input")]
     pub(crate) wait: units::Span,
     /// A stream to send; several are interleaved by weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
@@ -58,7 +55,7 @@ pub(crate) struct Generate {
     #[arg(long = "class", value_name = "NAME = RULE")]
     pub(crate) classes: Vec<String>,
     /// Number of frames, of all streams together; for a capture, the maximum
-    #[arg(long, value_name = "N", value_parser = super::parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub(crate) count: Option<u64>,
     /// Capture to replay (- for stdin; may be compressed), with its own timing unless --speed, --rate or --gap is given
     #[arg(long, value_name = "FILE", conflicts_with = "streams")]
@@ -83,57 +80,4 @@ pub(crate) struct Generate {
     pub(crate) departures: Departures,
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-impl Generate {
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let departures = self.departures.pipeline("gen");
-        let pipeline = PipelineText {
-            streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
-            gateway: self.gateways.into_iter().map(|gateway| Text::option("--gateway", gateway)).collect(),
-            count: self.count,
-            replay: self.pcap.map(|file| Text::option("--pcap", file)),
-            speed: self.speed.map(|speed| Text::option("--speed", speed)),
-            times: self.times,
-            loop_gap: self.loop_gap.map(|gap| Text::option("--loop-gap", gap)),
-            max_gap: self.max_gap.map(|gap| Text::option("--max-gap", gap)),
-            rewrite: self.rewrite.into_iter().map(|rule| Text::option("--rewrite", rule)).collect(),
-            output: Some(Text::option("--out", self.output)),
-            options: ClassOptions { classes: self.classes, ..departures.options },
-            ..departures
-        };
-        let request = Request::of_pipeline("gen", &pipeline, self.common)?;
-        let receiver = match self.input {
-            Some(input) => Some(Arrivals { port: receiver(&Text::option("--in", input), &request)?, wait: self.wait }),
-            None => None,
-        };
-        pipelines::run_with(&request, receiver.as_ref())
-    }
-}
-
-/// The receiver, for stamped streams that are sent live.
-fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
-    let mut problems = Problems::default();
-    let port = problems.read(text, PortSpec::parse);
-    if let Some(port) = port.as_ref().filter(|port| !port.can_receive()) {
-        problems.add(&text.origin, format!("nothing can be received from {port} while sending: name a live port"));
-    }
-    for plan in &request.pipelines {
-        match &plan.source {
-            SourcePlan::Streams { specs, .. } => {
-                for (number, spec) in specs.iter().enumerate() {
-                    if !spec.is_stamped().map_err(Failure::new)? {
-                        let what = format!("frames of stream {number} carry no stamp, so --in cannot recognise them");
-                        problems.add(&text.origin, format!("{what}: write larger sizes, and leave out 'stamp off'"));
-                    }
-                }
-            }
-            _ => problems.add(&text.origin, "only counts frames of streams, not of a capture: leave it out"),
-        }
-        if plan.output.is_virtual() {
-            let how = "write the frames to a capture and read it with measure --pcap";
-            problems.add(&text.origin, format!("nothing arrives from '{}' while it is written: {how}", plan.output));
-        }
-    }
-    problems.unless_any(port).map_err(Failure::new)
 }

@@ -1,8 +1,4 @@
-use super::{Common, Departures};
-use crate::output::Failure;
-use crate::run::pipelines::{self, Request};
-use scenario::{ClassOptions, PipelineText, Text};
-use std::process::ExitCode;
+use super::common::{Common, Departures};
 
 /// Send traffic again with an exact rate or gap
 #[derive(clap::Args)]
@@ -51,27 +47,4 @@ pub(crate) struct Shape {
     pub(crate) one_way: bool,
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-impl Shape {
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let departures = self.departures.pipeline("shape");
-        let delays = self.delays.into_iter().map(|delay| ("--delay", "delay", delay));
-        let reorders = self.reorders.into_iter().map(|reorder| ("--reorder", "reorder", reorder));
-        let pipeline = PipelineText {
-            input: Some(Text::option("--in", self.input)),
-            output: Some(Text::option("--out", self.output)),
-            options: ClassOptions {
-                classes: self.classes,
-                stages: self.stages,
-                named_stages: delays.chain(reorders).collect(),
-                syncs: self.syncs,
-                buffers: self.buffers,
-                ..departures.options
-            },
-            one_way: self.one_way,
-            ..departures
-        };
-        pipelines::run(&Request::of_pipeline("shape", &pipeline, self.common)?)
-    }
 }

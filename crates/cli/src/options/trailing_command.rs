@@ -1,6 +1,6 @@
 //! Commands that follow the options of `lab run` and `slice kernel`.
 
-use crate::Arguments;
+use crate::options::Arguments;
 use crate::output::Failure;
 use clap::CommandFactory;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! Turns clap's usage errors into one-line messages like all others.
 
-use crate::Arguments;
+use crate::options::Arguments;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

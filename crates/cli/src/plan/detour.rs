@@ -54,7 +54,7 @@ impl On {
                 "--on {interface}: another netlathe already uses it, through {host} and {wire}: end that one first"
             )));
         }
-        crate::run::live::stream_receiver::say_what_comes_before(interface);
+        super::xdp_programs::warn_if_any(interface);
         Ok(On { interface: interface.to_owned(), host, wire })
     }
 

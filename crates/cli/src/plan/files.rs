@@ -1,11 +1,9 @@
 //! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
 
-use crate::output::{self, Failure};
-use crate::run::pipelines::Request;
-use crate::run::resolution;
+use super::capture_oddities;
+use crate::output;
 use engine::schedules::Files;
 use packet::HeapFrame;
-use scenario::{PortSpec, Replay, SourcePlan};
 use sim::{CaptureReader, PcapSource, Source, is_standard};
 use std::cell::RefCell;
 use std::fs::File;
@@ -80,7 +78,7 @@ impl Files for OnDisk {
         }
         source.failure().map_or(Ok(()), |error| Err(broken(error)))?;
         for warning in
-            source.oddities().map(|oddities| resolution::of_oddities(path.display(), oddities)).unwrap_or_default()
+            source.oddities().map(|oddities| capture_oddities::warnings(path.display(), oddities)).unwrap_or_default()
         {
             output::warn(warning.line());
         }
@@ -147,50 +145,6 @@ impl Files for Listed {
     }
 }
 
-/// Outputs have a place, and no file is written twice, or read and written.
-pub(crate) fn check(request: &Request) -> Result<(), Failure> {
-    let mut inputs: Vec<&Path> = request.read.iter().map(PathBuf::as_path).collect();
-    let mut outputs: Vec<&Path> = Vec::new();
-    outputs.extend(
-        [&request.decisions, &request.by_user, &request.common.stats].into_iter().flatten().map(PathBuf::as_path),
-    );
-    for plan in &request.pipelines {
-        match &plan.source {
-            SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
-            SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
-        }
-        match &plan.output {
-            PortSpec::Pcap(path) => outputs.push(path),
-            PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
-            PortSpec::Line(line) => outputs.extend(line.frames.iter().map(|path| path.as_path())),
-            _ => {}
-        }
-    }
-    let pages = request.common.report_files();
-    let standard = outputs.iter().filter(|output| is_standard(output)).count();
-    if standard > 1 {
-        return Err(Failure::new("-: only one output can go to stdout: name a file for the other"));
-    }
-    if standard == 1 {
-        output::leave_stdout();
-    }
-    for (i, output) in outputs.iter().enumerate().filter(|(_, output)| !is_standard(output)) {
-        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
-        place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
-        // Devices such as /dev/null may be written by many.
-        let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-        let mut others = outputs[..i].iter().chain(&inputs).copied().chain(pages.iter().map(PathBuf::as_path));
-        if !special && others.any(|other| same(output, other)) {
-            return Err(Failure::new(format!(
-                "{} would be overwritten while it is in use: name another output",
-                output.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// Whether a capture can be read more than once: no pipe can, nor standard input.
 pub(crate) fn is_read_again(path: &Path) -> bool {
     path.is_file() && !is_standard(path)
@@ -216,10 +170,18 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
     resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }
 
+/// The file of one of two directions, or of a class: `log.csv` becomes `log-backward.csv`.
+pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    path.with_file_name(format!("{stem}-{name}{extension}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::read_text;
+    use super::{beside, read_text};
     use std::fs;
+    use std::path::Path;
 
     #[test]
     fn a_mark_before_a_text_is_none_of_it() {
@@ -229,5 +191,11 @@ mod tests {
             fs::write(&file, bytes).expect("it can be written");
             assert_eq!(read_text(&file).expect("a text"), text);
         }
+    }
+
+    #[test]
+    fn directions_have_files_of_their_own() {
+        assert_eq!(beside(Path::new("a/log.csv"), "backward"), Path::new("a/log-backward.csv"));
+        assert_eq!(beside(Path::new("log"), "forward"), Path::new("log-forward"));
     }
 }

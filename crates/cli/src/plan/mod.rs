@@ -1,5 +1,61 @@
 //! From options to plans: what will run, on which ports, with which files.
 
+pub(crate) mod capture_oddities;
+mod departures;
 pub(crate) mod detour;
+pub(crate) mod disk;
+mod emulate;
 pub(crate) mod files;
+pub(crate) mod frame_filter;
+mod generate;
+mod limit;
+pub(crate) mod measure;
+pub(crate) mod request;
+mod scenario_file;
 pub(crate) mod search;
+mod shape;
+#[cfg(feature = "live")]
+pub(crate) mod xdp_programs;
+
+use crate::options::{self, Command};
+use crate::output::Failure;
+use request::Request;
+use scenario::Scenario;
+
+/// What a command will do.
+pub(crate) enum Plan {
+    Pipelines(Box<Request>),
+    Measure(measure::MeasurePlan),
+    Search(Box<search::SearchPlan>),
+    Check(Box<Scenario>),
+    #[cfg(feature = "slice")]
+    Slice(options::slice::Slice),
+    #[cfg(feature = "live")]
+    Lab(options::lab::Lab),
+    Disk(disk::DiskPlan),
+    Doctor(options::doctor::Doctor),
+    Manual(options::manual::Manual),
+    Help(options::help::Help),
+}
+
+/// The plan of a command. Opens no port and writes no file.
+pub(crate) fn plan(command: Command) -> Result<Plan, Failure> {
+    Ok(match command {
+        Command::Shape(options) => Plan::Pipelines(Box::new(options.plan()?)),
+        Command::Emulate(options) => Plan::Pipelines(Box::new(options.plan()?)),
+        Command::Gen(options) => Plan::Pipelines(Box::new(options.plan()?)),
+        Command::Limit(options) => Plan::Pipelines(Box::new(options.plan()?)),
+        Command::Run(options) => Plan::Pipelines(Box::new(options.plan()?)),
+        Command::Measure(options) => Plan::Measure(options.plan()?),
+        Command::Search(options) => Plan::Search(Box::new(options.plan()?)),
+        Command::Check(options) => Plan::Check(Box::new(options.plan()?)),
+        #[cfg(feature = "slice")]
+        Command::Slice(options) => Plan::Slice(options),
+        #[cfg(feature = "live")]
+        Command::Lab(options) => Plan::Lab(options),
+        Command::Disk(options) => Plan::Disk(options.plan()?),
+        Command::Doctor(options) => Plan::Doctor(options),
+        Command::Manual(options) => Plan::Manual(options),
+        Command::Help(options) => Plan::Help(options),
+    })
+}

@@ -1,18 +1,18 @@
-//! Options of `search` that depend on each other.
+//! What `search` will try: its device, sizes and goals, from options that depend on each other.
 
+use crate::options::common::REPORT_FILES;
+use crate::options::search::Search;
 use crate::output::{self, Failure};
 use crate::plan::files::{self, OnDisk};
-use crate::render::page_folder::FILES;
-use crate::run::search::Search;
-use crate::run::search::trials::{Device, read_stage};
 use engine::Line;
 use engine::random::Random;
 use engine::schedules::Files as _;
 use engine::search::Goal;
 use engine::sources::{SizeSpec, Stack, StreamSpec};
+use engine::stages::StageConfig;
 use scenario::{PortSpec, Problems, Text, parse_stream};
 use std::path::PathBuf;
-use units::{FrameRate, Share, Span};
+use units::{BitRate, FrameRate, ParseError, Share, Span};
 
 /// A size that is to be searched.
 pub(crate) struct ToSearch {
@@ -24,12 +24,52 @@ pub(crate) struct ToSearch {
     pub(crate) most: FrameRate,
 }
 
+/// The device under test.
+#[derive(Debug)]
+pub(crate) enum Device {
+    /// Stages, in virtual time, and the line that frames come by.
+    Stages { stages: Vec<String>, line: BitRate },
+    /// Whatever is between two ports.
+    Ports {
+        out: String,
+        input: String,
+        /// As they were written, without sizes.
+        streams: Vec<String>,
+        /// Options of `gen` that are the same for all trials.
+        options: Vec<String>,
+    },
+}
+
+/// The trials of a search.
+pub(crate) struct SearchPlan {
+    pub(crate) device: Device,
+    pub(crate) sized: Vec<ToSearch>,
+    pub(crate) goals: Vec<Goal>,
+    pub(crate) options: Search,
+}
+
+/// A stage as it is written, with the files that it names, behind a line.
+pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseError> {
+    let mut stage = StageConfig::parse(text)?;
+    stage.load(&OnDisk)?;
+    stage.settle(Some(line.rate()));
+    Ok(stage)
+}
+
 /// The sizes of frames on Ethernet (RFC 2544, 9.1).
 const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
 
 impl Search {
+    /// What will be searched.
+    pub(crate) fn plan(self) -> Result<SearchPlan, Failure> {
+        let (device, sized) = self.read()?;
+        let goals = self.goals()?;
+        self.check_files()?;
+        Ok(SearchPlan { device, sized, goals, options: self })
+    }
+
     /// Reads the options that depend on each other.
-    pub(crate) fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
+    fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
         let mut problems = Problems::default();
         let device = self.read_device(&mut problems);
         let sized = self.read_sizes(&mut problems);
@@ -132,7 +172,7 @@ impl Search {
         self.confirm.unwrap_or(if self.method == "rfc2544" { 2 } else { 0 })
     }
 
-    pub(crate) fn goals(&self) -> Result<Vec<Goal>, Failure> {
+    fn goals(&self) -> Result<Vec<Goal>, Failure> {
         let sum = self.sum.unwrap_or(self.trial * 21);
         let exceed = self.exceed.unwrap_or(Share::from_ppb(Share::ONE.ppb() / 2));
         if self.method == "rfc2544" {
@@ -167,8 +207,8 @@ impl Search {
     }
 
     /// No file is written by two options.
-    pub(crate) fn check_files(&self) -> Result<(), Failure> {
-        let pages = self.folder.iter().flat_map(|folder| FILES.map(|file| folder.join(file)));
+    fn check_files(&self) -> Result<(), Failure> {
+        let pages = self.folder.iter().flat_map(|folder| REPORT_FILES.map(|file| folder.join(file)));
         let pages: Vec<PathBuf> = pages.collect();
         let used = |option: &str, by: &str| Failure::new(format!("{option}: {by} uses the same file: name another"));
         for (option, path) in [("--csv", &self.csv), ("--trials", &self.trials)] {

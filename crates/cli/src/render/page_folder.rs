@@ -1,5 +1,6 @@
 //! The folder of `--report`: `report.html` for people, `report.json` with the data of its drawings.
 
+use crate::options::common::REPORT_FILES;
 use crate::output::Failure;
 use crate::render::output_file;
 use measure::{CaveatKind, PipelineReport, Report};
@@ -18,9 +19,6 @@ pub(crate) struct PageFolder {
     made: Vec<PathBuf>,
 }
 
-/// What is written into it.
-pub(crate) const FILES: [&str; 2] = ["report.html", "report.json"];
-
 impl PageFolder {
     /// Makes the folder if it is not there, and tries whether a file can be made in it, before anything runs.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
@@ -36,7 +34,7 @@ impl PageFolder {
             }
             _ => problem(&format!("cannot be created: {cause}: check the path and its permissions")),
         })?;
-        for file in FILES {
+        for file in REPORT_FILES {
             if path.join(file).is_dir() {
                 return Err(problem(&format!(
                     "contains a folder called {file}, which the report needs as a file: name another folder"
@@ -84,7 +82,7 @@ impl PageFolder {
 
     fn put(&mut self, contents: [String; 2]) -> Result<(), Failure> {
         self.made.clear();
-        for (file, content) in FILES.into_iter().zip(contents) {
+        for (file, content) in REPORT_FILES.into_iter().zip(contents) {
             let path = self.path.join(file);
             output_file::write(&path, &content)?;
         }

@@ -1,8 +1,7 @@
 //! How far a run is: one line for each pipeline, on a terminal only, gone when the run ends.
 
-use crate::options::Common;
+use crate::output;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The lines. Nothing is drawn unless stderr is a terminal.
@@ -15,25 +14,12 @@ pub(crate) struct Progress {
     starting: bool,
 }
 
-/// A line that says that a run is starting is on the terminal, and what is said meanwhile goes over it.
-static STARTING: AtomicBool = AtomicBool::new(false);
-
-/// What clears the line that says that a run is starting, if there is one.
-pub(crate) fn clears() -> &'static str {
-    if STARTING.load(Ordering::Relaxed) { "\r\u{1b}[2K" } else { "" }
-}
-
 impl Progress {
     /// Between two looks at a run.
     const EVERY: Duration = Duration::from_millis(250);
 
-    /// A line for each of these pipelines, if standard error is a terminal and the user wants it.
-    pub(crate) fn new<'a>(common: &Common, names: impl IntoIterator<Item = &'a str>) -> Self {
-        Progress::wanted(common.progress == "auto" && !common.quiet, names)
-    }
-
     /// A line for each of these names, if standard error is a terminal and they are `wanted`.
-    pub(crate) fn wanted<'a>(wanted: bool, names: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(wanted: bool, names: impl IntoIterator<Item = &'a str>) -> Self {
         let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let shown = !target.is_hidden();
         let all = MultiProgress::with_draw_target(target);
@@ -45,18 +31,13 @@ impl Progress {
         Progress { all, lines, shown, last: None, begin: Instant::now(), starting: false }
     }
 
-    /// Shows one line, "starting", until the value is dropped: set-up takes a second or two.
+    /// Shows one line, "starting", until the value is dropped: set-up takes a second or two. Only if standard error is a
+    /// terminal and the line is `wanted`.
     #[cfg(any(feature = "live", feature = "slice"))]
-    pub(crate) fn starting(common: &Common, name: &str) -> Self {
-        Progress::starting_if(common.progress == "auto" && !common.quiet, name)
-    }
-
-    /// The same, if standard error is a terminal and the line is `wanted`.
-    #[cfg(any(feature = "live", feature = "slice"))]
-    pub(crate) fn starting_if(wanted: bool, name: &str) -> Self {
-        let mut progress = Progress::wanted(wanted, [name]);
+    pub(crate) fn starting(wanted: bool, name: &str) -> Self {
+        let mut progress = Progress::new(wanted, [name]);
         progress.starting = true;
-        STARTING.store(progress.shown, Ordering::Relaxed);
+        output::set_starting(progress.shown);
         progress.say(0, "starting".to_owned());
         progress.lines.iter().for_each(ProgressBar::tick);
         progress
@@ -90,7 +71,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.starting {
-            STARTING.store(false, Ordering::Relaxed);
+            output::set_starting(false);
         }
         for line in &self.lines {
             line.finish_and_clear();

@@ -1,9 +1,9 @@
 //! Output of a search: a table, one JSON object, and a page.
 
+use crate::options::search::Search;
 use crate::output;
 use crate::render::report_text;
-use crate::run::search::trials::Measured;
-use crate::run::search::{Search, Searched};
+use crate::render::search_results::{Measured, Searched};
 use engine::search::{Bursts, Curve, Flaw, Found, Goal, Run, Trial, Verdict};
 use measure::Report;
 use measure::figures::{digits, frame_rate};

@@ -1,9 +1,9 @@
 //! Makes the pipeline of a plan, in virtual time and live: its stages, its schedules, its classes, its replay.
 
-use crate::options::Every;
+use crate::options::values::Every;
 use crate::output::Failure;
 use crate::plan::files;
-use crate::run::pipelines::Request;
+use crate::plan::request::Request;
 use engine::classes::{Classifier, Rule, classes_of_streams};
 use engine::schedules::laws::Sampling as LawSampling;
 use engine::schedules::{Ask, Schedule};
@@ -68,7 +68,7 @@ pub(crate) fn stages<F: Frame>(
 /// from the start.
 pub(crate) fn sampling(request: &Request, name: &str, backlog: bool) -> Option<Sampling> {
     let Every(every) = request.common.slices?;
-    let listener = request.common.listener.hears.as_ref().map(|hears| hears(name));
+    let listener = request.listener.hears.as_ref().map(|hears| hears(name));
     Some(Sampling { every, seed: request.seed(), backlog, listener })
 }
 

@@ -1,11 +1,16 @@
 //! Logs of decisions: what was done to each frame, a line for each.
 
 use crate::output::{self, Failure};
+use crate::plan::files::beside;
+use crate::plan::request::Request;
+use engine::Pipeline;
 use engine::stages::{Decision, Fate, Log};
+use packet::Frame;
+use scenario::PipelinePlan;
 use sim::{Lines, SimError, WhenFull};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A log that is being written.
@@ -65,20 +70,23 @@ impl State {
     }
 }
 
-/// The file of one of two directions, or of a class: `log.csv` becomes `log-backward.csv`.
-pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
-    path.with_file_name(format!("{stem}-{name}{extension}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directions_have_files_of_their_own() {
-        assert_eq!(beside(Path::new("a/log.csv"), "backward"), Path::new("a/log-backward.csv"));
-        assert_eq!(beside(Path::new("log"), "forward"), Path::new("log-forward"));
+/// Logs the decisions of the direction `name` of `plan`, if the request asks for it: each class to a file of its own.
+pub(crate) fn attach<F: Frame>(
+    request: &Request,
+    plan: &PipelinePlan,
+    name: &str,
+    pipeline: &mut Pipeline<F>,
+    when_full: WhenFull,
+) -> Result<Vec<DecisionFile>, Failure> {
+    let Some(path) = &request.decisions else { return Ok(Vec::new()) };
+    let path = if plan.back.is_some() { beside(path, name) } else { path.clone() };
+    let classes = if name == plan.name { &plan.classes[..] } else { &[] };
+    let paths = classes.iter().map(|class| beside(&path, &class.name));
+    let mut files = Vec::new();
+    for (class, path) in paths.chain([path.clone()]).enumerate() {
+        let file = DecisionFile::create(&path, when_full)?;
+        pipeline.tell(class, file.log());
+        files.push(file);
     }
+    Ok(files)
 }

@@ -1,109 +1,47 @@
+use crate::options::disk::Disk;
 use crate::output::{self, Failure, brief, digits, share, thousands};
-use crate::plan::files::OnDisk;
+use crate::plan::disk::DiskPlan;
 use crate::render::report_printer;
 use crate::render::report_text;
 use crate::rights;
 use crate::rights::list::DISK;
 use crate::run::readiness;
 use crate::run::stop::Stop;
-use disk::{Ask, Delay, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
+use disk::{Ask, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
 use measure::Report;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use units::{BitRate, ParseError, Span};
-
-/// Mount a directory as a slow or failing disk
-#[derive(clap::Args)]
-#[command(override_usage = "\
-netlathe disk --backing <DIR> --mount <DIR> [OPTIONS]
-       netlathe disk --unmount <DIR>")]
-#[command(after_help = "\
-Examples:
-  netlathe disk --backing /data --mount /mnt/slow --delay 10ms
-  netlathe disk --backing /data --mount /mnt/slow --delay 5ms 2ms distribution normal --rate 20MB/s
-  netlathe disk --backing /data --mount /mnt/slow --delay 'exp mean 10ms' --ops read --duration 60s
-  netlathe disk --backing /data --mount /mnt/slow --delay 'read 5ms; write,fsync 20ms 2ms' --error write eio 0.1%
-  netlathe disk --backing /media/stick --mount /mnt/slow --allow-suid
-  netlathe disk --unmount /mnt/slow
-
-Programs use the mount point; their data are in the backing directory. Each read and write takes the
-delay, because the page cache is not used (--cached uses it). Ctrl-C, SIGTERM or --duration ends the
-disk: it is unmounted, and the report is printed.
-
-Operations: read, write, fsync (the default), lookup, getattr, setattr, open, create, flush, opendir,
-readdir, mkdir, mknod, symlink, readlink, link, rename, unlink, rmdir, fallocate, lseek, statfs,
-getxattr, setxattr, listxattr, removexattr; or all.")]
-pub(crate) struct Disk {
-    /// The directory that holds the data
-    #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
-    pub(crate) backing: Option<PathBuf>,
-    /// The mount point: another directory, usually empty
-    #[arg(long, value_name = "DIR", required_unless_present = "unmount")]
-    pub(crate) mount: Option<PathBuf>,
-    /// How long an operation takes: 10ms; 10ms 2ms (±, uniform); 10ms 2ms 25% (correlated);
-    /// 10ms 2ms distribution normal|pareto|…; or a law such as 'exp mean 10ms'. Where operations differ:
-    /// 'read 5ms; write,fsync 20ms 2ms'
-    #[arg(long, value_name = "T [J [C]] [distribution NAME]", num_args = 1.., action = clap::ArgAction::Set, allow_hyphen_values = false)]
-    pub(crate) delay: Option<Vec<String>>,
-    /// Rate limit of reads and writes together: 20MB/s, 100Mbps
-    #[arg(long, value_name = "RATE", value_parser = crate::options::parse::<BitRate>, allow_hyphen_values = true)]
-    pub(crate) rate: Option<BitRate>,
-    /// An error and the share of operations that fail with it: eio 0.1%, or with the operations: write,fsync eio 0.1%;
-    /// may be given several times
-    #[arg(long, value_names = ["[OPS] NAME", "SHARE"], num_args = 1..=3, action = clap::ArgAction::Append)]
-    pub(crate) error: Vec<String>,
-    /// Operations that --delay and --error apply to if they name none [default: read,write,fsync]
-    #[arg(long, value_name = "LIST", value_parser = crate::options::parse::<Operations>)]
-    pub(crate) ops: Option<Operations>,
-    /// Use the page cache: data read before is returned at once
-    #[arg(long)]
-    pub(crate) cached: bool,
-    /// Let set-user-ID files work at the mount point although the backing directory's mount is nosuid (root only)
-    #[arg(long)]
-    pub(crate) allow_suid: bool,
-    /// End after this time, such as 60s
-    #[arg(long, value_name = "TIME", value_parser = crate::options::parse::<Span>, allow_hyphen_values = true)]
-    pub(crate) duration: Option<Span>,
-    /// Seed of delays and errors
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Print only the report on stdout, as one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print no text report
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// Unmount DIR, even after its netlathe was killed
-    #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "backing", "mount", "delay", "rate", "error", "ops", "cached", "allow_suid", "duration", "seed", "json"
-    ])]
-    pub(crate) unmount: Option<PathBuf>,
-}
+use units::{BitRate, Span};
 
 /// Between two looks at the clock and at signals.
 const LOOK: Duration = Duration::from_millis(10);
 
-impl Disk {
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        if let Some(mount) = &self.unmount {
-            let stale = disk::unmount(mount).map_err(Failure::new)?;
-            if !self.quiet {
+/// Mounts a disk until it is to end, or unmounts one.
+pub(crate) fn run(plan: DiskPlan) -> Result<ExitCode, Failure> {
+    match plan {
+        DiskPlan::Unmount { mount, quiet } => {
+            let stale = disk::unmount(&mount).map_err(Failure::new)?;
+            if !quiet {
                 let whose = if stale { ", left behind by a killed netlathe" } else { "" };
                 output::print(&format!("unmounted {}{whose}\n", mount.display()))?;
             }
-            return Ok(ExitCode::SUCCESS);
+            Ok(ExitCode::SUCCESS)
         }
-        let ask = self.ask()?;
+        DiskPlan::Mount { ask, options } => options.serve(&ask),
+    }
+}
+
+impl Disk {
+    fn serve(&self, ask: &Ask) -> Result<ExitCode, Failure> {
         let root = rustix::process::geteuid().is_root();
         if root {
             rights::require(&DISK)?;
         }
         let stop = Stop::on_signals()?;
         let start = Instant::now();
-        let mounted = disk::mount(&ask).map_err(Failure::new)?;
+        let mounted = disk::mount(ask).map_err(Failure::new)?;
         // Of others fusermount3 unmounts, which needs to gain rights.
         #[cfg(feature = "live")]
         if root {
@@ -152,42 +90,11 @@ impl Disk {
             ));
         }
         if self.json {
-            report_printer::print(&(report(&ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
+            report_printer::print(&(report(ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
         } else if !self.quiet {
-            report_printer::print(&table(&ask, &ended.tallies))?;
+            report_printer::print(&table(ask, &ended.tallies))?;
         }
         ended.failure.map_or(Ok(ExitCode::SUCCESS), |failure| Err(Failure::new(failure)))
-    }
-
-    fn ask(&self) -> Result<Ask, Failure> {
-        let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
-            return Err(Failure::new("--backing and --mount are both required: see the examples in --help"));
-        };
-        let mut ask = Ask::new(backing, mount);
-        if let Some(words) = &self.delay {
-            let read = |text: &str| -> Result<Vec<Delay>, ParseError> {
-                let mut delays = Delay::parse_each(text)?;
-                delays.iter_mut().try_for_each(|delay| delay.load(&OnDisk))?;
-                Ok(delays)
-            };
-            ask.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
-        }
-        // One after the other or in one word: they come in pairs, or with operations before them.
-        let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
-        let mut words = words.as_slice();
-        while let Some(first) = words.first() {
-            let many = if first.parse::<Operations>().is_ok() { 3 } else { 2 };
-            let (one, rest) = words.split_at(many.min(words.len()));
-            let fault = Fault::parse(&one.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
-            ask.errors.push(fault);
-            words = rest;
-        }
-        ask.rate = self.rate;
-        ask.operations = self.ops.unwrap_or_default();
-        ask.cached = self.cached;
-        ask.allow_suid = self.allow_suid;
-        ask.seed = self.seed;
-        Ok(ask)
     }
 }
 

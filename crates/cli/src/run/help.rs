@@ -1,6 +1,7 @@
 //! Help on a command, and the lists of what can be written: each comes from the list that the parser reads.
 
-use crate::Arguments;
+use crate::options::Arguments;
+use crate::options::help::Help;
 use crate::output::{self, Failure};
 use crate::render::help;
 use clap::{CommandFactory, Parser};
@@ -14,32 +15,6 @@ use packet::Key;
 use packet::layers::{LayerKind, Role};
 use scenario::{PortSpec, STREAM_KEYS};
 use std::process::ExitCode;
-
-/// Describe a command, or list stages, laws, waves, ports, rules, fields, layers or figures
-#[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  netlathe help emulate
-  netlathe help stages
-  netlathe help stages delay
-  netlathe help figures gap.error
-
-Lists:
-  stages    what emulate and --stage do to frames
-  laws      distributions of gaps, delays and sizes
-  waves     rates that change over time
-  ports     what --in and --out accept
-  rules     conditions of a class
-  fields    keys of a stream
-  layers    protocols and their fields, for --rewrite
-  figures   paths into the report, with their meanings, for --expect
-
-netlathe help report-schema prints the JSON schema of reports.")]
-pub(crate) struct Help {
-    /// A command, or a list and a name in it
-    #[arg(value_name = "COMMAND|LIST")]
-    pub(crate) topic: Vec<String>,
-}
 
 impl Help {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {

@@ -2,26 +2,50 @@
 
 mod asked_rates;
 mod assemble;
+mod check;
 #[cfg(any(feature = "live", feature = "slice"))]
 pub(crate) mod child_processes;
-pub(crate) mod decision_log;
-pub(crate) mod disk;
-pub(crate) mod doctor;
-pub(crate) mod help;
+mod decision_log;
+mod disk;
+mod doctor;
+mod help;
 mod host;
 #[cfg(feature = "live")]
-pub(crate) mod lab;
+mod lab;
 #[cfg(feature = "live")]
-pub(crate) mod live;
-pub(crate) mod manual;
-pub(crate) mod measure;
-pub(crate) mod pipelines;
+mod live;
+mod manual;
+mod measure;
+mod outcome;
+mod pipelines;
 mod readiness;
-pub(crate) mod resolution;
-pub(crate) mod search;
+mod resolution;
+mod search;
 #[cfg(feature = "slice")]
-pub(crate) mod slice;
+mod slice;
 mod stop;
 mod user_limits;
 mod verdicts;
 mod virtual_time;
+
+use crate::output::Failure;
+use crate::plan::Plan;
+use std::process::ExitCode;
+
+/// Carries out a plan; the status says whether all expectations were met.
+pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
+    match plan {
+        Plan::Pipelines(request) => pipelines::run(&request),
+        Plan::Measure(plan) => measure::run(plan),
+        Plan::Search(plan) => search::run(*plan),
+        Plan::Check(scenario) => check::run(&scenario),
+        #[cfg(feature = "slice")]
+        Plan::Slice(options) => options.run(),
+        #[cfg(feature = "live")]
+        Plan::Lab(options) => options.run(),
+        Plan::Disk(plan) => disk::run(plan),
+        Plan::Doctor(options) => options.run(),
+        Plan::Manual(options) => options.run(),
+        Plan::Help(options) => options.run(),
+    }
+}

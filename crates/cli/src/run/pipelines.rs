@@ -1,120 +1,29 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
-use crate::options::{Common, NO_STATS};
+use crate::options::common::{Common, NO_STATS};
 use crate::output::{self, Failure};
-use crate::plan::detour::On;
-use crate::plan::files::{self, Listed};
+use crate::plan::request::{Arrivals, Request};
 use crate::render::output_file::Table;
 use crate::render::page_folder::PageFolder;
 use crate::render::report_printer;
 use crate::render::report_text;
-use crate::run::decision_log::{self, DecisionFile};
+use crate::run::outcome::Outcome;
 use crate::run::resolution;
 use crate::run::stop::Stop;
 use crate::run::user_limits;
 use crate::run::verdicts;
 use crate::run::virtual_time;
-use engine::Pipeline;
 use engine::schedules::Ask;
 use engine::stages::StageConfig;
 use measure::{Caveat, CaveatKind, PipelineReport, Report};
-use packet::Frame;
 use page::Verdict;
-use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, SourcePlan};
-use sim::WhenFull;
-use std::path::PathBuf;
+use scenario::{PipelinePlan, PortSpec, SourcePlan};
 use std::process::ExitCode;
-use units::Span;
 
-/// A run: plans and options.
-pub(crate) struct Request {
-    pub(crate) command: &'static str,
-    pub(crate) pipelines: Vec<PipelinePlan>,
-    pub(crate) expectations: Vec<Expectation>,
-    /// Files that were read for it, captures apart that are read as it runs.
-    pub(crate) read: Vec<PathBuf>,
-    /// File for the decisions on each frame, if any.
-    pub(crate) decisions: Option<PathBuf>,
-    /// File for the bytes of each limited user, if any.
-    pub(crate) by_user: Option<PathBuf>,
-    /// The interface whose frames are led through the ports of the only pipeline.
-    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
-    pub(crate) on: Option<On>,
-    pub(crate) common: Common,
-}
-
-/// The receiver of a generator's frames.
-#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
-pub(crate) struct Arrivals {
-    pub(crate) port: PortSpec,
-    /// How long frames that have not come are waited for.
-    pub(crate) wait: Span,
-}
-
-/// The results so far.
-pub(crate) struct Outcome {
-    pub(crate) reports: Vec<PipelineReport>,
-    pub(crate) caveats: Vec<Caveat>,
-    /// The failure that ended it early; the report is valid up to there.
-    pub(crate) failure: Option<Failure>,
-}
-
-impl Request {
-    /// The seed of all random numbers.
-    pub(crate) fn seed(&self) -> u64 {
-        self.common.seed.unwrap_or(1)
-    }
-
-    /// Has the decisions of the direction `name` of `plan` written, if that is wanted: of each class to a file
-    /// of its own.
-    pub(crate) fn log<F: Frame>(
-        &self,
-        plan: &PipelinePlan,
-        name: &str,
-        pipeline: &mut Pipeline<F>,
-        when_full: WhenFull,
-    ) -> Result<Vec<DecisionFile>, Failure> {
-        let Some(path) = &self.decisions else { return Ok(Vec::new()) };
-        let path = if plan.back.is_some() { decision_log::beside(path, name) } else { path.clone() };
-        let classes = if name == plan.name { &plan.classes[..] } else { &[] };
-        let paths = classes.iter().map(|class| decision_log::beside(&path, &class.name));
-        let mut files = Vec::new();
-        for (class, path) in paths.chain([path.clone()]).enumerate() {
-            let file = DecisionFile::create(&path, when_full)?;
-            pipeline.tell(class, file.log());
-            files.push(file);
-        }
-        Ok(files)
-    }
-
-    /// A request of one pipeline, given by options.
-    pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
-        let mut problems = Problems::default();
-        let listed = Listed::default();
-        let plan = text.resolve(Some(&listed), &mut problems);
-        let plan = problems.unless_any(plan).map_err(Failure::new)?;
-        let (expectations, read) = (Vec::new(), listed.into_paths());
-        Ok(Request {
-            command,
-            pipelines: vec![plan],
-            expectations,
-            read,
-            decisions: None,
-            by_user: None,
-            on: None,
-            common,
-        })
-    }
-}
-
-/// Runs to the end and prints the report.
-pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
-    run_with(request, None)
-}
-
-/// Runs to the end, counts at `receiver` what arrives there of the streams sent, and prints the report.
+/// Runs to the end, counts at the receiver, if there is one, what arrives there of the streams sent, and prints the report.
 /// Lost frames are a missed expectation.
-pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result<ExitCode, Failure> {
+pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
+    let receiver = request.receiver.as_ref();
     check_ends(request)?;
     user_limits::check_memory(request)?;
     for plan in &request.pipelines {
@@ -122,7 +31,7 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
             output::warn(format!("{}: {note}", plan.name));
         }
     }
-    let folder = request.common.page_folder()?;
+    let folder = request.common.folder.as_deref().map(PageFolder::open).transpose()?;
     say_what_is_not_stamped(request)?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
     if virtual_clock && request.common.stats.is_some() {
@@ -131,14 +40,14 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     let by_user = match &request.by_user {
         Some(path) => {
             // A file that is read must not be emptied before that is found out.
-            files::check(request)?;
+            request.check_files()?;
             Some(Table::create(path)?)
         }
         None => None,
     };
     let reads_again = !virtual_clock && user_limits::has_rates(request);
     let stop = if reads_again { Stop::on_signals_but_hangup()? } else { Stop::on_signals()? };
-    if request.common.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
+    if request.listener.concludes.is_some() && (virtual_clock || request.pipelines.len() != 1) {
         return Err(Failure::new(
             "slice pipeline --kernel traces packets through one live pipeline: give it ports of this machine",
         ));
@@ -153,10 +62,10 @@ pub(crate) fn run_with(request: &Request, receiver: Option<&Arrivals>) -> Result
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them separately"));
     } else {
-        files::check(request)?;
+        request.check_files()?;
         live(request, receiver, &stop)?
     };
-    let end_to_end = request.common.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
+    let end_to_end = request.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     say_who_never_came(&outcome.reports);
     let warnings = outcome.reports.iter().flat_map(|report| {
         [user_limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()

@@ -1,7 +1,7 @@
 //! Signals readiness (frames pass, or the disk is mounted) to the starter: by the protocol of systemd's
 //! sd_notify(3), and with `-v` in a line.
 
-use crate::options::Common;
+use crate::options::common::Common;
 use crate::output;
 use std::env;
 use std::ffi::OsStr;

@@ -12,7 +12,6 @@ use measure::{Caveat, CaveatKind, Effect, PipelineReport};
 use scenario::{Pacer, SourcePlan};
 use scenario::{PipelinePlan, PortSpec};
 use sim::Oddities;
-use std::fmt;
 use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
@@ -176,22 +175,6 @@ pub(crate) fn of_corruption(report: &PipelineReport) -> Option<Caveat> {
         reasons: reasons.join(", "),
     };
     (left > 0).then(|| Caveat::of(&report.name, kind))
-}
-
-/// What of a capture was left out or changed: records that were skipped, and gaps that were shortened.
-pub(crate) fn of_oddities(name: impl fmt::Display, oddities: &Oddities) -> Vec<Caveat> {
-    let input = name.to_string();
-    let skipped = oddities.skipped.iter().map(|(why, records)| CaveatKind::SkippedRecords {
-        input: input.clone(),
-        records: *records,
-        reason: why.name(),
-        meaning: why.meaning(),
-    });
-    let gaps = oddities.shortened_gaps;
-    let shortened = (gaps > 0).then(|| CaveatKind::ShortenedGaps { input: input.clone(), gaps });
-    let frames = oddities.unrewritten;
-    let unrewritten = (frames > 0).then(|| CaveatKind::UnrewrittenFrames { input: input.clone(), frames });
-    skipped.chain(shortened).chain(unrewritten).map(Caveat::new).collect()
 }
 
 /// Adds unusual capture records to the report, and warns if such records were used.

@@ -1,12 +1,10 @@
 //! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
 
 use crate::output::{self, Failure};
-use crate::run::pipelines::Request;
+use crate::plan::request::Request;
 use engine::meters::Users;
 use engine::stages::{Limit, StageConfig};
 use measure::{Caveat, CaveatKind, LimitedUser, PipelineReport};
-#[cfg(feature = "live")]
-pub(crate) use reload::{Reload, check_live};
 use scenario::PipelinePlan;
 use std::fmt::Write as _;
 use std::fs;
@@ -116,72 +114,11 @@ pub(crate) fn by_user(request: &Request) -> String {
 }
 
 /// The stages of a plan that limit users, in both directions.
-fn all(plan: &PipelinePlan) -> impl Iterator<Item = &Limit> {
+pub(crate) fn all(plan: &PipelinePlan) -> impl Iterator<Item = &Limit> {
     plan.limits().map(|(_, limit)| limit).chain(plan.limits_back())
 }
 
 /// Whether any stage has a file of rates, which a live run reads again at SIGHUP.
 pub(crate) fn has_rates(request: &Request) -> bool {
     request.pipelines.iter().any(|plan| all(plan).any(|limit| limit.rates.is_some()))
-}
-
-#[cfg(feature = "live")]
-mod reload {
-    use crate::output::{self, Failure};
-    use crate::plan::files::OnDisk;
-    use crate::run::pipelines::Request;
-    use dataplane::MOST_LIVE_WORKERS;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    /// Whether live ports can have the workers that are asked for.
-    pub(crate) fn check_live(request: &Request) -> Result<(), Failure> {
-        for (plan, limit) in request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)))
-        {
-            let refused = if limit.service.is_some() {
-                "service is only for modelled workers, and on live ports workers are threads: leave it out".to_owned()
-            } else if limit.workers > MOST_LIVE_WORKERS {
-                format!("{} workers are too many threads: write {MOST_LIVE_WORKERS} or fewer", limit.workers)
-            } else {
-                continue;
-            };
-            return Err(Failure::new(format!("{}: {refused}", plan.name)));
-        }
-        Ok(())
-    }
-
-    /// Whether rates are to be read again.
-    pub(crate) struct Reload(Arc<AtomicBool>);
-
-    impl Reload {
-        /// Watches for the signal, if there is a file of rates; else it ends the run.
-        pub(crate) fn new(request: &Request) -> Result<Self, Failure> {
-            let asked = Arc::new(AtomicBool::new(false));
-            if super::has_rates(request) {
-                signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
-                    .map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
-            }
-            Ok(Reload(asked))
-        }
-
-        /// Reads the files again if asked. If that fails, it prints a note and the old rates stay in force.
-        pub(crate) fn if_asked(&mut self, request: &Request) {
-            if !self.0.swap(false, Ordering::Relaxed) {
-                return;
-            }
-            let limits = request.pipelines.iter().flat_map(|plan| super::all(plan).map(move |limit| (plan, limit)));
-            for (plan, limit) in limits.filter(|(_, limit)| limit.rates.is_some()) {
-                match limit.reload(&OnDisk) {
-                    Ok(users) => {
-                        let whose = match users {
-                            1 => "rate of 1 user was".to_owned(),
-                            _ => format!("rates of {} users were", output::thousands(users as u64)),
-                        };
-                        output::note(format!("{}: the {whose} read again", plan.name));
-                    }
-                    Err(error) => output::note(format!("{}: the rates stay as they were: {error}", plan.name)),
-                }
-            }
-        }
-    }
 }

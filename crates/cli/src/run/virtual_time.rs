@@ -1,11 +1,13 @@
 //! Runs pipelines whose ports are all virtual.
 
 use crate::output::{self, Failure};
-use crate::plan::files;
+use crate::plan::capture_oddities;
+use crate::plan::request::Request;
 use crate::render::progress::Progress;
 use crate::run::asked_rates;
 use crate::run::assemble;
-use crate::run::pipelines::{Outcome, Request};
+use crate::run::decision_log;
+use crate::run::outcome::Outcome;
 use crate::run::resolution;
 use crate::run::stop::Stop;
 use crate::run::user_limits;
@@ -27,12 +29,12 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     // Fail before the first file is created.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    files::check(request)?;
+    request.check_files()?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let (mut report, failure) = run_one(plan, source.as_mut(), request, stop)?;
         warnings.extend(resolution::of_model(plan, &report));
         if let Some(odd) = source.oddities() {
-            warnings.extend(resolution::of_oddities(&plan.name, odd));
+            warnings.extend(capture_oddities::warnings(&plan.name, odd));
             report.skipped = odd.skipped_by_name();
             oddities += odd;
         }
@@ -67,13 +69,17 @@ fn run_one(
     if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
         pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
     }
-    let logs = request.log(plan, &plan.name, &mut pipeline, WhenFull::Wait)?;
+    let logs = decision_log::attach(request, plan, &plan.name, &mut pipeline, WhenFull::Wait)?;
     let limits = Limits {
         duration: request.common.duration,
         window: request.common.window,
         asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
     };
-    let mut watch = Onlooker { stop, progress: Progress::new(&request.common, [plan.name.as_str()]), name: &plan.name };
+    let mut watch = Onlooker {
+        stop,
+        progress: Progress::new(request.common.shows_progress(), [plan.name.as_str()]),
+        name: &plan.name,
+    };
     let run = sim::run(source, &mut pipeline, sink.as_mut(), limits, &mut watch);
     drop(watch);
     let mut failure = None;

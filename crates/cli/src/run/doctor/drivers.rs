@@ -1,6 +1,6 @@
 //! DPDK and its drivers for devices that are no NICs on PCI.
 
-use super::{Finding, Machine};
+use super::machine::{Finding, Machine};
 
 #[cfg(not(feature = "live"))]
 pub(super) fn look(_: &Machine) -> Vec<Finding> {
@@ -89,7 +89,7 @@ fn af_xdp(machine: &Machine, loaded: &[String]) -> Finding {
 
 #[cfg(all(test, feature = "live"))]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     #[test]

@@ -1,8 +1,8 @@
 //! Event devices, which `limit --algorithm atomic-queue` deals frames to its workers by: Intel's DLB, or a driver that
 //! does the same in software.
 
+use super::machine::{Finding, Machine};
 use super::pci;
-use super::{Finding, Machine};
 
 const WHAT: &str = "event devices";
 const FOLDER: &str = "sys/bus/pci/devices";
@@ -60,7 +60,7 @@ fn drivers(maps: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an interface does to frames by itself: pause frames stop its sender, offloads change what is sent and received,
 //! a small ring loses bursts.
 
-use super::{Finding, Machine};
+use super::machine::{Finding, Machine};
 use crate::output::Failure;
 use std::process::Command;
 use units::quoted;
@@ -166,7 +166,7 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where DPDK's memory comes from, and who translates its addresses for NICs.
 
-use super::{Finding, Machine};
+use super::machine::{Finding, Machine};
 
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     vec![huge_pages(machine), large_tables(machine), iommu(machine)]
@@ -98,7 +98,7 @@ fn remaps_interrupts(machine: &Machine) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     #[test]

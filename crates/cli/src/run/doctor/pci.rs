@@ -1,6 +1,6 @@
 //! NICs on PCI: who has them, and how DPDK would get them.
 
-use super::{Finding, Machine};
+use super::machine::{Finding, Machine};
 use dpdk::{DRIVERS_FOR_PROGRAMS, SHARED_DRIVERS};
 
 const FOLDER: &str = "sys/bus/pci/devices";
@@ -219,7 +219,7 @@ fn interfaces(machine: &Machine, address: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     fn one(driver: Option<&str>, more: &[(&str, &str)]) -> Finding {

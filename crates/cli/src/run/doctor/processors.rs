@@ -1,6 +1,6 @@
 //! What keeps time, and what takes the processors away from it.
 
-use super::{Finding, Machine};
+use super::machine::{Finding, Machine};
 use std::time::{Duration, Instant};
 
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
@@ -122,7 +122,7 @@ fn hiccups() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! What this user may do: ports of every kind, labs by user namespaces; and the tools.
 
-use super::{Finding, Machine};
+use super::machine::{Finding, Machine};
 #[cfg(feature = "live")]
 use crate::rights::list::{Capability, ROWS, names};
 #[cfg(feature = "live")]
@@ -80,7 +80,7 @@ fn tools() -> Finding {
 
 #[cfg(all(test, feature = "live"))]
 mod tests {
-    use super::super::Fake;
+    use super::super::machine::Fake;
     use super::*;
 
     #[test]

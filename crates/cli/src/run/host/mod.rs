@@ -4,7 +4,7 @@ mod link;
 mod machine;
 mod text;
 
-use crate::options::Common;
+use crate::options::common::Common;
 use crate::output::{self, Failure};
 use crate::run::readiness;
 use crate::run::stop::Stop;

@@ -1,8 +1,8 @@
 //! Which CPUs of --cores do what.
 
-use crate::options::Cores;
+use crate::options::values::Cores;
 use crate::output::Failure;
-use crate::run::pipelines::Request;
+use crate::plan::request::Request;
 use dataplane::{Config, Device, Feed, Pacing, has_threads};
 use engine::stages::StageConfig;
 use scenario::{Pacer, PipelinePlan};
@@ -24,7 +24,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
         // Without a rate or a stage, frames go straight from the source to the queue.
         let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
-        let straight = straight && request.common.listener.hears.is_none();
+        let straight = straight && request.listener.hears.is_none();
         let (mut parts, why) = match config.feed {
             Feed::Replay { whole: Some(_), .. } if straight => {
                 (vec!["all of it"], ", since a capture that fits in memory is sent from memory")

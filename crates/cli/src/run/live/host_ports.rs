@@ -3,7 +3,7 @@
 
 use crate::output::{self, Failure};
 use crate::plan::detour;
-use crate::run::pipelines::{Arrivals, Request};
+use crate::plan::request::{Arrivals, Request};
 use dpdk::HostUse;
 use lab::Own;
 use scenario::{Driver, PipelinePlan, PortSpec, SourcePlan};

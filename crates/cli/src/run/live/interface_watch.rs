@@ -2,8 +2,8 @@
 //! frames, does not.
 
 use crate::output::{self, Failure};
+use crate::plan::request::{Arrivals, Request};
 use crate::run::live::nic_links::NicLinks;
-use crate::run::pipelines::{Arrivals, Request};
 use dataplane::{Config, Device, Feed, Worker};
 use dpdk::{LinkChanges, PortInterface};
 use std::time::{Duration, Instant};

@@ -1,12 +1,14 @@
 //! Runs pipelines whose ports are live, and receives from interfaces.
 
 mod cpu_placement;
+mod devices;
 mod host_ports;
 mod interface_watch;
 mod loops;
 mod nic_links;
 mod other_forwarders;
 mod progress;
+mod rate_reload;
 mod receive;
 mod replay_feed;
 mod required_rights;
@@ -17,26 +19,30 @@ pub(crate) mod stream_receiver;
 use crate::output::{self, Failure};
 use crate::plan::detour::On;
 use crate::plan::files;
+use crate::plan::request::{Arrivals, Request};
+use crate::plan::xdp_programs;
 use crate::render::progress::Progress;
 use crate::rights;
 use crate::run::assemble;
+use crate::run::decision_log;
 use crate::run::decision_log::DecisionFile;
 use crate::run::live::interface_watch::Watched;
 use crate::run::live::nic_links::NicLinks;
 use crate::run::live::stream_receiver::FarEnd;
-use crate::run::pipelines::{Arrivals, Outcome, Request};
+use crate::run::outcome::Outcome;
 use crate::run::readiness;
 use crate::run::stop::Stop;
-use crate::run::user_limits::{self, Reload};
-use dataplane::{ArrivalPort, Config, Counters, Device, Driver, Feed, Floor, LaunchTime, Pacing, Worker};
+use dataplane::{ArrivalPort, Config, Counters, Device, Feed, Floor, LaunchTime, Pacing, Worker};
 use dataplane::{has_threads, limit_stage};
-use dpdk::{Eal, EalConfig, LogLevel, Mbuf, TscClock};
+use devices::{as_driver, device, log_level};
+use dpdk::{Eal, EalConfig, Mbuf, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::stages::StageConfig;
 use other_forwarders::Carried;
+use rate_reload::Reload;
 use replay_feed::{FromCapture, Records, whole};
-use results::{Ended, LISTED, Telling};
+use results::{Ended, Telling};
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use sim::WhenFull;
 use stats_file::Stats;
@@ -51,11 +57,11 @@ pub(crate) use receive::receive;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
 pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
-    user_limits::check_live(request)?;
+    rate_reload::check_live(request)?;
     request.pipelines.iter().try_for_each(loops::check)?;
     host_ports::check(request, receiver)?;
     required_rights::check(request, receiver)?;
-    let starting = Progress::starting(&request.common, request.command);
+    let starting = Progress::starting(request.common.shows_progress(), request.command);
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
     let mut stats = Stats::open(&request.common, request.command)?;
@@ -247,14 +253,6 @@ fn streams_of_all(request: &Request) -> usize {
     all.sum()
 }
 
-fn log_level(common: &crate::options::Common) -> LogLevel {
-    match common.verbose {
-        0 => LogLevel::Quiet,
-        1 => LogLevel::Normal,
-        _ => LogLevel::Debug,
-    }
-}
-
 /// Starts DPDK with the ports of a request, and the one that a receiver polls.
 fn start_dpdk(request: &Request, configs: &[Config], polled: Option<&PortSpec>) -> Result<&'static Eal, Failure> {
     let memory_mib: u32 = configs.iter().map(Config::memory_mib).sum();
@@ -348,7 +346,7 @@ fn open(
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
     };
     let mut logged = |mut pipeline: Pipeline<Mbuf>, name: &str| {
-        logs.extend(request.log(plan, name, &mut pipeline, WhenFull::LeaveOut)?);
+        logs.extend(decision_log::attach(request, plan, name, &mut pipeline, WhenFull::LeaveOut)?);
         Ok::<_, Failure>(pipeline)
     };
     let build = |stage: &StageConfig, path: &str| match stage {
@@ -388,35 +386,10 @@ fn open(
         && let Some(name) = port.interface()
         && worker.drivers().first() == Some(&"net_af_packet")
     {
-        stream_receiver::say_what_comes_before(name);
+        xdp_programs::warn_if_any(name);
     }
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));
     }
     Ok(worker)
-}
-
-fn as_driver(driver: scenario::Driver) -> Driver {
-    match driver {
-        scenario::Driver::AfXdp => Driver::AfXdp,
-        scenario::Driver::AfPacket => Driver::AfPacket,
-    }
-}
-
-fn device(port: &PortSpec) -> Result<Device, Failure> {
-    Ok(match port {
-        PortSpec::Interface { name, driver, queues } => {
-            Device::Interface { name: name.clone(), queues: *queues, driver: driver.map(as_driver) }
-        }
-        PortSpec::Tap(name) => Device::Tap(name.clone()),
-        PortSpec::Pci(address) => Device::Pci(address.clone()),
-        PortSpec::Dpdk(arguments) => Device::Vdev(arguments.clone()),
-        PortSpec::Null => Device::Null,
-        PortSpec::Line(line) => Device::Line {
-            slots: line.slots,
-            list: if line.frames.is_some() { LISTED } else { 0 },
-            keep_fillers: line.keep_fillers,
-        },
-        PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is no live port"))),
-    })
 }

@@ -2,8 +2,8 @@
 
 use super::stats_file::{SoFar, Stats};
 use crate::output;
+use crate::plan::request::Request;
 use crate::render::progress::Progress;
-use crate::run::pipelines::Request;
 use dataplane::Counters;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -22,7 +22,7 @@ pub(super) fn show(
         stats.begins();
     }
     let lines = lines(request, counters);
-    let mut progress = Progress::new(&request.common, lines.iter().map(|line| line.name));
+    let mut progress = Progress::new(request.common.shows_progress(), lines.iter().map(|line| line.name));
     let mut before: Vec<(Duration, u64)> = lines.iter().map(|_| (Duration::ZERO, 0)).collect();
     while let Some(nap) = look() {
         thread::park_timeout(stats.as_ref().map_or(nap, |stats| nap.min(stats.left())));

@@ -3,12 +3,14 @@
 use super::stats_file::{SoFar, Stats};
 use crate::output::{self, Failure};
 use crate::plan::files;
+use crate::plan::xdp_programs;
 use crate::render::progress::Progress;
 use crate::rights::list::{Capability, PACKET};
 use crate::rights::{self, Kept};
-use crate::run::live::{device, log_level, nic_links, required_rights, stream_receiver};
-use crate::run::measure::{Receiver, Reception};
-use crate::run::pipelines::Outcome;
+use crate::run::live::devices::{device, log_level};
+use crate::run::live::{nic_links, required_rights, stream_receiver};
+use crate::run::measure::receiver::{Receiver, Reception};
+use crate::run::outcome::Outcome;
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use dataplane::ArrivalPort;
@@ -51,7 +53,7 @@ pub(crate) fn receive(
     let mut flushed = begin;
     let mut failure = None;
     readiness::tell(reception.common);
-    let mut progress = Progress::new(reception.common, ["measure"]);
+    let mut progress = Progress::new(reception.common.shows_progress(), ["measure"]);
     if let Some(stats) = &mut stats {
         stats.begins();
     }
@@ -115,7 +117,7 @@ fn open(input: &PortSpec, reception: &Reception<'_>) -> Result<ArrivalPort, Fail
     if let Some(name) = stream_receiver::ring_of(input) {
         rights::require(&PACKET)?;
         let port = ArrivalPort::of_interface(name, &RingConfig::default()).map_err(Failure::new)?;
-        stream_receiver::say_what_comes_before(name);
+        xdp_programs::warn_if_any(name);
         return Ok(port);
     }
     let device = device(input)?;

@@ -1,6 +1,7 @@
 //! A capture that is sent again, as the data plane takes it.
 
 use crate::output::Failure;
+use crate::plan::capture_oddities;
 use crate::run::assemble;
 use crate::run::resolution;
 use dataplane::{Supply, Whole};
@@ -40,7 +41,7 @@ impl Records {
     /// What was skipped of the capture of a pipeline, by reason; `warnings` get what it means.
     pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<Caveat>) -> BTreeMap<String, u64> {
         let found = self.found();
-        warnings.extend(resolution::of_oddities(pipeline, &found.oddities));
+        warnings.extend(capture_oddities::warnings(pipeline, &found.oddities));
         found.oddities.skipped_by_name()
     }
 

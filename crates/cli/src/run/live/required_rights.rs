@@ -2,10 +2,9 @@
 
 use crate::output::Failure;
 use crate::plan::files;
+use crate::plan::request::{Arrivals, Request};
 use crate::rights::list::{Capability, ON, PACKET, PCI, Row, SLICE, TAP, XDP};
 use crate::rights::{self, Kept};
-use crate::run::decision_log;
-use crate::run::pipelines::{Arrivals, Request};
 use crate::run::user_limits;
 use dataplane::Worker;
 use scenario::{Driver, Pacer, PipelinePlan, PortSpec, SourcePlan};
@@ -63,7 +62,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     let of_ports = drivers.fold(0, |kept, keeps| kept | rights::set(keeps));
     // The thread that makes departures raises its priority when it starts.
     let fills = request.pipelines.iter().any(|plan| plan.pacer == Pacer::Filler);
-    let kernel = if request.common.listener.concludes.is_some() { rights::set(SLICE.keeps) } else { 0 };
+    let kernel = if request.listener.concludes.is_some() { rights::set(SLICE.keeps) } else { 0 };
     let of_on = if request.on.is_some() { rights::set(ON.keeps) } else { 0 };
     let workers_keep = of_ports | of_on | if fills { rights::set(&[Capability::SysNice]) } else { 0 };
 
@@ -96,11 +95,11 @@ fn pipes(request: &Request) -> Vec<PathBuf> {
             paths.push(path.clone());
             let mut of_ways = vec![path.clone()];
             if let Some(back) = &plan.back {
-                of_ways = vec![decision_log::beside(path, &plan.name), decision_log::beside(path, &back.name)];
+                of_ways = vec![files::beside(path, &plan.name), files::beside(path, &back.name)];
                 paths.extend(of_ways.iter().cloned());
             }
             let classes = plan.classes.iter();
-            paths.extend(classes.flat_map(|class| of_ways.iter().map(|path| decision_log::beside(path, &class.name))));
+            paths.extend(classes.flat_map(|class| of_ways.iter().map(|path| files::beside(path, &class.name))));
         }
     }
     let lists = request.pipelines.iter().filter_map(|plan| match &plan.output {

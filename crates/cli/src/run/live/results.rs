@@ -1,10 +1,12 @@
 //! Report and notes of a live run: results of each pipeline, its ports, and failures.
 
+use super::devices::LISTED;
 use super::replay_feed::Records;
 use crate::output::{self, Failure};
+use crate::plan::request::{Arrivals, Request};
 use crate::run::asked_rates;
 use crate::run::live::stream_receiver::Arrived;
-use crate::run::pipelines::{Arrivals, Outcome, Request};
+use crate::run::outcome::Outcome;
 use crate::run::resolution;
 use crate::run::user_limits;
 use dataplane::{Finished, Floor, OnLine, PortSummary};
@@ -14,9 +16,6 @@ use scenario::{LineSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use sim::{FrameList, SimError, WhenFull};
 use std::sync::Arc;
 use std::thread;
-
-/// Frames of a line that are listed at most: they are kept in memory until the run has ended.
-pub(super) const LISTED: usize = 4_194_304;
 
 /// What the thread of a worker ended with; of one that panicked, that.
 pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;

@@ -1,7 +1,7 @@
 //! `--stats FILE`: how far a live run is, for programs: a JSON object on a line for each interval, and one at the end
 //! whose figures are the report's. Whoever reads them too slowly, or not at all, loses lines and never holds up the run.
 
-use crate::options::Common;
+use crate::options::common::Common;
 use crate::output::{self, Failure};
 use crate::plan::files;
 use crate::render::output_file::cannot_write;

@@ -2,8 +2,9 @@
 //! the addresses that they go to, so that a router passes them on.
 
 use crate::output::{self, Failure};
+use crate::plan::xdp_programs;
 use crate::rights;
-use crate::run::live::device;
+use crate::run::live::devices::device;
 use crate::run::stop::Stop;
 use dataplane::ArrivalPort;
 use dpdk::{Eal, Received, RingConfig};
@@ -91,7 +92,7 @@ impl FarEnd {
                 // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
                 let config = RingConfig { blocks: 512, ..RingConfig::default() };
                 let ring = ArrivalPort::of_interface(name, &config).map_err(Failure::new)?;
-                say_what_comes_before(name);
+                xdp_programs::warn_if_any(name);
                 ring
             }
             None => ArrivalPort::of_device(eal, &device(port)?).map_err(Failure::new)?,
@@ -287,16 +288,6 @@ fn addresses() -> Vec<IpAddr> {
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     };
     all.filter_map(|interface| interface.address.and_then(address)).collect()
-}
-
-/// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.
-pub(crate) fn say_what_comes_before(interface: &str) {
-    if let Ok(Some(program)) = dpdk::xdp_program(interface) {
-        output::warn(format!(
-            "{interface} has an XDP program ({program}): frames that it takes, such as for a netlathe with driver=af_xdp, \
-             do not arrive here"
-        ));
-    }
 }
 
 fn broke_off(cause: &dataplane::Error) -> Failure {

@@ -1,14 +1,15 @@
 //! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
 
 use crate::output::{self, Failure};
-use crate::plan::files::{OnDisk, read_text};
+use crate::plan::files::read_text;
+use crate::plan::search::{Device, read_stage};
+use crate::render::search_results::Measured;
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use crate::run::verdicts::seen_instead;
 use engine::schedules::{Ask, Draw};
 use engine::search::{Outcome, Trial};
 use engine::sources::{StreamSpec, Streams};
-use engine::stages::StageConfig;
 use engine::{Line, Pipeline};
 use serde_json::{Value, json};
 use sim::{CountingSink, Limits, Lines, OfferedSource, Watch, WhenFull};
@@ -19,39 +20,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use units::{BitRate, FrameRate, PS_PER_S, ParseError, Rate, Span, Time};
-
-/// The device under test.
-#[derive(Debug)]
-pub(crate) enum Device {
-    /// Stages, in virtual time, and the line that frames come by.
-    Stages { stages: Vec<String>, line: BitRate },
-    /// Whatever is between two ports.
-    Ports {
-        out: String,
-        input: String,
-        /// As they were written, without sizes.
-        streams: Vec<String>,
-        /// Options of `gen` that are the same for all trials.
-        options: Vec<String>,
-    },
-}
-
-/// The outcome of a trial.
-#[derive(Clone, Debug)]
-pub(crate) struct Measured {
-    pub(crate) outcome: Outcome,
-    /// One-way delays, as reports have them.
-    pub(crate) delay: Option<Value>,
-    /// Copies that the device made, which are neither sent nor lost.
-    pub(crate) duplicates: u64,
-    /// Frames of earlier trials that came during this one.
-    pub(crate) earlier: u64,
-    /// Observations at the ports if nothing came back.
-    pub(crate) seen: Option<String>,
-    /// What the trial's own report warns of.
-    pub(crate) warnings: Vec<String>,
-}
+use units::{FrameRate, PS_PER_S, Rate, Span, Time};
 
 /// Ends a trial when the user wants.
 struct Onlooker<'a>(&'a Stop);
@@ -62,24 +31,22 @@ impl Watch for Onlooker<'_> {
     }
 }
 
-impl Device {
-    /// Runs a trial, the `number`th: a device that draws at random draws anew in each. Once it is to stop, what
-    /// comes of it means nothing. `ready` is called when its frames pass ports.
-    pub(crate) fn run(
-        &self,
-        specs: &[StreamSpec],
-        trial: &Trial,
-        (seed, number): (u64, usize),
-        stop: &Stop,
-        ready: impl FnOnce() + Send,
-    ) -> Result<Measured, Failure> {
-        match self {
-            Device::Stages { stages, line } => {
-                in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
-            }
-            Device::Ports { out, input, streams, options } => {
-                on_ports([out, input], options, streams, specs, trial, (seed, stop), ready)
-            }
+/// Runs a trial, the `number`th: a device that draws at random draws anew in each. Once it is to stop, what
+/// comes of it means nothing. `ready` is called when its frames pass ports.
+pub(crate) fn run(
+    device: &Device,
+    specs: &[StreamSpec],
+    trial: &Trial,
+    (seed, number): (u64, usize),
+    stop: &Stop,
+    ready: impl FnOnce() + Send,
+) -> Result<Measured, Failure> {
+    match device {
+        Device::Stages { stages, line } => {
+            in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
+        }
+        Device::Ports { out, input, streams, options } => {
+            on_ports([out, input], options, streams, specs, trial, (seed, stop), ready)
         }
     }
 }
@@ -88,14 +55,6 @@ impl Device {
 fn frames(trial: &Trial) -> u64 {
     let frames = u128::from(trial.load.millis()) * u128::from(trial.duration.as_ps()) / (1_000 * u128::from(PS_PER_S));
     u64::try_from(frames).unwrap_or(u64::MAX).max(1)
-}
-
-/// A stage as it is written, with the files that it names, behind a line.
-pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseError> {
-    let mut stage = StageConfig::parse(text)?;
-    stage.load(&OnDisk)?;
-    stage.settle(Some(line.rate()));
-    Ok(stage)
 }
 
 fn in_virtual_time(

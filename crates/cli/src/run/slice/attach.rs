@@ -1,5 +1,4 @@
-use super::kernel::parse_buffer;
-use crate::options::{parse, parse_count};
+use crate::options::slice::Attach;
 use crate::output::{self, Failure, thousands};
 use crate::render::progress::Progress;
 use crate::render::report_printer;
@@ -8,48 +7,10 @@ use measure::Report;
 use serde::Serialize;
 use slice::{ProgramBook, ProgramReport};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Sections of a program with probes: turn the probes on, read them, report them
-#[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  netlathe slice attach /dev/shm/server.probes --duration 10s
-  netlathe slice attach /dev/shm/server.probes --each lines --count 100
-  netlathe slice attach new.probes --buffer 64MiB --json
-
-RING is the file that the program gives to Ring::configure (Rust) or netlathe_configure (C); with --buffer it is
-created for a later program. The probes are on until this command ends. docs/reference/slice.md describes the
-probes and the report.")]
-pub(crate) struct Attach {
-    /// The ring file
-    #[arg(value_name = "RING")]
-    pub(crate) ring: PathBuf,
-    /// Create the ring with this size if there is none; a block takes 288 B
-    #[arg(long, value_name = "SIZE", value_parser = parse_buffer)]
-    pub(crate) buffer: Option<u32>,
-    /// End after this time, such as 10s
-    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
-    pub(crate) duration: Option<units::Span>,
-    /// End after this number of blocks
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    pub(crate) count: Option<u64>,
-    /// Print only the report on stdout, as one JSON object
-    #[arg(long, conflicts_with = "each")]
-    pub(crate) json: bool,
-    /// Also show figures as stamped
-    #[arg(long)]
-    pub(crate) raw: bool,
-    /// Print each block as it arrives, on one line
-    #[arg(long, value_name = "FORM", value_parser = ["lines"])]
-    pub(crate) each: Option<String>,
-    /// Print no text report
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-}
 
 /// Between two looks at the ring.
 const LOOK: Duration = Duration::from_millis(10);
@@ -114,7 +75,7 @@ impl Attach {
             Some(bytes) => probe::Reader::open_or_create(path, bytes as usize),
             None => probe::Reader::open(path),
         };
-        let starting = Progress::starting_if(!self.quiet, "slice attach");
+        let starting = Progress::starting(!self.quiet, "slice attach");
         let mut reader = open(&self.ring).map_err(|cause| self.problem(&cause))?;
         if let Some(bytes) = self.buffer
             && probe::layout::slots(bytes as usize) != reader.slots()
@@ -170,7 +131,7 @@ impl Attach {
         let end = self.duration.map(|duration| Instant::now() + duration.to_std());
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut ending: Option<Instant> = None;
-        let mut progress = Progress::wanted(!self.quiet && self.each.is_none(), ["slice attach"]);
+        let mut progress = Progress::new(!self.quiet && self.each.is_none(), ["slice attach"]);
         loop {
             let last = stop.asked() || end.is_some_and(|end| Instant::now() >= end);
             reader.enable(!last);

@@ -1,8 +1,8 @@
 //! Packets from program to program through a pipeline of ours: what the kernel saw at both ends, put together with
 //! what the pipeline saw.
 
-use crate::options::{Hears, SliceListener};
 use crate::output::{self, Failure};
+use crate::plan::request::{Hears, SliceListener};
 use crate::rights;
 use crate::rights::list::SLICE;
 use measure::slices::RING;

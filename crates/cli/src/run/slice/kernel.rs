@@ -1,5 +1,5 @@
 use super::processes::{self, Process};
-use crate::options::{parse, parse_count};
+use crate::options::slice::KernelSlices;
 use crate::output::{self, Failure, thousands};
 use crate::render::page_folder::PageFolder;
 use crate::render::progress::Progress;
@@ -15,9 +15,7 @@ use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
 use slice::{
     Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
-    Windows,
 };
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -26,100 +24,12 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Slices of the Linux path: system call, TCP, IP, link, driver, softirq, socket, application
-#[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  netlathe slice kernel --port 8080 --duration 10s
-  netlathe slice kernel --json -- ./ping-pong 127.0.0.1 1000
-  netlathe slice kernel --port 53 --each lines --count 20
-  netlathe slice kernel --pid 4711 -w records.jsonl; netlathe slice kernel -r records.jsonl
-  netlathe slice kernel --counters cycles,instructions,context-switches -- ./ping-pong 127.0.0.1 1000
-  netlathe slice kernel --port 443 --windows 20ms/1s --duration 60s
-
-Packets with a TCP or UDP payload are traced from the send call to the return of the receive call, also between
-namespaces of this machine. With COMMAND, only packets that it or its child processes send or receive are traced,
-and the run ends with it. A packet must match all filters. Exit status 1: COMMAND failed.
-docs/reference/slice.md defines each slice.")]
-pub(crate) struct KernelSlices {
-    /// Only packets from or to this port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) port: Option<u16>,
-    /// Only packets sent or received by this process or its children; the run ends when all of them have ended
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) pid: Option<u32>,
-    /// Only packets sent or received by threads of this name, as ps -L -o comm shows it
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    pub(crate) comm: Option<String>,
-    /// Part of the path: tx ends at the driver, rx begins at the receiver's queue
-    #[arg(long, value_name = "WAY", default_value = "both", value_parser = ["tx", "rx", "both"])]
-    pub(crate) direction: String,
-    /// Stamp at all points that this kernel has, or at few: five points, no system calls, a third of the cost
-    #[arg(long, value_name = "SET", default_value = "all", value_parser = ["all", "few"])]
-    pub(crate) points: String,
-    /// Count events in each slice, up to four, by perf's names: cycles, cache-misses, context-switches, r1a8, msr/tsc/
-    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = parse::<slice::Event>)]
-    pub(crate) counters: Vec<slice::Event>,
-    /// Trace packets in windows, such as 20 ms in each second; between windows the probes are detached and cost nothing
-    #[arg(long, value_name = "OPEN/EVERY", value_parser = parse::<Windows>)]
-    pub(crate) windows: Option<Windows>,
-    /// End after this time, such as 10s
-    #[arg(long, value_name = "TIME", value_parser = parse::<units::Span>)]
-    pub(crate) duration: Option<units::Span>,
-    /// End after this number of packets
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    pub(crate) count: Option<u64>,
-    /// Print only the report on stdout, as one JSON object
-    #[arg(long, conflicts_with = "each")]
-    pub(crate) json: bool,
-    /// Also show figures as stamped
-    #[arg(long)]
-    pub(crate) raw: bool,
-    /// Print each packet as it arrives: one line, one JSON line, or a waterfall
-    #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
-    pub(crate) each: Option<String>,
-    /// Write each packet's stamps to a file as JSON lines
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) write: Option<PathBuf>,
-    /// Read packets from such a file instead of the kernel
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["port", "pid", "comm", "direction", "points", "counters", "windows", "duration", "write", "buffer", "program"])]
-    pub(crate) read: Option<PathBuf>,
-    /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json
-    #[arg(long = "report", value_name = "DIR")]
-    pub(crate) folder: Option<PathBuf>,
-    /// Size of the record buffer; a packet takes 472 B, with --counters 1496 B
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_buffer)]
-    pub(crate) buffer: u32,
-    /// Print no text report
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// The command to run, and its arguments
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) program: Vec<OsString>,
-}
-
 /// Between two looks at the records: seldom enough to leave the measured alone.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between two looks at whether the process of `--pid` lives, which may be at all that it started.
 const LOOK_FOR_PID: Duration = Duration::from_millis(500);
 /// How long a command may take to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-fn parse_name(text: &str) -> Result<String, units::ParseError> {
-    if text.is_empty() || text.len() > 15 {
-        let what = format!("'{text}' is no thread name");
-        return Err(units::ParseError::new(what, "write 1 to 15 bytes, as ps -L -o comm shows it"));
-    }
-    Ok(text.to_owned())
-}
-
-pub(super) fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
-    let size = units::parse_size(text)?;
-    let wrong =
-        || units::ParseError::new(format!("'{text}' is no ring size"), "write a power of two from 64KiB to 1GiB");
-    let bytes = u32::try_from(size).map_err(|_| wrong())?;
-    if bytes.is_power_of_two() && (65_536..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
-}
 
 impl KernelSlices {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
@@ -180,7 +90,7 @@ impl KernelSlices {
         let points = if self.points == "few" { Points::Few } else { Points::All };
         let filter = self.filter();
         // Probes are loaded and their costs measured: that takes seconds.
-        let starting = Progress::starting_if(!self.quiet, "slice kernel");
+        let starting = Progress::starting(!self.quiet, "slice kernel");
         let (mut kernel, costs) =
             slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
@@ -431,7 +341,7 @@ impl Run<'_> {
         let mut looked = begun;
         // A command and --each write to the same terminal.
         let alone = self.asked.program.is_empty() && self.asked.each.is_none();
-        let mut progress = Progress::wanted(alone && !self.asked.quiet, ["slice kernel"]);
+        let mut progress = Progress::new(alone && !self.asked.quiet, ["slice kernel"]);
         while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.goes_on() {
             if let Some(program) = &mut program
                 && let Some(status) = program.try_wait().map_err(waiting)?

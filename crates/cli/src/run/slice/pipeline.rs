@@ -1,7 +1,12 @@
 use super::end_to_end;
-use crate::options::{Command, Every, Hears, SliceListener, parse_sampling};
+use crate::options::Arguments;
+use crate::options::Command;
+use crate::options::slice::PipelineSlices;
 use crate::output::{self, Failure};
+use crate::plan::request::{Hears, SliceListener};
+use crate::plan::{self, Plan};
 use crate::render::progress::Progress;
+use crate::run::pipelines;
 use clap::Parser;
 use measure::slices::{SlicePart, waterfall};
 use packet::Identity;
@@ -14,36 +19,6 @@ use std::thread;
 use std::time::Duration;
 use units::Time;
 
-/// Slices of netlathe's own pipelines: the port's ring, arrival, each stage, queue, pacer, driver
-#[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  netlathe slice pipeline -- emulate --in pcap:in.pcap --out pcap:out.pcap --forward 'delay 200us'
-  netlathe slice pipeline --every 1/64 -- emulate --between eth0 eth1 --both 'delay 10ms' --duration 10s
-  netlathe slice pipeline --kernel --port 7 -- emulate --between c0 s0 --forward 'delay 200us' --duration 5s
-  netlathe slice pipeline --each waterfall -- shape --in pcap:in.pcap --out wire:10G --gap 10us
-
-COMMAND is shape, emulate, limit, gen or run with its options. The slices are added to its report, as by
---slices there. docs/reference/slice.md defines each slice. The wait of frames in a port's ring is known for
-af_packet, af_xdp and TAP devices; for other ports the report says that it is unknown.")]
-pub(crate) struct PipelineSlices {
-    /// Trace one frame in N
-    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
-    pub(crate) every: Every,
-    /// Print each frame as it departs: one line, one JSON line, or a waterfall
-    #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
-    pub(crate) each: Option<String>,
-    /// Also trace the packets in the kernel, from the sending program to the receiving one on this machine
-    #[arg(long)]
-    pub(crate) kernel: bool,
-    /// With --kernel, only packets from or to this port
-    #[arg(long, value_name = "N", requires = "kernel", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) port: Option<u16>,
-    /// A command of netlathe, and its options
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) command: Vec<OsString>,
-}
-
 /// A frame that departed.
 pub(super) struct Departed {
     pub(super) at: Time,
@@ -54,12 +29,12 @@ pub(super) struct Departed {
 
 impl PipelineSlices {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let mut command = self.inner()?;
-        let common = command.common_mut().ok_or_else(|| {
-            Failure::new(
+        let Plan::Pipelines(mut request) = plan::plan(self.inner()?)? else {
+            return Err(Failure::new(
                 "slice pipeline traces frames of shape, emulate, limit, gen and run: write one of them after --",
-            )
-        })?;
+            ));
+        };
+        let common = &mut request.common;
         if common.json && self.each.is_some() {
             return Err(Failure::new("--each and --json both print on stdout: leave one of them out"));
         }
@@ -72,18 +47,18 @@ impl PipelineSlices {
                 return Err(Failure::new("--kernel combines the records only after the run: leave --each out"));
             }
             // Probes are loaded and their costs measured: that takes seconds.
-            let starting = Progress::starting(common, "slice pipeline");
-            common.listener = end_to_end::listener(self.port)?;
+            let starting = Progress::starting(common.shows_progress(), "slice pipeline");
+            request.listener = end_to_end::listener(self.port)?;
             drop(starting);
-            return command.run();
+            return pipelines::run(&request);
         }
-        let Some(form) = self.each else { return command.run() };
+        let Some(form) = self.each else { return pipelines::run(&request) };
         let (listener, frames, left_out) = listener();
-        common.listener = listener;
+        request.listener = listener;
         let printing = thread::Builder::new()
             .spawn(move || print_all(&form, &frames))
             .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
-        let status = command.run()?;
+        let status = pipelines::run(&request)?;
         // A reader that has stopped reading is waited for until the user ends the run.
         while !printing.is_finished() {
             if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
@@ -112,7 +87,7 @@ impl PipelineSlices {
             )));
         }
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
-        match crate::Arguments::try_parse_from(words) {
+        match Arguments::try_parse_from(words) {
             Ok(arguments) => Ok(arguments.command),
             Err(error) => {
                 Err(Failure::new(format!("behind --: {}", crate::options::usage_errors::in_one_line(&error))))

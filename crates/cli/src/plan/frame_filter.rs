@@ -36,7 +36,7 @@ impl FromStr for Only {
 
 impl Only {
     /// Whether a frame is measured. `frame` is without FCS, and `length` what it had on the link.
-    pub(super) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
+    pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
         let meets = self.classifier.class(frame) == 0;
         if !meets {
             self.left_out.add(length);
@@ -45,12 +45,12 @@ impl Only {
     }
 
     /// The rule as it was understood.
-    pub(super) fn rule(&self) -> String {
+    pub(crate) fn rule(&self) -> String {
         self.rule.to_string()
     }
 
     /// Frames that came and did not meet it.
-    pub(super) fn left_out(&self) -> Tally {
+    pub(crate) fn left_out(&self) -> Tally {
         self.left_out
     }
 }

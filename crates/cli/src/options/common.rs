@@ -1,0 +1,96 @@
+//! Options that several commands have.
+
+use super::values::{Cores, Every, parse, parse_cores, parse_every, parse_sampling, parse_window};
+use std::path::PathBuf;
+use units::Span;
+
+/// Options that every command which moves frames has.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Common {
+    /// End after this time (virtual time in virtual runs), such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::<Span>, allow_hyphen_values = true)]
+    pub(crate) duration: Option<Span>,
+    /// Seed of all random numbers [default: the scenario's, else 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Length of the windows in which rates are measured
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_window)]
+    pub(crate) window: Span,
+    /// Print only the report on stdout, as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json
+    #[arg(long = "report", value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Show progress on a terminal
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "never"])]
+    pub(crate) progress: String,
+    /// Write the progress of a live run to FILE as JSON lines, one per --stats-every; FILE may be a named pipe
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// How often --stats writes a line
+    #[arg(long, value_name = "TIME", default_value = "1s", requires = "stats", value_parser = parse_every, allow_hyphen_values = true)]
+    pub(crate) stats_every: Span,
+    /// CPUs for live pipelines, as 2,3 or 2-5. One CPU per pipeline pins it; two, three or four per pipeline
+    /// split it into receiving, classes, stages and departures; departures run on the last CPU
+    #[arg(long, value_name = "LIST", value_parser = parse_cores)]
+    pub(crate) cores: Option<Cores>,
+    /// Trace one frame in N through the stages and report where its time went [default without a value: 1/64]
+    #[arg(long, value_name = "1/N", num_args = 0..=1, default_missing_value = "1/64", value_parser = parse_sampling)]
+    pub(crate) slices: Option<Every>,
+    /// Use interfaces that carry this host's own traffic, and cut that traffic off
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    /// Print more: choices and their reasons, and the log of DPDK
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Print no text report
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// The files of `--report`, in its folder.
+pub(crate) const REPORT_FILES: [&str; 2] = ["report.html", "report.json"];
+
+impl Common {
+    /// The files that `--report` will write.
+    pub(crate) fn report_files(&self) -> Vec<PathBuf> {
+        self.folder.iter().flat_map(|folder| REPORT_FILES.map(|file| folder.join(file))).collect()
+    }
+
+    /// Whether progress may be shown on a terminal.
+    pub(crate) fn shows_progress(&self) -> bool {
+        self.progress == "auto" && !self.quiet
+    }
+}
+
+/// Why `--stats` does not work for captures.
+pub(crate) const NO_STATS: &str = "--stats: it is only for live ports, since captures are processed as fast as they can be read: leave it out; the report \
+                                   has all figures";
+
+/// Options of departures.
+#[derive(clap::Args)]
+pub(crate) struct Departures {
+    /// Target rate: 5Gbps, '5Gbps wire', 1.2Mpps, 50%, 'burst 8Gbps for 2ms every 10ms',
+    /// 'ramp 1Gbps..9Gbps over 1s repeat', 'sine 1Gbps..9Gbps every 1s', 'steps FILE', 'trace FILE',
+    /// 'follow-depth 1Gbps..9Gbps'
+    #[arg(long = "rate", value_name = "[CLASS=]WAVE", allow_hyphen_values = true)]
+    pub(crate) rates: Vec<String>,
+    /// Target inter-departure time: 10us, 'fixed 10us', or a law: 'chi2 df 6 in 80us..120us',
+    /// 'normal mean 100us sd 5us', 'exp mean 10us corr 50%', 'table FILE'
+    #[arg(long = "gap", value_name = "[CLASS=]GAP", allow_hyphen_values = true)]
+    pub(crate) gaps: Vec<String>,
+    /// How departures are made: auto, filler, launch-time, deadline, none
+    #[arg(long, default_value = "auto")]
+    pub(crate) pacer: String,
+    /// Filler frames: self, mac-control, blackhole=MAC; then ,align=4 or ,align=8, and ,longest=9018B where jumbo frames may pass
+    #[arg(long)]
+    pub(crate) filler: Option<String>,
+    /// Late departures: catch up all, none, or at most N back to back
+    #[arg(long, value_name = "all|none|N", default_value = "all", allow_hyphen_values = true)]
+    pub(crate) catch_up: String,
+    /// Line rate of a live output that does not report it, as 10G: the base of fillers and of 50%. It is not
+    /// checked; with fillers the report shows planned figures, not measured ones
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    pub(crate) line_rate: Option<String>,
+}

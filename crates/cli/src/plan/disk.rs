@@ -1,0 +1,53 @@
+use super::files::OnDisk;
+use crate::options::disk::Disk;
+use crate::output::Failure;
+use disk::{Ask, Delay, Fault, Operations};
+use std::path::PathBuf;
+use units::ParseError;
+
+/// What `disk` will do.
+pub(crate) enum DiskPlan {
+    Unmount { mount: PathBuf, quiet: bool },
+    Mount { ask: Box<Ask>, options: Disk },
+}
+
+impl Disk {
+    /// What will be mounted, or unmounted.
+    pub(crate) fn plan(self) -> Result<DiskPlan, Failure> {
+        match self.unmount {
+            Some(mount) => Ok(DiskPlan::Unmount { mount, quiet: self.quiet }),
+            None => Ok(DiskPlan::Mount { ask: Box::new(self.ask()?), options: self }),
+        }
+    }
+
+    fn ask(&self) -> Result<Ask, Failure> {
+        let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
+            return Err(Failure::new("--backing and --mount are both required: see the examples in --help"));
+        };
+        let mut ask = Ask::new(backing, mount);
+        if let Some(words) = &self.delay {
+            let read = |text: &str| -> Result<Vec<Delay>, ParseError> {
+                let mut delays = Delay::parse_each(text)?;
+                delays.iter_mut().try_for_each(|delay| delay.load(&OnDisk))?;
+                Ok(delays)
+            };
+            ask.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
+        }
+        // One after the other or in one word: they come in pairs, or with operations before them.
+        let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
+        let mut words = words.as_slice();
+        while let Some(first) = words.first() {
+            let many = if first.parse::<Operations>().is_ok() { 3 } else { 2 };
+            let (one, rest) = words.split_at(many.min(words.len()));
+            let fault = Fault::parse(&one.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
+            ask.errors.push(fault);
+            words = rest;
+        }
+        ask.rate = self.rate;
+        ask.operations = self.ops.unwrap_or_default();
+        ask.cached = self.cached;
+        ask.allow_suid = self.allow_suid;
+        ask.seed = self.seed;
+        Ok(ask)
+    }
+}

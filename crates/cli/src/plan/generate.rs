@@ -1,0 +1,59 @@
+use super::departures::departures;
+use super::request::{Arrivals, Request};
+use crate::options::generate::Generate;
+use crate::output::Failure;
+use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text};
+
+impl Generate {
+    /// What will run.
+    pub(crate) fn plan(self) -> Result<Request, Failure> {
+        let departures = departures(self.departures, "gen");
+        let pipeline = PipelineText {
+            streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
+            gateway: self.gateways.into_iter().map(|gateway| Text::option("--gateway", gateway)).collect(),
+            count: self.count,
+            replay: self.pcap.map(|file| Text::option("--pcap", file)),
+            speed: self.speed.map(|speed| Text::option("--speed", speed)),
+            times: self.times,
+            loop_gap: self.loop_gap.map(|gap| Text::option("--loop-gap", gap)),
+            max_gap: self.max_gap.map(|gap| Text::option("--max-gap", gap)),
+            rewrite: self.rewrite.into_iter().map(|rule| Text::option("--rewrite", rule)).collect(),
+            output: Some(Text::option("--out", self.output)),
+            options: ClassOptions { classes: self.classes, ..departures.options },
+            ..departures
+        };
+        let request = Request::of_pipeline("gen", &pipeline, self.common)?;
+        let receiver = match self.input {
+            Some(input) => Some(Arrivals { port: receiver(&Text::option("--in", input), &request)?, wait: self.wait }),
+            None => None,
+        };
+        Ok(Request { receiver, ..request })
+    }
+}
+
+/// The receiver, for stamped streams that are sent live.
+fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
+    let mut problems = Problems::default();
+    let port = problems.read(text, PortSpec::parse);
+    if let Some(port) = port.as_ref().filter(|port| !port.can_receive()) {
+        problems.add(&text.origin, format!("nothing can be received from {port} while sending: name a live port"));
+    }
+    for plan in &request.pipelines {
+        match &plan.source {
+            SourcePlan::Streams { specs, .. } => {
+                for (number, spec) in specs.iter().enumerate() {
+                    if !spec.is_stamped().map_err(Failure::new)? {
+                        let what = format!("frames of stream {number} carry no stamp, so --in cannot recognise them");
+                        problems.add(&text.origin, format!("{what}: write larger sizes, and leave out 'stamp off'"));
+                    }
+                }
+            }
+            _ => problems.add(&text.origin, "only counts frames of streams, not of a capture: leave it out"),
+        }
+        if plan.output.is_virtual() {
+            let how = "write the frames to a capture and read it with measure --pcap";
+            problems.add(&text.origin, format!("nothing arrives from '{}' while it is written: {how}", plan.output));
+        }
+    }
+    problems.unless_any(port).map_err(Failure::new)
+}

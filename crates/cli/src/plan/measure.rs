@@ -1,0 +1,142 @@
+use super::files::{self, Listed};
+use super::frame_filter::Only;
+use crate::options::common::{Common, NO_STATS};
+use crate::options::measure::Measure;
+use crate::output::{self, Failure};
+use engine::schedules::Ask;
+use engine::schedules::laws::Law;
+use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
+use sim::is_standard;
+use std::path::PathBuf;
+use units::{Layer, PS_PER_S, Rate, Span};
+
+/// What `measure` will do.
+pub(crate) enum MeasurePlan {
+    /// Read the counters of these interfaces.
+    Counters {
+        interfaces: Vec<String>,
+        interval: Span,
+        common: Common,
+    },
+    Frames(Box<MeasuredFrames>),
+}
+
+/// The frames to measure, and what is expected of them.
+pub(crate) struct MeasuredFrames {
+    pub(crate) port: PortSpec,
+    pub(crate) expected: Option<Ask>,
+    pub(crate) only: Option<Only>,
+    pub(crate) options: Measure,
+}
+
+impl Measure {
+    /// What will be measured.
+    pub(crate) fn plan(mut self) -> Result<MeasurePlan, Failure> {
+        if let Some(interfaces) = self.host.take() {
+            let interval = self.interval.unwrap_or(Span::from_ps(PS_PER_S));
+            return Ok(MeasurePlan::Counters { interfaces, interval, common: self.common });
+        }
+        if self.common.slices.is_some() {
+            return Err(Failure::new("--slices: measure has no stages to trace frames through: leave it out"));
+        }
+        if self.common.take_over {
+            return Err(Failure::new(
+                "--take-over: measure only listens and takes no traffic from the host: leave it out",
+            ));
+        }
+        if self.common.cores.is_some() {
+            return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
+        }
+        let (port, expected, only) = self.read()?;
+        Ok(MeasurePlan::Frames(Box::new(MeasuredFrames { port, expected, only, options: self })))
+    }
+
+    /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
+    fn read(&self) -> Result<(PortSpec, Option<Ask>, Option<Only>), Failure> {
+        let mut problems = Problems::default();
+        let port = match (&self.input, &self.pcap) {
+            (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
+            (None, file) => file.clone().map(PortSpec::Pcap),
+        };
+        let listed = Listed::default();
+        let parse = |text: &str| {
+            let mut ask = parse_expected(text)?;
+            ask.load(&listed)?;
+            Ok(ask)
+        };
+        let expected =
+            self.expect.as_ref().and_then(|text| problems.read(&Text::option("--expect", text.clone()), parse));
+        if let Some(why) = expected.as_ref().and_then(not_comparable) {
+            problems.add(&scenario::Origin::Option("--expect"), why);
+        }
+        let only = self.only.as_ref().and_then(|rule| problems.read(&Text::option("--only", rule.clone()), str::parse));
+        let port = problems.unless_any(port).map_err(Failure::new)?;
+        let mut read = listed.into_paths();
+        if let PortSpec::Pcap(path) = &port {
+            read.push(path.clone());
+        }
+        if self.common.stats.is_some() && matches!(port, PortSpec::Pcap(_)) {
+            return Err(Failure::new(NO_STATS));
+        }
+        if let Some(stats) = &self.common.stats
+            && let Some(other) =
+                self.write.iter().chain(&self.common.report_files()).chain(&read).find(|path| files::same(path, stats))
+        {
+            return Err(Failure::new(format!(
+                "--stats: {} would be overwritten while it is in use: name another file",
+                other.display()
+            )));
+        }
+        if self.write.as_deref().is_some_and(is_standard) {
+            output::leave_stdout();
+            return Ok((port, expected, only));
+        }
+        if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| files::same(path, write))) {
+            return Err(Failure::new(format!(
+                "--write: {} would be overwritten while it is in use: name another output",
+                write.display()
+            )));
+        }
+        let mut others: Vec<PathBuf> = read.iter().chain(&self.write).chain(&self.common.stats).cloned().collect();
+        others.extend(self.common.report_files());
+        for (option, path) in [("--csv", &self.csv), ("--svg", &self.svg)] {
+            let Some(path) = path else { continue };
+            if others.iter().any(|other| files::same(other, path)) {
+                return Err(Failure::new(format!(
+                    "{option}: {} would be overwritten while it is in use: name another file",
+                    path.display()
+                )));
+            }
+            others.push(path.clone());
+        }
+        Ok((port, expected, only))
+    }
+}
+
+/// What should be found: a gap, if it begins as one, else a rate.
+fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let law = first == "fixed" || Law::KINDS.iter().any(|kind| kind.name == first);
+    let time = first.ends_with('s') && !first.ends_with("bps") && !first.ends_with("pps") && !first.ends_with("/s");
+    if law || time && first.starts_with(|c: char| c.is_ascii_digit()) { parse_gap(text) } else { parse_wave(text) }
+}
+
+/// Why frames that arrive cannot be compared with such an ask, if so.
+fn not_comparable(expected: &Ask) -> Option<String> {
+    let idle = "measure does not know the line rate, so it cannot compute idle time: leave idle out";
+    match expected {
+        Ask::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip)) => Some(
+            "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps".to_owned(),
+        ),
+        Ask::Wave(wave) => {
+            let name = wave.kind().name;
+            Some(format!("measure compares with constant rates, not with a {name}: write 5Gbps"))
+        }
+        Ask::Depth(_) => {
+            Some("follow-depth depends on the sender's queue, which measure cannot see: write 5Gbps".to_owned())
+        }
+        Ask::IdleGap(_) => Some(idle.to_owned()),
+        Ask::Law(law) => law.idle.then(|| idle.to_owned()),
+        Ask::Nothing | Ask::Gap(_) | Ask::Rate(_) => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! What a run of pipelines is given: their plans and options.
+
+use super::detour::On;
+use super::files::{Listed, same};
+use crate::options::common::Common;
+use crate::output::{self, Failure};
+use ::measure::EndToEnd;
+use engine::slices::Listener;
+use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, Replay, SourcePlan};
+use sim::is_standard;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use units::Span;
+
+/// A run: plans and options.
+pub(crate) struct Request {
+    pub(crate) command: &'static str,
+    pub(crate) pipelines: Vec<PipelinePlan>,
+    pub(crate) expectations: Vec<Expectation>,
+    /// Files that were read for it, captures apart that are read as it runs.
+    pub(crate) read: Vec<PathBuf>,
+    /// File for the decisions on each frame, if any.
+    pub(crate) decisions: Option<PathBuf>,
+    /// File for the bytes of each limited user, if any.
+    pub(crate) by_user: Option<PathBuf>,
+    /// The interface whose frames are led through the ports of the only pipeline.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
+    pub(crate) on: Option<On>,
+    /// Where frames of the streams sent are counted.
+    pub(crate) receiver: Option<Arrivals>,
+    /// What listens to the traced frames.
+    pub(crate) listener: SliceListener,
+    pub(crate) common: Common,
+}
+
+/// The receiver of a generator's frames.
+#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
+pub(crate) struct Arrivals {
+    pub(crate) port: PortSpec,
+    /// How long frames that have not come are waited for.
+    pub(crate) wait: Span,
+}
+
+impl Request {
+    /// The seed of all random numbers.
+    pub(crate) fn seed(&self) -> u64 {
+        self.common.seed.unwrap_or(1)
+    }
+
+    /// Outputs have a place, and no file is written twice, or read and written.
+    pub(crate) fn check_files(&self) -> Result<(), Failure> {
+        let mut inputs: Vec<&Path> = self.read.iter().map(PathBuf::as_path).collect();
+        let mut outputs: Vec<&Path> = Vec::new();
+        outputs
+            .extend([&self.decisions, &self.by_user, &self.common.stats].into_iter().flatten().map(PathBuf::as_path));
+        for plan in &self.pipelines {
+            match &plan.source {
+                SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
+                SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
+            }
+            match &plan.output {
+                PortSpec::Pcap(path) => outputs.push(path),
+                PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),
+                PortSpec::Line(line) => outputs.extend(line.frames.iter().map(|path| path.as_path())),
+                _ => {}
+            }
+        }
+        let pages = self.common.report_files();
+        let standard = outputs.iter().filter(|output| is_standard(output)).count();
+        if standard > 1 {
+            return Err(Failure::new("-: only one output can go to stdout: name a file for the other"));
+        }
+        if standard == 1 {
+            output::leave_stdout();
+        }
+        for (i, output) in outputs.iter().enumerate().filter(|(_, output)| !is_standard(output)) {
+            let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
+            place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
+            // Devices such as /dev/null may be written by many.
+            let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+            let mut others = outputs[..i].iter().chain(&inputs).copied().chain(pages.iter().map(PathBuf::as_path));
+            if !special && others.any(|other| same(output, other)) {
+                return Err(Failure::new(format!(
+                    "{} would be overwritten while it is in use: name another output",
+                    output.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A request of one pipeline, given by options.
+    pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
+        let mut problems = Problems::default();
+        let listed = Listed::default();
+        let plan = text.resolve(Some(&listed), &mut problems);
+        let plan = problems.unless_any(plan).map_err(Failure::new)?;
+        let (expectations, read) = (Vec::new(), listed.into_paths());
+        Ok(Request {
+            command,
+            pipelines: vec![plan],
+            expectations,
+            read,
+            decisions: None,
+            by_user: None,
+            on: None,
+            receiver: None,
+            listener: SliceListener::default(),
+            common,
+        })
+    }
+}
+
+/// Creates the trace listener of the pipeline or direction with this name.
+pub(crate) type Hears = Arc<dyn Fn(&str) -> Listener + Send + Sync>;
+
+/// The trace listeners, if any, and the function that evaluates their records after the run.
+#[derive(Clone, Default)]
+pub(crate) struct SliceListener {
+    /// One for each pipeline or direction, by its name.
+    pub(crate) hears: Option<Hears>,
+    /// Called once, after the run.
+    pub(crate) concludes: Option<Conclusion>,
+}
+
+/// Packet paths from end to end, at the end of a run.
+pub(crate) type Conclusion = Arc<dyn Fn() -> Result<EndToEnd, Failure> + Send + Sync>;

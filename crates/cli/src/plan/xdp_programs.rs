@@ -1,0 +1,13 @@
+//! Programs of others on an interface, which get its frames first.
+
+use crate::output;
+
+/// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.
+pub(crate) fn warn_if_any(interface: &str) {
+    if let Ok(Some(program)) = dpdk::xdp_program(interface) {
+        output::warn(format!(
+            "{interface} has an XDP program ({program}): frames that it takes, such as for a netlathe with driver=af_xdp, \
+             do not arrive here"
+        ));
+    }
+}

@@ -1,0 +1,14 @@
+use crate::output::{self, Failure};
+use scenario::Scenario;
+use std::process::ExitCode;
+
+/// Prints the scenario in its long form.
+pub(crate) fn run(scenario: &Scenario) -> Result<ExitCode, Failure> {
+    for plan in &scenario.pipelines {
+        for line in plan.all_stages().flat_map(|stage| [stage.notes(), stage.elsewhere()].concat()) {
+            output::note(format!("{}: {line}", plan.name));
+        }
+    }
+    output::print(&scenario.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

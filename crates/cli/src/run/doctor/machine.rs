@@ -1,0 +1,97 @@
+//! A machine as its kernel's files show it, and what is found on it.
+
+use serde::Serialize;
+use std::fs;
+use std::path::PathBuf;
+
+/// What was found of one thing.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) what: String,
+    pub(super) good: bool,
+    pub(super) found: String,
+    /// What to do where it is not good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn good(what: impl Into<String>, found: impl Into<String>) -> Self {
+        Finding { what: what.into(), good: true, found: found.into(), remedy: None }
+    }
+
+    pub(super) fn bad(what: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Finding { what: what.into(), good: false, found: found.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// The kernel's files.
+pub(super) struct Machine {
+    pub(super) root: PathBuf,
+}
+
+impl Machine {
+    /// A file's text without white space around it; none where it is absent or may not be read.
+    pub(super) fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// The names in a folder, sorted; none where it is absent.
+    pub(super) fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The interfaces of this network namespace, sorted; none where the kernel does not tell. `/sys` is no witness: it
+    /// shows those of the namespace that it was mounted in.
+    pub(super) fn interfaces(&self) -> Option<Vec<String>> {
+        let listed = self.read("proc/net/dev")?;
+        let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim().to_owned());
+        let mut names: Vec<String> = listed.lines().filter_map(name).collect();
+        names.sort();
+        Some(names)
+    }
+
+    /// Only the first user namespace maps all users onto themselves.
+    #[cfg(feature = "live")]
+    pub(super) fn is_first_user_namespace(&self) -> bool {
+        self.read("proc/self/uid_map").is_some_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    }
+
+    /// The last part of where a link leads.
+    pub(super) fn link(&self, path: &str) -> Option<String> {
+        Some(fs::read_link(self.root.join(path)).ok()?.file_name()?.to_string_lossy().into_owned())
+    }
+}
+
+/// A machine made of files.
+#[cfg(test)]
+pub(super) struct Fake {
+    folder: tempfile::TempDir,
+}
+
+#[cfg(test)]
+impl Fake {
+    pub(super) fn new(files: &[(&str, &str)]) -> (Fake, Machine) {
+        let fake = Fake { folder: tempfile::tempdir().expect("a folder") };
+        for (path, text) in files {
+            fake.write(path, text);
+        }
+        let root = fake.folder.path().to_owned();
+        (fake, Machine { root })
+    }
+
+    pub(super) fn write(&self, path: &str, text: &str) {
+        let path = self.folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it is ours");
+        fs::write(path, format!("{text}\n")).expect("it is ours");
+    }
+
+    pub(super) fn link(&self, path: &str, to: &str) {
+        let path = self.folder.path().join(path);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it is ours");
+        std::os::unix::fs::symlink(to, path).expect("it is ours");
+    }
+}

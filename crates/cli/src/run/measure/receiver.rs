@@ -1,0 +1,181 @@
+//! Counts and times the frames that `measure` is given, from a capture or an interface.
+
+use crate::options::common::Common;
+use crate::output::{self, Failure};
+use crate::plan::frame_filter::Only;
+use engine::schedules::Ask;
+use engine::schedules::laws::Placed;
+use measure::{
+    Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
+};
+use packet::Stamp;
+use sim::CaptureWriter;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Span, Time};
+
+/// The inter-departure time that should follow a frame of `length`, where that is known of each.
+fn gap_after(expected: &Ask, length: FrameLen) -> Option<Span> {
+    let at = |rate: BitRate, bytes: u32| {
+        Span::from_ps((u128::from(bytes) * 8 * u128::from(PS_PER_S) / u128::from(rate.bps().max(1))) as u64)
+    };
+    match expected {
+        Ask::Gap(gap) => Some(*gap),
+        Ask::Rate(Rate::Frames(rate)) => Some(rate.gap()),
+        Ask::Rate(Rate::Bits(rate, Layer::Frame)) => Some(at(*rate, length.bytes())),
+        Ask::Rate(Rate::Bits(rate, Layer::Wire)) => Some(at(*rate, length.on_wire().bytes())),
+        _ => None,
+    }
+}
+
+/// Measures frames as they are given.
+pub(crate) struct Receiver {
+    /// Which frames are measured, if not all.
+    only: Option<Only>,
+    expected: Option<Ask>,
+    pub(super) gaps: GapMeter,
+    conformance: ConformanceMeter,
+    rate: RateMeter,
+    pub(super) fit: Option<FitMeter>,
+    timeline: Timeline,
+    pub(super) streams: StreamMeter,
+    books: Books,
+    /// Records of a capture that are no frames, by reason.
+    pub(super) skipped: BTreeMap<String, u64>,
+    /// Frames that were to be written and could not.
+    unwritten: Tally,
+    /// Length of the frame before.
+    last: Option<FrameLen>,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        only: Option<Only>,
+        expected: Option<Ask>,
+        law: Option<Placed>,
+        window: Span,
+        streams: u32,
+    ) -> Self {
+        Receiver {
+            only,
+            gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None).at_hand(),
+            expected,
+            conformance: ConformanceMeter::new(None).at_hand(),
+            rate: RateMeter::new(window),
+            fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
+            timeline: Timeline::default(),
+            streams: StreamMeter::at_most(streams as usize),
+            books: Books::default(),
+            skipped: BTreeMap::new(),
+            unwritten: Tally::default(),
+            last: None,
+        }
+    }
+
+    /// Whether a frame is to be measured, without FCS and with its tags; one that is not counts as left out.
+    pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
+        self.only.as_mut().is_none_or(|only| only.takes(frame, length))
+    }
+
+    pub(crate) fn record(&mut self, start: Time, length: FrameLen) {
+        self.gaps.record(start);
+        if let Some(expected) = &self.expected {
+            // The first frame has no gap; any ask will do.
+            let before = self.last.replace(length).unwrap_or(length);
+            if let Some(gap) = gap_after(expected, before) {
+                self.conformance.record_after(gap, start, length);
+            }
+        }
+        self.rate.record(start, length);
+        if let Some(fit) = &mut self.fit {
+            fit.record(start, length);
+        }
+        self.timeline.got(start, length);
+        self.books.came.add(length);
+        self.books.left.add(length);
+    }
+
+    /// Counts the frame by its stamp; false if it has none. `frame` is without FCS, and arrived at this UNIX time.
+    pub(crate) fn record_stamp(&mut self, frame: &[u8], arrived_ns: u64) -> bool {
+        let Some(stamp) = Stamp::of(frame) else { return false };
+        self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, arrived_ns);
+        true
+    }
+
+    /// Frames measured.
+    #[cfg(feature = "live")]
+    pub(crate) fn came(&self) -> Tally {
+        self.books.came
+    }
+
+    /// Frames left out by the rule, if there is one.
+    pub(crate) fn left_out(&self) -> Option<Tally> {
+        self.only.as_ref().map(Only::left_out)
+    }
+
+    pub(crate) fn frames(&self) -> u64 {
+        self.books.came.frames
+    }
+
+    /// What has come in a run of which so much has passed, in a line.
+    pub(crate) fn so_far(&self, passed: Duration) -> String {
+        let (frames, bytes) = (self.books.came.frames, self.books.came.bytes);
+        let rate = bytes as f64 * 8.0 / passed.as_secs_f64().max(1e-3);
+        let rate = output::bits(output::digits(rate, 4));
+        format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
+    }
+
+    /// Ends the capture that was to be written. Frames that are not in it are not out.
+    pub(crate) fn finish(&mut self, writer: Option<&mut CaptureWriter>) -> Result<(), Failure> {
+        let Some(writer) = writer else { return Ok(()) };
+        let ended = writer.finish().map_err(Failure::new);
+        self.unwritten = writer.unwritten();
+        if ended.is_ok() {
+            output::warn_of_lacks(writer.path(), self.unwritten.frames, "frame");
+        }
+        ended
+    }
+
+    pub(super) fn report(&self) -> PipelineReport {
+        let mut report = self.report_of_all();
+        report.take_back(self.unwritten);
+        report
+    }
+
+    fn report_of_all(&self) -> PipelineReport {
+        PipelineReport {
+            name: "measure".into(),
+            rule: self.only.as_ref().map(Only::rule),
+            left_out: self.left_out(),
+            skipped: self.skipped.clone(),
+            came: self.books.came,
+            left: self.books.left,
+            drops: self.books.drops(),
+            gap: self.gaps.report(),
+            fit: self.fit.as_ref().and_then(FitMeter::report),
+            conformance: self.conformance.report(),
+            rate: self.rate.report().map(|rate| rate.with_frames(self.gaps.report().as_ref())),
+            streams: self.streams.report(&[]),
+            streams_beyond: self.streams.beyond(),
+            plots: Some(Box::new(Plots::of(
+                &self.gaps,
+                self.expected.as_ref().map(|_| &self.conformance),
+                &self.timeline,
+            ))),
+            ..PipelineReport::default()
+        }
+    }
+}
+
+/// What is to be received, and until when.
+pub(crate) struct Reception<'a> {
+    pub(crate) common: &'a Common,
+    pub(crate) write: Option<&'a Path>,
+    /// Files that are made when all frames have come.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
+    pub(crate) later: Vec<PathBuf>,
+    pub(crate) count: u64,
+    pub(crate) duration: Option<Span>,
+}

@@ -1,0 +1,12 @@
+//! What a run gives before it is reported.
+
+use crate::output::Failure;
+use measure::{Caveat, PipelineReport};
+
+/// The results so far.
+pub(crate) struct Outcome {
+    pub(crate) reports: Vec<PipelineReport>,
+    pub(crate) caveats: Vec<Caveat>,
+    /// The failure that ended it early; the report is valid up to there.
+    pub(crate) failure: Option<Failure>,
+}
