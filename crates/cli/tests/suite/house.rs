@@ -394,3 +394,177 @@ fn every_decision_has_a_date_and_a_status_and_is_listed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen > 0, "there are no decisions");
 }
+
+/// The folders and files below `crates/cli/src`, and which of the others each may use.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("output", &[]),
+    ("rights", &["output"]),
+    ("options", &["output"]),
+    ("plan", &["output", "rights", "options"]),
+    ("render", &["output", "options", "plan"]),
+    ("run", &["output", "rights", "options", "plan", "render"]),
+    ("main", &["output", "options", "plan", "render", "run"]),
+];
+/// The largest circle of files that use each other.
+const LARGEST_CIRCLE: usize = 3;
+
+#[test]
+fn the_command_line_has_layers_and_no_large_circle_of_files() {
+    let source = root().join("crates/cli/src");
+    let files = sources(&source).into_iter().map(|path| {
+        let name = path.strip_prefix(&source).expect("it is below").with_extension("").to_string_lossy().into_owned();
+        (name, fs::read_to_string(path).expect("source is text"))
+    });
+    let graph = graph(&files.collect());
+    assert!(graph.len() > 60 && graph.values().map(BTreeSet::len).sum::<usize>() > 200, "too little found: {graph:?}");
+    let wrong = [against_layers(&graph), large_circles(&graph)].concat();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn layers_and_circles_are_found() {
+    let files =
+        |texts: &[(&str, &str)]| graph(&texts.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect());
+    let main = ("main", "mod options;\nmod plan;\nmod run;\nfn main() { run::f(plan::f()) }");
+    let good = files(&[
+        main,
+        ("options/mod", "pub struct Options; // crate::run::f"),
+        ("plan/mod", "use crate::{options::Options, output};\nmod tests { use crate::run::f; }"),
+        ("output", "pub fn say() {}"),
+        ("run/mod", "mod a;\nmod b;\npub fn f() { a::f(); }"),
+        ("run/a", "use super::b::{self, g};"),
+        ("run/b", "fn g() { self::h(); crate::output::say(); }"),
+    ]);
+    assert_eq!(good["plan/mod"], BTreeSet::from(["options/mod".to_owned(), "output".to_owned()]));
+    assert_eq!(good["run/a"], BTreeSet::from(["run/b".to_owned()]));
+    assert_eq!(good["run/mod"], BTreeSet::from(["run/a".to_owned()]));
+    assert!(against_layers(&good).is_empty() && large_circles(&good).is_empty(), "{good:?}");
+    let up = files(&[main, ("plan/mod", "fn f() { crate::run::f() }"), ("run/mod", ""), ("options/mod", "")]);
+    assert_eq!(against_layers(&up), ["plan/mod uses run/mod: plan may use output, rights, options"]);
+    let circle = |last: &str| {
+        files(&[
+            ("run/a", "use super::b::f;"),
+            ("run/b", "use crate::run::{c::f, d::f as g};"),
+            ("run/c", "use crate::run::d;"),
+            ("run/d", last),
+        ])
+    };
+    assert!(large_circles(&circle("use super::b;")).is_empty(), "three are allowed");
+    assert_eq!(large_circles(&circle("use super::a;")), ["a circle of 4 files: run/a, run/b, run/c, run/d"]);
+}
+
+/// Which file uses which, by the paths in them. Tests of a file do not count: they may use what they like.
+fn graph(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
+    let module = |name: &str| -> Vec<String> {
+        let parts = name.strip_suffix("/mod").unwrap_or(name).split('/');
+        parts.filter(|part| *part != "main").map(str::to_owned).collect()
+    };
+    let by_module: BTreeMap<Vec<String>, &String> = files.keys().map(|name| (module(name), name)).collect();
+    let mut graph = BTreeMap::new();
+    for (name, text) in files {
+        let (here, code) = (module(name), code_only(text));
+        let code = code.split("mod tests {").next().unwrap_or_default();
+        let mut used = BTreeSet::new();
+        for path in paths(code) {
+            let mut at = match path[0].as_str() {
+                "crate" => Vec::new(),
+                "super" | "self" => here.clone(),
+                child if by_module.contains_key(&[&here[..], &[child.to_owned()]].concat()) => here.clone(),
+                _ => continue,
+            };
+            for part in &path {
+                match part.as_str() {
+                    "crate" | "self" => {}
+                    "super" => drop(at.pop()),
+                    part => at.push(part.to_owned()),
+                }
+            }
+            // The last parts name items of the file.
+            while !at.is_empty() && !by_module.contains_key(&at) {
+                at.pop();
+            }
+            used.extend(by_module.get(&at).filter(|used| **used != name).map(|used| (*used).clone()));
+        }
+        graph.insert(name.clone(), used);
+    }
+    graph
+}
+
+/// All paths of a source of at least two parts, with `{…}` written out.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut path: Vec<String> = Vec::new();
+    // What stands before each open brace that belongs to a path.
+    let mut groups: Vec<Option<Vec<String>>> = Vec::new();
+    let mut rest = code;
+    let mut end = |path: &mut Vec<String>, groups: &[Option<Vec<String>>]| {
+        let whole = [groups.last().cloned().flatten().unwrap_or_default(), std::mem::take(path)].concat();
+        if whole.len() > 1 {
+            found.push(whole);
+        }
+    };
+    while let Some(first) = rest.chars().next() {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        if is_word(first) {
+            let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+            path.push(rest[..length].to_owned());
+            rest = rest[length..].trim_start();
+            match rest.strip_prefix("::").map(str::trim_start) {
+                Some(after) if after.starts_with('{') => {
+                    let before = groups.last().cloned().flatten().unwrap_or_default();
+                    groups.push(Some([before, std::mem::take(&mut path)].concat()));
+                    rest = &after[1..];
+                }
+                Some(after) if after.starts_with(is_word) => rest = after,
+                _ => end(&mut path, &groups),
+            }
+            continue;
+        }
+        match first {
+            '{' => groups.push(None),
+            '}' => drop(groups.pop()),
+            _ => {}
+        }
+        rest = &rest[first.len_utf8()..];
+    }
+    found
+}
+
+fn against_layers(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let layer = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+    let mut wrong = Vec::new();
+    for (name, used) in graph {
+        let own = layer(name);
+        let Some((_, allowed)) = LAYERS.iter().find(|(of, _)| *of == own) else {
+            wrong.push(format!("{name} is in no layer: put it into one, or add one to LAYERS"));
+            continue;
+        };
+        for used in used.iter().filter(|used| layer(used) != own && !allowed.contains(&layer(used).as_str())) {
+            wrong.push(format!("{name} uses {used}: {own} may use {}", allowed.join(", ")));
+        }
+    }
+    wrong
+}
+
+/// Files that reach each other, where more do than may.
+fn large_circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let reach = |from: &String| {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(next) = open.pop() {
+            open.extend(graph.get(next).into_iter().flatten().filter(|used| seen.insert((*used).clone())));
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> = graph.keys().map(|name| (name, reach(name))).collect();
+    let circle = |name: &String| -> Vec<String> {
+        reached[name]
+            .iter()
+            .filter(|other| reached.get(other).is_some_and(|back| back.contains(name)))
+            .cloned()
+            .collect()
+    };
+    let circles: BTreeSet<Vec<String>> =
+        graph.keys().map(circle).filter(|circle| circle.len() > LARGEST_CIRCLE).collect();
+    circles.iter().map(|circle| format!("a circle of {} files: {}", circle.len(), circle.join(", "))).collect()
+}

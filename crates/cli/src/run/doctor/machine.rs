@@ -69,7 +69,7 @@ impl Machine {
 /// A machine made of files.
 #[cfg(test)]
 pub(super) struct Fake {
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 #[cfg(test)]
