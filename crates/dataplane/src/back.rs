@@ -1,8 +1,8 @@
 use crate::counters::Counters;
 use dpdk::{Burst, Mbuf, RxQueue, TscClock, TxQueue};
 use engine::schedules::{Ask, Draw};
-use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, DropReason, Held, PipelineReport, ReturnReport};
+use engine::{Departure, Pipeline, Token};
+use measure::{DropReason, PipelineReport, ReturnReport};
 use packet::Frame;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
@@ -15,26 +15,17 @@ pub(crate) struct Back {
     clock: TscClock,
     tx: TxQueue,
     pipeline: Pipeline<Mbuf>,
-    /// Name and figures, if it is a separate direction.
-    direction: Option<(String, DepartureMeter)>,
+    /// Its name, if it is a separate direction.
+    direction: Option<String>,
     /// Frames that the stages may hold.
     limit: u64,
     received: Burst,
-    /// Frames that the input has not taken yet; `asks` has what was asked of each.
+    /// Frames that the input has not taken yet, and their departures.
     burst: Burst,
-    asks: Vec<BackAsk>,
+    tokens: Vec<Token>,
     /// Progress, for observers.
     shown: Option<Arc<Counters>>,
     round: u64,
-}
-
-/// What was asked of a frame on the way back.
-struct BackAsk {
-    at: Time,
-    class: u32,
-    length: FrameLen,
-    held: Held,
-    tag: u32,
 }
 
 /// Stages of the way back.
@@ -55,7 +46,7 @@ impl Back {
     ) -> Self {
         let (pipeline, direction, limit) = match stages {
             Some(BackStages { name, pipeline, window, limit }) => {
-                (pipeline, Some((name, DepartureMeter::new(None, None, window))), limit)
+                (pipeline.measuring(None, None, window), Some(name), limit)
             }
             None => {
                 let draw = Draw { seed: 0, path: "return", frames: None };
@@ -74,7 +65,7 @@ impl Back {
             limit,
             received,
             burst,
-            asks: Vec::new(),
+            tokens: Vec::new(),
             shown,
             round: 0,
         }
@@ -124,15 +115,13 @@ impl Back {
                 self.pipeline.wake(now);
             }
             while self.burst.room() > 0
-                && let Some(departure) = self.pipeline.next_departure()
+                && let Some(Departure { frame, token }) = self.pipeline.next_departure()
             {
-                if self.tx.carries(&departure.frame) {
-                    let Departure { frame, at, class, length, held, tag, .. } = departure;
-                    self.asks.push(BackAsk { at, class, length, held, tag });
+                if self.tx.carries(&frame) {
+                    self.tokens.push(token);
                     self.burst.push(frame).expect("there is room");
                 } else {
-                    self.pipeline.unfollow(departure.class, &departure.frame);
-                    self.pipeline.lost(departure.class, departure.source, DropReason::TooLong);
+                    token.discard(&mut self.pipeline, DropReason::TooLong);
                 }
             }
         }
@@ -145,15 +134,8 @@ impl Back {
         // Time may have passed since `now`: stages hold frames, or the driver took none before.
         let start = self.clock.now();
         let sent = self.tx.send(&mut self.burst);
-        for BackAsk { at: ask, class, length, held, tag } in self.asks.drain(..sent) {
-            self.pipeline.sent(class, length);
-            self.pipeline.departed(class, None, length, held, (ask, start));
-            if tag != 0 {
-                self.pipeline.sliced(class, tag, ask, start);
-            }
-            if let Some((_, meter)) = &mut self.direction {
-                meter.record(ask, start, length);
-            }
+        for token in self.tokens.drain(..sent) {
+            token.complete(&mut self.pipeline, start);
         }
         came + sent
     }
@@ -161,15 +143,13 @@ impl Back {
     /// Drops accepted frames that the link no longer carries since its MTU was lowered.
     fn leave_out_too_long(&mut self) {
         let mut frames = self.burst.iter();
-        self.asks.retain(|BackAsk { class, .. }| {
-            let frame = frames.next().expect("each ask is of a frame");
-            let carried = self.tx.carries(frame);
-            if !carried {
-                self.pipeline.unfollow(*class, frame);
-                self.pipeline.lost(*class, None, DropReason::TooLong);
-            }
-            carried
+        let too_long = self.tokens.extract_if(.., |_| {
+            let frame = frames.next().expect("each token is of a frame");
+            !self.tx.carries(frame)
         });
+        for token in too_long {
+            token.discard(&mut self.pipeline, DropReason::TooLong);
+        }
         self.burst.retain(|frame| self.tx.carries(frame));
     }
 
@@ -182,16 +162,21 @@ impl Back {
 
     /// Adds its figures to the pipeline's report: as the return path, or as a separate direction.
     pub(crate) fn report(&self, report: PipelineReport) -> PipelineReport {
-        let books = self.pipeline.books();
-        let held = self.pipeline.held() + self.burst.len() as u64;
-        if let Some((name, meter)) = &self.direction {
-            let mut backward = PipelineReport { name: name.clone(), ..meter.report(books, held) };
-            self.pipeline.report_effects(&mut backward);
-            backward.slices = self.pipeline.slices();
+        let back = self.pipeline.report();
+        if let Some(name) = &self.direction {
+            // Without a schedule nothing is starved.
+            let backward = PipelineReport { name: name.clone(), starved: None, ..back };
             return PipelineReport { backward: Some(Box::new(backward)), ..report };
         }
-        let back = ReturnReport { came: books.came, left: books.left, drops: books.drops(), held };
-        PipelineReport { back: Some(back), ..report }
+        let PipelineReport { came, left, drops, held, .. } = back;
+        PipelineReport { back: Some(ReturnReport { came, left, drops, held }), ..report }
+    }
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        // Frames that the input has not taken are in the report as held.
+        self.tokens.drain(..).for_each(Token::hold);
     }
 }
 

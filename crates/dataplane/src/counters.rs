@@ -1,6 +1,6 @@
 use dpdk::Mbuf;
 use engine::Pipeline;
-use measure::{Books, DepartureMeter, DropReason, Drops};
+use measure::{Books, DropReason, Drops};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -79,8 +79,8 @@ impl Counters {
     }
 
     /// Publishes the lateness so far. Too slow to call between any two departures.
-    pub(crate) fn publish_lateness(&self, meter: &DepartureMeter) {
-        let (median, max) = meter.lateness_so_far();
+    pub(crate) fn publish_lateness(&self, pipeline: &Pipeline<Mbuf>) {
+        let (median, max) = pipeline.lateness_so_far();
         self.late_median_ns.store(median, Ordering::Relaxed);
         self.late_max_ns.store(max, Ordering::Relaxed);
     }

@@ -95,17 +95,16 @@ impl DeadlinePacer {
         }
         // Frames held by the NIC would not depart after the port is closed.
         rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
-        let outside = self.outlet.waiting() as u64;
-        let report = rounds.report(outside);
+        self.outlet.hold_rest();
+        let report = rounds.report();
         let report = PipelineReport {
-            streams: self.outlet.sent(),
             answers: self
                 .answers
                 .as_ref()
                 .map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
             // Starvation requires a schedule.
             starved: report.starved.filter(|_| self.paced),
-            shortfall: rounds.meter.shortfall(FELL_BEHIND).filter(|_| self.paced),
+            shortfall: rounds.pipeline.shortfall(FELL_BEHIND).filter(|_| self.paced),
             ..report
         };
         with_back(report, self.back.as_ref())
@@ -147,7 +146,7 @@ impl DeadlinePacer {
         }
         let now = rounds.clock.spin_until(handed.min(rounds.end));
         if now >= handed && self.outlet.waiting() > 0 {
-            self.outlet.send(|| now, &mut rounds.pipeline, &mut rounds.meter);
+            self.outlet.send(|| now, &mut rounds.pipeline);
             self.refilled = false;
         }
     }
@@ -195,7 +194,7 @@ impl DeadlinePacer {
         let clock = &rounds.clock;
         let exact = self.paced || rounds.pipeline.delays();
         let at = || if exact { clock.now() } else { now };
-        self.outlet.send(at, &mut rounds.pipeline, &mut rounds.meter) > 0
+        self.outlet.send(at, &mut rounds.pipeline) > 0
     }
 }
 

@@ -3,6 +3,7 @@ use crate::counters::Counters;
 use crate::intake::Ready;
 use crate::rounds::Rounds;
 use dpdk::BURST;
+use engine::Departure;
 use measure::PipelineReport;
 use std::sync::atomic::Ordering;
 
@@ -55,10 +56,10 @@ impl<'a> Feeder<'a> {
             }
             rounds.intake.take(now, BURST, elsewhere, &mut rounds.pipeline);
             while !self.ready.is_full()
-                && let Some(departure) = rounds.pipeline.next_departure()
+                && let Some(Departure { frame, token }) = rounds.pipeline.next_departure()
             {
-                let way = rounds.pipeline.way_of(departure.class, &departure.frame);
-                let item = Ready { frame: departure.frame, at: departure.ready, class: departure.class, way };
+                let (at, class) = (token.ready(), token.class());
+                let item = Ready { frame, at, class, way: token.hand_on(&mut rounds.pipeline) };
                 self.ready.push(item).expect("there is room, and only this thread adds");
                 self.handed += 1;
             }
@@ -73,7 +74,7 @@ impl<'a> Feeder<'a> {
                 break;
             }
         }
-        let report = with_back(rounds.report(0), self.back.as_ref());
+        let report = with_back(rounds.report(), self.back.as_ref());
         (report, self.handed)
     }
 }

@@ -12,8 +12,8 @@ use crate::queue::Queue;
 use crate::rounds::Rounds;
 use dpdk::{BURST, Kept, Mbuf, Outgoing, TscClock, TxQueue};
 use engine::filler::{FillerPlanner, MANY_FROM, longest_in_a_row, next_filler};
-use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, DropReason, PaceReport, PipelineReport, SentStreams, Tally};
+use engine::{Departure, Path, Pipeline, Placed};
+use measure::{DropReason, PaceReport, PipelineReport, Tally};
 use packet::{Frame, Stamp};
 use std::collections::VecDeque;
 use units::{FrameLen, PS_PER_NS, Span, Time, WireLen};
@@ -36,9 +36,9 @@ pub(crate) struct FillerPacer {
     bounded: bool,
     fillers: Fillers,
     /// The next data frame, if it did not fit in the last burst.
-    pending: Option<Placed>,
+    pending: Option<OnPlan>,
     /// The first frame that will not depart, and its departure: `MAX` if its schedule has ended.
-    never: Option<(Time, Mbuf)>,
+    never: Option<Never>,
     /// End of data on the line; fillers follow. For data available on demand, a run is timed by the line and not by the
     /// clock, because the queue is ahead of the clock.
     ends: Time,
@@ -56,29 +56,29 @@ pub(crate) struct FillerPacer {
     underruns: u64,
     /// Stamps frames; the UNIX time in ns at which the clock started.
     stamps: Option<u64>,
-    sent: SentStreams,
 }
 
 /// A data frame and its position.
-struct Placed {
+struct OnPlan {
     frame: Mbuf,
-    length: FrameLen,
-    class: u32,
-    /// The target.
-    at: Time,
+    placed: Placed,
     position: u64,
     /// Byte times still to fill before it.
     fill: u64,
 }
 
+/// A frame that will not depart, and its target. Its departure is held.
+struct Never {
+    at: Time,
+    _frame: Mbuf,
+}
+
 /// A data frame in a burst, by its number there.
 struct Data {
     number: u16,
-    /// The stream named in its stamp.
-    stream: Option<u16>,
     length: FrameLen,
-    class: u32,
-    at: Time,
+    /// Its departure, unless a line reports that.
+    placed: Option<Placed>,
     position: u64,
 }
 
@@ -169,11 +169,6 @@ impl UnderWay {
     }
 }
 
-#[inline]
-fn record(meter: &mut DepartureMeter, frame: &Planned, start: Time) {
-    meter.record_of(frame.class, frame.at, start, frame.length);
-}
-
 /// How to fill a line.
 pub(crate) struct Settings {
     pub(crate) planner: FillerPlanner,
@@ -206,7 +201,6 @@ impl FillerPacer {
             crowded: 0,
             underruns: 0,
             stamps: None,
-            sent: SentStreams::default(),
         }
     }
 
@@ -218,7 +212,9 @@ impl FillerPacer {
     /// Runs to the end and returns the report.
     pub(crate) fn run(self, rounds: Rounds<'_>, back: Option<Back>) -> PipelineReport {
         // Chosen once: frames that nothing can hold back need no queue.
-        if rounds.intake.makes() && rounds.pipeline.is_immediate() {
+        let pipeline = &rounds.pipeline;
+        let direct = pipeline.path() >= Path::Scheduled && !pipeline.is_slicing() && pipeline.forgiven().is_none();
+        if rounds.intake.makes() && direct {
             self.run_as::<true>(rounds, back)
         } else {
             self.run_as::<false>(rounds, back)
@@ -250,17 +246,17 @@ impl FillerPacer {
         // Frames in the queue still leave.
         let line = *self.planner.line();
         if let Some(near) = &mut self.line {
-            near.hear_the_last(|frame, position| record(&mut rounds.meter, frame, line.time(position)));
+            near.hear_the_last(|placed, position| placed.complete(&mut rounds.pipeline, line.time(position)));
         }
         let pace = self.pace(rounds.clock.now());
+        self.hold_rest();
         let report = PipelineReport {
             fillers: Some(self.filled),
             pace,
             underruns: Some(self.underruns),
             carried: Some(self.carried),
             crowded: Some(self.crowded),
-            streams: self.sent.report(),
-            ..rounds.report(self.holds())
+            ..rounds.report()
         };
         with_back(report, back.as_ref())
     }
@@ -301,7 +297,7 @@ impl FillerPacer {
         // Accounts for them after the last hand-over, because the first accounting is slow, too.
         for taken in handed {
             self.under_way = self.ahead.pop_front().expect("it was handed over");
-            self.book::<DIRECT>(taken, rounds);
+            self.book(taken, rounds);
         }
     }
 
@@ -323,7 +319,7 @@ impl FillerPacer {
 
     /// True if there is nothing left to place, or nothing may be placed.
     fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
-        let never = self.never.as_ref().is_some_and(|(at, _)| *at == Time::MAX);
+        let never = self.never.as_ref().is_some_and(|never| never.at == Time::MAX);
         let over = never || !DIRECT && rounds.pipeline.ended();
         let mut all = || {
             let done = self.fresh.is_empty() && (DIRECT || rounds.pipeline.due().is_none());
@@ -355,6 +351,13 @@ impl FillerPacer {
         data as u64 + u64::from(self.pending.is_some()) + u64::from(self.never.is_some())
     }
 
+    /// Ends the run: departures that have not happened stay with the pipeline.
+    fn hold_rest(&mut self) {
+        let bursts = self.ahead.iter_mut().chain([&mut self.under_way]);
+        let rest = bursts.flat_map(|burst| burst.data.drain(..)).filter_map(|data| data.placed);
+        rest.chain(self.pending.take().map(|next| next.placed)).for_each(Placed::hold);
+    }
+
     /// Hands over a burst of frames, as far as the port takes them.
     fn fill<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         self.full = false;
@@ -373,7 +376,7 @@ impl FillerPacer {
             } else {
                 self.under_way.clear();
                 self.fillers.turn();
-                self.hear(&mut rounds.meter);
+                self.hear(&mut rounds.pipeline);
                 self.compose::<DIRECT>(rounds);
             }
             if self.under_way.out.is_empty() {
@@ -390,19 +393,19 @@ impl FillerPacer {
         } else {
             self.tx.send_out(&mut self.under_way.out)
         };
-        self.book::<DIRECT>(taken, rounds);
+        self.book(taken, rounds);
     }
 
     /// Records the departures that the line has reported.
-    fn hear(&mut self, meter: &mut DepartureMeter) {
+    fn hear(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         let line = self.planner.line();
         if let Some(near) = &mut self.line {
-            near.hear(|frame, position| record(meter, frame, line.time(position)));
+            near.hear(|placed, position| placed.complete(pipeline, line.time(position)));
         }
     }
 
     /// Accounts for the first `taken` frames of the burst.
-    fn book<const DIRECT: bool>(&mut self, taken: usize, rounds: &mut Rounds<'_>) {
+    fn book(&mut self, taken: usize, rounds: &mut Rounds<'_>) {
         let under_way = &mut self.under_way;
         let first = under_way.first;
         let bytes: u64 = under_way.lengths[first..first + taken].iter().map(|length| u64::from(*length)).sum();
@@ -410,24 +413,14 @@ impl FillerPacer {
         under_way.position += bytes;
         let line = self.planner.line();
         let mut left = Tally::default();
-        while let Some(data) = under_way.data.get(under_way.first_data)
+        while let Some(data) = under_way.data.get_mut(under_way.first_data)
             && usize::from(data.number) < under_way.first
         {
             under_way.first_data += 1;
-            if let Some(stream) = data.stream {
-                self.sent.add(stream);
-            }
             left.add(data.length);
-            if !DIRECT {
-                rounds.pipeline.sent(data.class, data.length);
+            if let Some(placed) = data.placed.take() {
+                placed.complete(&mut rounds.pipeline, line.time(data.position));
             }
-            // A line reports by itself where the frame was.
-            if self.line.is_none() {
-                rounds.meter.record_of(data.class, data.at, line.time(data.position), data.length);
-            }
-        }
-        if DIRECT {
-            rounds.pipeline.passed_on(left);
         }
         let frames = taken as u64 - left.frames;
         let overhead = taken as u64 * u64::from(WireLen::OVERHEAD);
@@ -436,14 +429,12 @@ impl FillerPacer {
 
     /// Composes the next frames of the line, up to a burst.
     fn compose<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
-        if let Some(placed) = self.pending.take() {
-            self.push(placed);
+        if let Some(next) = self.pending.take() {
+            self.push(next);
         }
-        let mut came = Tally::default();
         while self.under_way.out.room() > 0 {
-            let placed =
-                if DIRECT { self.settle_made(rounds, &mut came) } else { self.settle_queued(&mut rounds.pipeline) };
-            let Some(placed) = placed else {
+            let next = if DIRECT { self.settle_made(rounds) } else { self.settle_queued(&mut rounds.pipeline) };
+            let Some(next) = next else {
                 if self.under_way.out.is_empty() && self.planner.begun() {
                     let pipeline = &mut rounds.pipeline;
                     let wakes = pipeline.due().into_iter().chain(pipeline.deadline()).min();
@@ -451,41 +442,45 @@ impl FillerPacer {
                 }
                 break;
             };
-            self.push(placed);
-        }
-        if DIRECT {
-            rounds.pipeline.passed_in(came);
+            self.push(next);
         }
     }
 
     /// Adds a data frame and the fillers before it to the burst, as far as there is room.
     // Inlined like the whole path, because passing the frame through memory would take half as long again.
     #[inline(always)]
-    fn push(&mut self, mut placed: Placed) {
+    fn push(&mut self, mut next: OnPlan) {
         while self.under_way.out.room() > 0 {
-            if placed.fill == 0 {
-                return self.push_data(placed);
+            if next.fill == 0 {
+                return self.push_data(next);
             }
-            let start = placed.position - placed.fill;
-            placed.fill -= if placed.fill >= MANY_FROM {
-                self.push_many(start, placed.fill)
+            let start = next.position - next.fill;
+            next.fill -= if next.fill >= MANY_FROM {
+                self.push_many(start, next.fill)
             } else {
-                let length = next_filler(placed.fill);
+                let length = next_filler(next.fill);
                 self.push_filler(start, length, 1)
             };
         }
-        self.pending = Some(placed);
+        self.pending = Some(next);
     }
 
     #[inline(always)]
-    fn push_data(&mut self, placed: Placed) {
-        let Placed { mut frame, length, class, at, position, .. } = placed;
-        let stream = self.stamps.and_then(|wall| self.stamp(&mut frame, wall, position));
-        let number = self.under_way.number() as u16;
-        self.under_way.data.push(Data { number, stream, length, class, at, position });
-        if let Some(line) = &mut self.line {
-            line.plan(Planned { at, class, length, position });
+    fn push_data(&mut self, next: OnPlan) {
+        let OnPlan { mut frame, mut placed, position, .. } = next;
+        if let Some(stream) = self.stamps.and_then(|wall| self.stamp(&mut frame, wall, position)) {
+            placed.is_of_stream(stream);
         }
+        let number = self.under_way.number() as u16;
+        let length = placed.length();
+        let placed = match &mut self.line {
+            None => Some(placed),
+            Some(line) => {
+                line.plan(Planned { placed, position });
+                None
+            }
+        };
+        self.under_way.data.push(Data { number, length, placed, position });
         self.under_way.add(position, length.on_wire(), frame);
     }
 
@@ -500,22 +495,23 @@ impl FillerPacer {
 
     /// Places the next generated frame.
     #[inline(always)]
-    fn settle_made(&mut self, rounds: &mut Rounds<'_>, came: &mut Tally) -> Option<Placed> {
+    fn settle_made(&mut self, rounds: &mut Rounds<'_>) -> Option<OnPlan> {
         if self.never.is_some() {
             return None;
         }
-        let (departure, position) = self.fresh.next((&self.tx, &self.planner), rounds)?;
-        came.add(departure.length);
-        if departure.at >= self.ends {
-            self.never = Some((departure.at, departure.frame));
+        let (frame, placed, wanted) = self.fresh.next((&self.tx, &self.planner), rounds)?;
+        if placed.at() >= self.ends {
+            self.never = Some(Never { at: placed.at(), _frame: frame });
+            placed.hold();
             return None;
         }
-        Some(self.place(departure, position))
+        let (position, fill) = self.position(wanted, self.fresh.ready(), placed.length());
+        Some(OnPlan { frame, placed, position, fill })
     }
 
     /// Places the next departure. `None` if there is none, or if it is so far ahead that a frame of another class may
     /// still precede it.
-    fn settle_queued(&mut self, pipeline: &mut Pipeline<Mbuf>) -> Option<Placed> {
+    fn settle_queued(&mut self, pipeline: &mut Pipeline<Mbuf>) -> Option<OnPlan> {
         if self.planner.begun()
             && let Some(due) = pipeline.due()
             && !pipeline.is_settled()
@@ -524,39 +520,34 @@ impl FillerPacer {
             return None;
         }
         while self.never.is_none()
-            && let Some(departure) = pipeline.next_departure()
+            && let Some(Departure { frame, token }) = pipeline.next_departure()
         {
-            if departure.at >= self.ends {
-                self.never = Some((departure.at, departure.frame));
+            if token.at() >= self.ends {
+                self.never = Some(Never { at: token.at(), _frame: frame });
+                token.hold();
                 break;
             }
-            if !self.tx.carries(&departure.frame) {
-                pipeline.unfollow(departure.class, &departure.frame);
-                pipeline.lost(departure.class, departure.source, DropReason::TooLong);
+            if !self.tx.carries(&frame) {
+                token.discard(pipeline, DropReason::TooLong);
                 continue;
             }
-            let (tag, source, held) = (departure.tag, departure.source, departure.held);
-            let position = self.planner.nearest_start(departure.at);
-            let placed = self.place(departure, position);
-            let start = self.planner.line().time(placed.position);
-            pipeline.departed(placed.class, source, placed.length, held, (placed.at, start));
-            if tag != 0 {
-                // Its position on the line is settled, whenever it is handed over.
-                pipeline.sliced(placed.class, tag, placed.at, start);
-            }
-            return Some(placed);
+            let wanted = self.planner.nearest_start(token.at());
+            let (position, fill) = self.position(wanted, token.ready(), token.length());
+            // Its position on the line is settled, whenever it is handed over.
+            let placed = token.place(pipeline, self.planner.line().time(position));
+            return Some(OnPlan { frame, placed, position, fill });
         }
         None
     }
 
-    /// Places a departure on the line, at this byte time if possible.
+    /// Places a frame on the line, at the byte time `wanted` if possible. Returns its position, and the byte times to
+    /// fill before it.
     #[inline(always)]
-    fn place(&mut self, departure: Departure<Mbuf>, wanted: u64) -> Placed {
-        let Departure { frame, length, class, ready, at, .. } = departure;
+    fn position(&mut self, wanted: u64, ready: Time, length: FrameLen) -> (u64, u64) {
         let slot = self.planner.place_at(wanted, ready, length.on_wire());
         self.carried += u64::from(slot.carried);
         self.crowded += u64::from(slot.crowded);
-        Placed { frame, length, class, at, position: slot.position, fill: slot.fill }
+        (slot.position, slot.fill)
     }
 
     /// Adds one filler while nothing is due: the longest that ends before a stage wakes.
@@ -597,8 +588,8 @@ impl FillerPacer {
         self.planner.slip(idled);
         self.under_way.slip(idled);
         self.ahead.iter_mut().for_each(|made| made.slip(idled));
-        if let Some(placed) = &mut self.pending {
-            placed.position += idled;
+        if let Some(next) = &mut self.pending {
+            next.position += idled;
         }
     }
 }

@@ -8,11 +8,8 @@ use crate::maker::{Maker, redate};
 use crate::neighbour;
 use crate::worker::Run;
 use dpdk::{BURST, Burst, Kept, Outgoing, TscClock, TxQueue};
-use engine::slices::{Passage, Passing};
-use measure::Tally;
-use measure::{
-    AnsweredTally, Books, DepartureMeter, DepthReport, DropReason, PipelineReport, RateReport, StreamReport,
-};
+use engine::Bursts;
+use measure::{AnsweredTally, Books, DepthReport, DropReason, PipelineReport, RateReport, StreamReport};
 use packet::{Answered, Frame, Stamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -29,8 +26,7 @@ pub(crate) struct Flood<'a> {
     clock: TscClock,
     end: Time,
     run: Run<'a>,
-    meter: DepartureMeter,
-    books: Books,
+    bursts: Bursts,
     /// The part of the counters that was published.
     told: Books,
     round: u64,
@@ -40,16 +36,11 @@ pub(crate) struct Flood<'a> {
     /// Answers that the port has not taken yet, with their kinds.
     replies: (Burst, VecDeque<Answered>),
     answered: AnsweredTally,
-    /// Traces of frames, if tracing is on.
-    passing: Option<Passing>,
-    /// When generation of the current burst started and ended.
-    made: (Time, Time),
 }
 
 impl<'a> Flood<'a> {
-    pub(crate) fn new(tx: TxQueue, run: Run<'a>, meter: DepartureMeter) -> Self {
+    pub(crate) fn new(tx: TxQueue, run: Run<'a>, bursts: Bursts) -> Self {
         let now = run.clock.now();
-        let (books, told) = Default::default();
         let (replies, answered) = ((Burst::new(), VecDeque::new()), AnsweredTally::default());
         let (round, answers) = (0, None);
         Flood {
@@ -57,22 +48,14 @@ impl<'a> Flood<'a> {
             clock: run.clock,
             end: run.end(run.clock.now()),
             run,
-            meter,
-            books,
-            told,
+            bursts,
+            told: Books::default(),
             round,
             busy_at: now,
             answers,
             replies,
             answered,
-            passing: None,
-            made: (now, now),
         }
-    }
-
-    /// Traces some of the frames.
-    pub(crate) fn following(self, passing: Option<Passing>) -> Self {
-        Flood { passing, ..self }
     }
 
     /// Answers requests for the port's addresses, between bursts.
@@ -94,14 +77,13 @@ impl<'a> Flood<'a> {
                 maker.make(&mut burst, BURST);
                 maker.lengths(&burst, &mut lengths);
                 sent = 0;
-                self.books.came.add_all(tally(&lengths));
                 if burst.is_empty() && maker.left() == 0 {
                     break;
                 }
                 if stamped {
                     maker.date(&mut burst, wall(self.clock.now()));
                 }
-                self.is_made(now, burst.len());
+                self.bursts.came(&lengths, now, || self.clock.now());
             } else if stamped {
                 redate(&mut burst, wall(now));
             }
@@ -111,8 +93,7 @@ impl<'a> Flood<'a> {
             }
             let handed = self.read(burst.len());
             let taken = self.tx.send(&mut burst);
-            self.follow(taken, handed);
-            self.book(now, &lengths[sent..sent + taken]);
+            self.book(now, &lengths[sent..sent + taken], handed);
             sent += taken;
         }
         let mut streams: Vec<(u16, u64)> = maker.streams().made().collect();
@@ -124,7 +105,7 @@ impl<'a> Flood<'a> {
         }
         let stream = |(stream, sent)| StreamReport { stream, sent: Some(sent), received: None };
         let streams = streams.into_iter().map(stream).collect();
-        PipelineReport { streams, ..self.report(burst.len() as u64) }
+        PipelineReport { streams, ..self.report() }
     }
 
     /// Sends `frames` in order, repeatedly, `left` frames in total.
@@ -146,47 +127,29 @@ impl<'a> Flood<'a> {
                     }
                 };
                 if carried == 0 {
-                    self.books.came.add(lengths[at]);
-                    self.books.drop_one(DropReason::TooLong);
+                    self.bursts.came(&lengths[at..=at], now, || now);
+                    self.bursts.discard(DropReason::TooLong);
                     left -= 1;
                     at = (at + 1) % frames.len();
                     continue;
                 }
                 let most = carried;
                 frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame, 1));
-                self.books.came.add_all(tally(&lengths[at..at + most]));
+                self.bursts.came(&lengths[at..at + most], now, || self.clock.now());
                 left -= most as u64;
-                self.is_made(now, most);
             }
             let handed = self.read(burst.len());
             let taken = self.tx.send_out(&mut burst);
-            self.follow(taken, handed);
-            self.book(now, &lengths[at..at + taken]);
+            self.book(now, &lengths[at..at + taken], handed);
             at = if at + taken == frames.len() { 0 } else { at + taken };
         }
-        self.report(burst.len() as u64)
-    }
-
-    /// Records that `frames` frames are ready, whose generation started at `began`.
-    #[inline]
-    fn is_made(&mut self, began: Time, frames: usize) {
-        self.made = (began, self.read(frames).unwrap_or(began));
+        self.report()
     }
 
     /// Reads the clock if one of the next frames is traced.
     #[inline]
     fn read(&self, frames: usize) -> Option<Time> {
-        let passing = self.passing.as_ref()?;
-        passing.is_among(frames).then(|| self.clock.now())
-    }
-
-    /// Traces frames that were handed over; `handed` is the start of the hand-over, if it was read.
-    #[inline]
-    fn follow(&mut self, frames: usize, handed: Option<Time>) {
-        let Some(passing) = &mut self.passing else { return };
-        let (began, ready) = self.made;
-        let passage = handed.map(|handed| Passage { began, ready, handed, gone: self.clock.now() });
-        passing.passed(frames, passage);
+        self.bursts.is_traced(frames).then(|| self.clock.now())
     }
 
     /// Drops frames that the link no longer carries since its MTU was lowered, and counts them per stream.
@@ -196,7 +159,7 @@ impl<'a> Flood<'a> {
             let frame = frames.next().expect("each length is of a frame");
             let carried = self.tx.carries(frame);
             if !carried {
-                self.books.drop_one(DropReason::TooLong);
+                self.bursts.discard(DropReason::TooLong);
                 if let Some(stamp) = Stamp::of(frame.bytes()) {
                     *streams.entry(stamp.stream).or_default() += 1;
                 }
@@ -241,13 +204,11 @@ impl<'a> Flood<'a> {
         }
     }
 
-    /// Accounts for frames of these lengths, which the port took at `now`.
+    /// Accounts for frames of these lengths, which the port took at `now`; `handed` as in [`Bursts::left`].
     #[inline]
-    fn book(&mut self, now: Time, taken: &[FrameLen]) {
-        if let Some(last) = taken.last() {
-            let taken = tally(taken);
-            self.books.left.add_all(taken);
-            self.meter.record_burst(now, taken, *last);
+    fn book(&mut self, now: Time, taken: &[FrameLen], handed: Option<Time>) {
+        self.bursts.left(taken, now, handed, || self.clock.now());
+        if !taken.is_empty() {
             self.busy_at = now;
         } else if now.since(self.busy_at) > STUCK {
             std::thread::sleep(NAP);
@@ -256,32 +217,23 @@ impl<'a> Flood<'a> {
 
     /// Publishes progress; several queues share the counters.
     fn tell(&mut self) {
-        self.run.counters.add_drops(&self.books.drops(), &self.told.drops());
-        let (came, left) = (self.books.came.since(self.told.came), self.books.left.since(self.told.left));
+        let books = self.bursts.books();
+        self.run.counters.add_drops(&books.drops(), &self.told.drops());
+        let (came, left) = (books.came.since(self.told.came), books.left.since(self.told.left));
         self.run.counters.running.store(true, Ordering::Relaxed);
         self.run.counters.came.fetch_add(came.frames, Ordering::Relaxed);
         self.run.counters.came_bytes.fetch_add(came.bytes, Ordering::Relaxed);
         self.run.counters.left.fetch_add(left.frames, Ordering::Relaxed);
         self.run.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);
-        self.told = self.books.clone();
+        self.told = books.clone();
     }
 
-    fn report(mut self, held: u64) -> PipelineReport {
+    fn report(mut self) -> PipelineReport {
         self.tell();
         let not_taken = self.replies.0.len() as u64;
-        PipelineReport {
-            depth: Some(DepthReport { max_frames: 0 }),
-            answers: self.answers.as_ref().map(|answers| answers.report(self.answered, not_taken)),
-            slices: self.passing.as_ref().and_then(Passing::report),
-            ..self.meter.report(&self.books, held)
-        }
+        let answers = self.answers.as_ref().map(|answers| answers.report(self.answered, not_taken));
+        PipelineReport { answers, ..self.bursts.report() }
     }
-}
-
-#[inline]
-fn tally(lengths: &[FrameLen]) -> Tally {
-    let bytes = lengths.iter().map(|length| u64::from(length.bytes())).sum();
-    Tally { frames: lengths.len() as u64, bytes }
 }
 
 /// The combined report of several concurrent queues: counters and rates. Gaps between frames of different queues are

@@ -1,9 +1,9 @@
 use crate::rounds::Rounds;
 use dpdk::{Burst, Mbuf, TxQueue};
-use engine::Departure;
+use engine::Placed;
 use engine::filler::FillerPlanner;
 use engine::schedules::Due;
-use measure::{DropReason, Held};
+use measure::DropReason;
 use packet::Frame;
 use units::{FrameLen, Time};
 
@@ -46,15 +46,20 @@ impl Fresh {
         &mut self,
         to: (&TxQueue, &FillerPlanner),
         rounds: &mut Rounds<'_>,
-    ) -> Option<(Departure<Mbuf>, u64)> {
+    ) -> Option<(Mbuf, Placed, u64)> {
         if self.frames.is_empty() {
             self.make(to, rounds);
         }
         let frame = self.frames.pop_front()?;
         let Ask { length, at, position } = self.asks[self.gone];
         self.gone += 1;
-        let ready = self.start.unwrap_or(Time::ZERO);
-        Some((Departure { frame, length, class: 0, source: None, ready, at, held: Held::default(), tag: 0 }, position))
+        Some((frame, rounds.pipeline.place(length, at), position))
+    }
+
+    /// When all frames are ready.
+    #[inline]
+    pub(crate) fn ready(&self) -> Time {
+        self.start.unwrap_or(Time::ZERO)
     }
 
     #[inline(never)]
@@ -71,7 +76,7 @@ impl Fresh {
             carried
         });
         self.lengths.extend(self.frames.iter().map(Frame::length));
-        pipeline.dues(self.start.unwrap_or(Time::ZERO), &self.lengths, &mut self.dues);
+        pipeline.dues(self.ready(), &self.lengths, &mut self.dues);
         let asks = self.lengths.drain(..).zip(self.dues.drain(..));
         self.asks.clear();
         self.asks.extend(asks.map(|(length, Due { at, .. })| Ask { length, at, position: planner.nearest_start(at) }));

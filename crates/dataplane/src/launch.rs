@@ -167,7 +167,6 @@ mod tests {
     use dpdk::{Burst, Eal, EalConfig, HugePages, Pool, Port};
     use engine::Pipeline;
     use engine::schedules::{Ask, Draw};
-    use measure::DepartureMeter;
     use std::sync::atomic::AtomicBool;
 
     /// A clock of `hz` that runs fast by `ppm`, read with alternating errors of up to ±`noise` ps.
@@ -249,7 +248,7 @@ mod tests {
 
         let draw = Draw { seed: 1, path: "launch", frames: None };
         let schedule = Ask::Gap(gap).schedule(None, draw).expect("a schedule");
-        let mut pipeline = Pipeline::new(Vec::new(), schedule);
+        let mut pipeline = Pipeline::new(Vec::new(), schedule).measuring(Some(gap), None, Span::from_ms(1));
         for _ in 0..FRAMES {
             let mut frame = pool.alloc().expect("a frame");
             frame.copy_from(&[2; 60]).expect("room");
@@ -259,8 +258,7 @@ mod tests {
         let (_, nothing_more) = rtrb::RingBuffer::new(1);
         let (stop, counters) = (AtomicBool::new(false), Counters::default());
         let run = Run { clock, duration: None, stop: &stop, counters: &counters, pulse: None };
-        let meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
-        let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true), meter);
+        let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true));
         let report = DeadlinePacer::new(Outlet::new(started.tx, Some(launch)), None, true).run(rounds);
         assert_eq!((report.left.frames, report.held), (FRAMES, 0));
         assert!(report.lateness.expect("it is paced").p50 < 1.0, "what the NIC was given in time is not late");

@@ -5,7 +5,7 @@
 //! frames are late by that time.
 
 use dpdk::{Burst, RxQueue, TscClock};
-use engine::Line;
+use engine::{Line, Placed};
 use measure::LineReport;
 use packet::Frame;
 use std::collections::VecDeque;
@@ -36,10 +36,8 @@ const MORE: usize = 256;
 
 /// A planned data frame.
 pub(crate) struct Planned {
-    /// The target.
-    pub(crate) at: Time,
-    pub(crate) class: u32,
-    pub(crate) length: FrameLen,
+    /// Its departure.
+    pub(crate) placed: Placed,
     /// Planned start in byte times.
     pub(crate) position: u64,
 }
@@ -102,7 +100,7 @@ impl NearEnd {
 
     /// Passes the frames that have started since the last call, with their starts, to `started`.
     #[inline]
-    pub(crate) fn hear(&mut self, mut started: impl FnMut(&Planned, u64)) {
+    pub(crate) fn hear(&mut self, mut started: impl FnMut(Placed, u64)) {
         // All shifts before a started frame are visible by then.
         let until = self.shared.started.0.load(Ordering::Acquire);
         let mut next = self.shifts.peek().ok().copied();
@@ -113,14 +111,14 @@ impl NearEnd {
                 let _this_one = self.shifts.pop();
                 next = self.shifts.peek().ok().copied();
             }
-            started(&frame, frame.position.saturating_add_signed(self.by));
+            started(frame.placed, frame.position.saturating_add_signed(self.by));
             self.heard += 1;
         }
     }
 
     /// Ends sending and passes the remaining starts to `started`. Returns when the far end has seen the last frame,
     /// because it identifies fillers by their extra references until then.
-    pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(&Planned, u64)) {
+    pub(crate) fn hear_the_last(&mut self, mut started: impl FnMut(Placed, u64)) {
         self.shared.done.0.store(true, Ordering::Release);
         loop {
             let gone = self.shifts.is_abandoned();
@@ -136,6 +134,8 @@ impl NearEnd {
 impl Drop for NearEnd {
     fn drop(&mut self) {
         self.shared.done.0.store(true, Ordering::Release);
+        // They were planned and never handed over.
+        self.under_way.drain(..).for_each(|frame| frame.placed.hold());
     }
 }
 

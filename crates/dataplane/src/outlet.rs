@@ -2,10 +2,10 @@ use crate::launch::{LEAD, Launch};
 use crate::neighbour;
 use dpdk::{BURST, Burst, Mbuf, TxQueue};
 use engine::slices::Reading;
-use engine::{Departure, Pipeline};
-use measure::{AnsweredTally, DepartureMeter, DropReason, Held, SentStreams, StreamReport};
+use engine::{Departure, Pipeline, Token};
+use measure::{AnsweredTally, DropReason};
 use packet::{Answered, Frame, Stamp};
-use units::{FrameLen, PS_PER_NS, Span, Time};
+use units::{PS_PER_NS, Span, Time};
 
 /// Cache line size in bytes on most CPUs.
 const CACHE_LINE: usize = 64;
@@ -23,7 +23,6 @@ pub(crate) struct Outlet {
     last: Time,
     /// Stamps frames; the UNIX time in ns at which the clock started.
     stamps: Option<u64>,
-    sent: SentStreams,
     /// Read before each hand-over, if frames are traced.
     clock: Option<Reading>,
     /// Answers to neighbours, which follow departures and do not count as such.
@@ -46,19 +45,11 @@ enum What {
 
 /// Data of a departing frame.
 struct Ask {
-    at: Time,
-    length: FrameLen,
-    class: u32,
-    source: Option<u32>,
+    token: Token,
     /// Its stamp, and the end of the stamp in the frame.
     stamp: Option<(Stamp, usize)>,
-    /// Trace number.
-    tag: u32,
-    held: Held,
     /// When it departed.
     start: Time,
-    /// When it was handed over, if it is traced.
-    handed: Option<Time>,
 }
 
 impl Outlet {
@@ -71,7 +62,6 @@ impl Outlet {
             launch,
             last: Time::ZERO,
             stamps: None,
-            sent: SentStreams::default(),
             clock: None,
             answered: AnsweredTally::default(),
             answers_waiting: 0,
@@ -87,11 +77,6 @@ impl Outlet {
     /// Traces frames with `clock`, if given.
     pub(crate) fn slicing(self, clock: Option<Reading>) -> Self {
         Outlet { clock, ..self }
-    }
-
-    /// Frames sent per stream.
-    pub(crate) fn sent(&self) -> Vec<StreamReport> {
-        self.sent.report()
     }
 
     /// How early a frame is handed over.
@@ -123,25 +108,25 @@ impl Outlet {
 
     /// Adds a frame whose hand-over is due.
     pub(crate) fn add(&mut self, departure: Departure<Mbuf>, now: Time, pipeline: &mut Pipeline<Mbuf>) {
-        let Departure { mut frame, length, class, source, at, held, tag, .. } = departure;
+        let Departure { mut frame, mut token } = departure;
         let lane = match self.lanes.len() {
             1 => 0,
             lanes => packet::flow_hash(frame.bytes()) as usize % lanes,
         };
         let lane = &mut self.lanes[lane];
         if !lane.tx.carries(&frame) {
-            pipeline.unfollow(class, &frame);
-            pipeline.lost(class, source, DropReason::TooLong);
-            return;
+            return token.discard(pipeline, DropReason::TooLong);
         }
         if let Some(launch) = &self.launch {
-            launch.stamp(&mut frame, at, now);
-            self.last = self.last.max(at);
+            launch.stamp(&mut frame, token.at(), now);
+            self.last = self.last.max(token.at());
         }
         let stamp = self.stamps.and_then(|_| Stamp::find(frame.bytes()));
+        if let Some((stamp, _)) = stamp {
+            token.is_of_stream(stamp.stream);
+        }
         lane.burst.push(frame).expect("frames are added while there is room");
-        let ask = Ask { at, length, class, source, stamp, tag, held, start: Time::ZERO, handed: None };
-        lane.asks.push(What::Departure(ask));
+        lane.asks.push(What::Departure(Ask { token, stamp, start: Time::ZERO }));
         self.waiting += 1;
     }
 
@@ -174,37 +159,35 @@ impl Outlet {
 
     /// Sends the added frames. `now` is called right before each queue gets its frames, and may return an earlier
     /// reading of the clock. Returns the number of frames taken.
-    pub(crate) fn send(
-        &mut self,
-        now: impl Fn() -> Time,
-        pipeline: &mut Pipeline<Mbuf>,
-        meter: &mut DepartureMeter,
-    ) -> usize {
+    pub(crate) fn send(&mut self, now: impl Fn() -> Time, pipeline: &mut Pipeline<Mbuf>) -> usize {
         let mut taken = 0;
         self.follow_link(pipeline);
         for lane in self.lanes.iter_mut().filter(|lane| !lane.burst.is_empty()) {
             let sent = lane.hand_over(&now, self.launch.is_some(), self.stamps, self.clock.as_ref());
             for what in lane.asks.drain(..sent) {
-                let Ask { at: ask, length, class, source, stamp, tag, held, start, handed } = match what {
-                    What::Departure(ask) => ask,
+                match what {
+                    What::Departure(Ask { token, start, .. }) => {
+                        taken += 1;
+                        token.complete(pipeline, start);
+                    }
                     What::Answer(answered) => {
                         neighbour::count(&mut self.answered, answered);
                         self.answers_waiting -= 1;
-                        continue;
                     }
-                };
-                taken += 1;
-                pipeline.sent(class, length);
-                stamp.into_iter().for_each(|(stamp, _)| self.sent.add(stamp.stream));
-                pipeline.departed(class, source, length, held, (ask, start));
-                if tag != 0 {
-                    pipeline.sliced(class, tag, ask, handed.map_or(start, |handed| start.max(handed)));
                 }
-                meter.record_of(class, ask, start, length);
             }
         }
         self.waiting -= taken;
         taken
+    }
+
+    /// Ends the run: frames that no queue has taken stay with the pipeline.
+    pub(crate) fn hold_rest(&mut self) {
+        for what in self.lanes.iter_mut().flat_map(|lane| lane.asks.drain(..)) {
+            if let What::Departure(Ask { token, .. }) = what {
+                token.hold();
+            }
+        }
     }
 
     /// Drops added frames that the link no longer carries.
@@ -214,20 +197,19 @@ impl Outlet {
                 continue;
             }
             let mut frames = burst.iter();
-            asks.retain(|what| {
+            let too_long = asks.extract_if(.., |_| {
                 let frame = frames.next().expect("each ask is of a frame");
-                let carried = tx.carries(frame);
+                !tx.carries(frame)
+            });
+            for what in too_long {
                 match what {
-                    _ if carried => {}
-                    What::Departure(Ask { class, source, .. }) => {
-                        pipeline.unfollow(*class, frame);
-                        pipeline.lost(*class, *source, DropReason::TooLong);
+                    What::Departure(Ask { token, .. }) => {
+                        token.discard(pipeline, DropReason::TooLong);
                         self.waiting -= 1;
                     }
                     What::Answer(_) => self.answers_waiting -= 1,
                 }
-                carried
-            });
+            }
             burst.retain(|frame| tx.carries(frame));
         }
     }
@@ -252,7 +234,7 @@ impl Lane {
             for (frame, what) in burst.iter_mut().zip(&mut asks[sent..]).take(most) {
                 let What::Departure(ask) = what else { continue };
                 // A NIC that got a frame in time sends it on target, as far as can be seen here.
-                ask.start = if launched { at.max(ask.at) } else { at };
+                ask.start = if launched { at.max(ask.token.at()) } else { at };
                 if let (Some(wall), Some((stamp, end))) = (wall, ask.stamp) {
                     let time_ns = wall + ask.start.as_ps() / PS_PER_NS;
                     Stamp { time_ns, ..stamp }.write(&mut frame.bytes_mut()[..end]);
@@ -261,8 +243,8 @@ impl Lane {
             let handed = clock.map(|clock| clock());
             let taken = tx.send_up_to(burst, most);
             for what in &mut asks[sent..sent + taken] {
-                if let What::Departure(ask) = what {
-                    ask.handed = handed;
+                if let (What::Departure(ask), Some(handed)) = (what, handed) {
+                    ask.token.is_handed_over(handed);
                 }
             }
             sent += taken;

@@ -7,9 +7,8 @@ use crate::rounds::Rounds;
 use crate::worker::{Run, pin};
 use dpdk::{Eal, Mbuf};
 use engine::Pipeline;
-use measure::{DepartureMeter, PipelineReport};
+use measure::PipelineReport;
 use std::thread;
-use units::Span;
 
 /// Runs the parts of a pipeline: one after the other on the calling thread, or each on its own thread with lock-free
 /// rings between them (LightShaper §3.1). The output is the same.
@@ -22,14 +21,12 @@ pub(crate) struct Placement<'a> {
     pub(crate) limit: u64,
     /// Frames are generated or read, not received.
     pub(crate) made: bool,
-    pub(crate) window: Span,
 }
 
-/// The traffic: its source, the pipeline, and the measurement of departures.
+/// The traffic: its source and the pipeline.
 pub(crate) struct Flow {
     pub(crate) intake: Intake,
     pub(crate) pipeline: Pipeline<Mbuf>,
-    pub(crate) meter: DepartureMeter,
     /// The way back, if there is one.
     pub(crate) back: Option<Back>,
 }
@@ -44,17 +41,16 @@ impl Placement<'_> {
         flow: Flow,
         depart: impl FnOnce(Rounds<'_>, Option<Back>) -> PipelineReport + Send,
     ) -> Result<PipelineReport, Error> {
-        let Placement { eal, run, cpus, limit, made, window } = self;
-        let Flow { intake, pipeline, meter, back } = flow;
+        let Placement { eal, run, cpus, limit, made } = self;
+        let Flow { intake, pipeline, back } = flow;
         let count = cpus.len().clamp(1, pipeline.most_parts());
         let mut parts = pipeline.parts(count);
         let schedules = parts.pop().expect("there is one part at least");
         if parts.is_empty() {
-            return Ok(depart(Rounds::new(run, schedules, intake, meter), back));
+            return Ok(depart(Rounds::new(run, schedules, intake), back));
         }
         // Counters of each part except the first, which publishes for observers.
         let told: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();
-        let unmeasured = || DepartureMeter::new(None, None, window);
         let mut parts = parts.into_iter();
         let first = parts.next().expect("there are two");
         let ring = || rtrb::RingBuffer::new(limit as usize);
@@ -65,16 +61,12 @@ impl Placement<'_> {
             for (part, told) in parts.zip(&told) {
                 let (give, next) = ring();
                 let taken = std::mem::replace(&mut other, next);
-                let (cpu, meter) = (cpus.next(), unmeasured());
+                let cpu = cpus.next();
                 let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
-                    let rounds = Rounds::new(
-                        Run { counters: told, pulse: None, ..run },
-                        part,
-                        Intake::of_thread(taken, made),
-                        meter,
-                    );
+                    let rounds =
+                        Rounds::new(Run { counters: told, pulse: None, ..run }, part, Intake::of_thread(taken, made));
                     Ok::<_, Error>(Feeder::between(give).run(rounds))
                 });
                 threads.push(started.map_err(|cause| Error::Thread(cause.to_string()))?);
@@ -84,11 +76,11 @@ impl Placement<'_> {
                 let _registered = eal.register_thread()?;
                 pin(cpu)?;
                 let run = Run { counters: told_last.unwrap_or(run.counters), ..run };
-                Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made), meter), None))
+                Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made)), None))
             });
             let departing = departing.map_err(|cause| Error::Thread(cause.to_string()))?;
             let received = Counters::default();
-            let rounds = Rounds::new(Run { counters: &received, pulse: None, ..run }, first, intake, unmeasured());
+            let rounds = Rounds::new(Run { counters: &received, pulse: None, ..run }, first, intake);
             let mut feeding = vec![Feeder::first(ready, back, &told, run.counters).run(rounds)];
             let ended = |_| Error::Worker("a part of a pipeline".to_owned());
             for thread in threads {

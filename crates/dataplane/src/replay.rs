@@ -69,15 +69,18 @@ pub(crate) fn ends_soon(reader: &JoinHandle<Option<String>>) -> bool {
 
 /// Reads frames ahead on a separate thread, up to the capacity of `ring`, so that no departure waits for a disk. Ends
 /// with the supply, or when the ring's consumer is gone. Returns once the ring is full or everything was read; the
-/// thread returns the error, if any.
+/// thread returns the error of the supply, if any.
+///
+/// # Errors
+/// A thread that cannot be started.
 pub(crate) fn read(
     eal: &'static Eal,
     mut supply: Box<dyn Supply>,
     pool: Pool,
     mut ring: rtrb::Producer<Read>,
-) -> JoinHandle<Option<String>> {
+) -> Result<JoinHandle<Option<String>>, Error> {
     let (told, full) = std::sync::mpsc::channel();
-    let thread = thread::spawn(move || {
+    let thread = thread::Builder::new().spawn(move || {
         let _registered = match eal.register_thread() {
             Ok(registered) => registered,
             Err(error) => return Some(error.to_string()),
@@ -105,7 +108,8 @@ pub(crate) fn read(
         }
         supply.failure()
     });
+    let thread = thread.map_err(|cause| Error::Thread(cause.to_string()))?;
     // An error means that the thread has ended, so everything was read, or that the disk is slow.
     let _ = full.recv_timeout(PATIENCE);
-    thread
+    Ok(thread)
 }

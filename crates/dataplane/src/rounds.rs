@@ -2,15 +2,14 @@ use crate::intake::Intake;
 use crate::worker::Run;
 use dpdk::{Mbuf, TscClock};
 use engine::Pipeline;
-use measure::{DepartureMeter, DepthReport, Forgiven, PipelineReport};
+use measure::{DepthReport, PipelineReport};
 use units::{Span, Time};
 
-/// The common part of all pacers' loops: the clock, the intake, the pipeline with its figures, and the end of the run.
+/// The common part of all pacers' loops: the clock, the intake, the pipeline, and the end of the run.
 pub(crate) struct Rounds<'a> {
     pub(crate) clock: TscClock,
     pub(crate) pipeline: Pipeline<Mbuf>,
     pub(crate) intake: Intake,
-    pub(crate) meter: DepartureMeter,
     pub(crate) end: Time,
     run: Run<'a>,
     round: u64,
@@ -21,17 +20,8 @@ pub(crate) struct Rounds<'a> {
 const BEAT: Span = Span::from_ms(20);
 
 impl<'a> Rounds<'a> {
-    pub(crate) fn new(run: Run<'a>, pipeline: Pipeline<Mbuf>, intake: Intake, meter: DepartureMeter) -> Self {
-        Rounds {
-            clock: run.clock,
-            pipeline,
-            intake,
-            meter,
-            end: run.end(run.clock.now()),
-            run,
-            round: 0,
-            beat: Time::ZERO,
-        }
+    pub(crate) fn new(run: Run<'a>, pipeline: Pipeline<Mbuf>, intake: Intake) -> Self {
+        Rounds { clock: run.clock, pipeline, intake, end: run.end(run.clock.now()), run, round: 0, beat: Time::ZERO }
     }
 
     /// Moves the start of the run to `start`.
@@ -49,7 +39,7 @@ impl<'a> Rounds<'a> {
         if self.round.is_multiple_of(64) {
             self.run.counters.publish(&self.pipeline);
             if self.round.is_multiple_of(4_096) {
-                self.run.counters.publish_lateness(&self.meter);
+                self.run.counters.publish_lateness(&self.pipeline);
             }
             if self.run.is_stopped() {
                 return None;
@@ -73,17 +63,8 @@ impl<'a> Rounds<'a> {
         due
     }
 
-    /// The report, with `outside` frames that have left the pipeline but not departed.
-    pub(crate) fn report(&self, outside: u64) -> PipelineReport {
-        let mut report = PipelineReport {
-            depth: Some(DepthReport { max_frames: self.intake.depth() }),
-            starved: Some(self.pipeline.starved()),
-            forfeited_ratio: self.pipeline.forfeited(),
-            forgiven: self.pipeline.forgiven().map(Forgiven::from),
-            ..self.meter.report(self.pipeline.books(), self.pipeline.held() + outside)
-        };
-        self.pipeline.report_effects(&mut report);
-        self.pipeline.report_classes(&self.meter, &mut report);
-        report
+    /// The report.
+    pub(crate) fn report(&self) -> PipelineReport {
+        PipelineReport { depth: Some(DepthReport { max_frames: self.intake.depth() }), ..self.pipeline.report() }
     }
 }

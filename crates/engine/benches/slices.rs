@@ -15,7 +15,7 @@ use engine::Pipeline;
 use engine::schedules::{Ask, Draw};
 use engine::slices::{Reading, Sampling};
 use engine::stages::StageConfig;
-use packet::{Frame, HeapFrame};
+use packet::HeapFrame;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,12 +120,7 @@ impl Running {
     fn depart(&mut self, time: Time) {
         let Running { pipeline, spare, .. } = self;
         while let Some(departure) = pipeline.next_departure() {
-            let (class, at, tag, length) = (departure.class, departure.at, departure.tag, departure.frame.length());
-            pipeline.sent(class, length);
-            pipeline.departed(class, None, length, departure.held, (at, time));
-            if tag != 0 {
-                pipeline.sliced(class, tag, at, time);
-            }
+            departure.token.complete(pipeline, time);
             spare.push(black_box(departure.frame));
         }
     }

@@ -1,6 +1,7 @@
 use crate::Line;
 use crate::catch_up::Forgiveness;
-use crate::pipeline::Departure;
+use crate::departure::{Departure, Settled, Token};
+use crate::pipeline::Path;
 use crate::schedules::{AsReady, Due, Lengths, Schedule};
 use crate::slices::{self, Slices};
 use crate::stages::{Item, Outlet, Stage};
@@ -25,7 +26,7 @@ pub(crate) struct Lane<F> {
     spare: Option<Span>,
     ready: VecDeque<Item<F>>,
     /// The next departure, once settled.
-    head: Option<Departure<F>>,
+    head: Option<(F, Settled)>,
     /// The next departure never comes, so nothing behind it departs.
     over: bool,
     pub(crate) books: Books,
@@ -74,9 +75,18 @@ impl<F: Frame> Lane<F> {
         !self.stages.is_empty()
     }
 
-    /// True if nothing changes frames and they wait only for the schedule.
-    pub(crate) fn leaves_frames(&self) -> bool {
-        self.stages.is_empty() && self.sync.is_none()
+    /// The shortest path that frames may take, if this is the only class.
+    pub(crate) fn path(&self) -> Path {
+        if !self.stages.is_empty() || self.sync.is_some() {
+            return Path::Whole;
+        }
+        let schedule = &self.schedule;
+        let heard = self.slices.is_heard() || self.outlet.log.is_some();
+        if schedule.asks_nothing() && self.buffer == Span::ZERO && !heard {
+            return Path::Counted;
+        }
+        let alone = !schedule.counts_packets() && !schedule.watches_depth() && !self.slices.is_on();
+        if alone && !self.measures && self.forgiveness.total().is_none() { Path::Scheduled } else { Path::Ordered }
     }
 
     /// Splits the lane into its stages, which release frames at once, and its schedule.
@@ -282,7 +292,7 @@ impl<F: Frame> Lane<F> {
         if self.head.is_none() {
             self.settle();
         }
-        self.head.as_ref().map(|departure| departure.at)
+        self.head.as_ref().map(|(_, settled)| settled.at)
     }
 
     fn settle(&mut self) {
@@ -307,7 +317,7 @@ impl<F: Frame> Lane<F> {
         } else {
             Held::default()
         };
-        self.head = Some(Departure { frame, length, class: self.class, source, ready, at: due.at, held, tag });
+        self.head = Some((frame, Settled { length, class: self.class, source, ready, at: due.at, held, tag }));
     }
 
     #[inline]
@@ -324,14 +334,7 @@ impl<F: Frame> Lane<F> {
         if self.head.is_some() && self.schedule.watches_depth() {
             self.schedule.waiting(self.ready.len() as u64);
         }
-        self.head.take()
-    }
-
-    /// True if frames go straight to the schedule and none are traced.
-    pub(crate) fn is_immediate(&self) -> bool {
-        let schedule = &self.schedule;
-        let plain = !schedule.counts_packets() && !schedule.watches_depth() && !self.slices.is_on();
-        plain && self.stages.is_empty() && !self.measures && self.sync.is_none() && self.forgiveness.total().is_none()
+        self.head.take().map(|(frame, settled)| Departure { frame, token: Token::new(settled) })
     }
 
     /// Computes the departures of frames of these lengths that are ready at `ready`, without queueing them.
@@ -344,13 +347,6 @@ impl<F: Frame> Lane<F> {
             self.starved += u64::from(due.starved);
             self.spares(due.at.since(at));
         }
-    }
-
-    /// True if frames depart as they arrive and no listener follows single frames.
-    pub(crate) fn is_straight(&self) -> bool {
-        let free =
-            !self.slices.is_heard() && self.sync.is_none() && self.buffer == Span::ZERO && self.schedule.asks_nothing();
-        free && self.stages.is_empty() && self.outlet.log.is_none()
     }
 
     /// Ready frames, including the one whose departure is settled.

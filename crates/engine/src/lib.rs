@@ -4,14 +4,16 @@
 //! and carry out departures: `sim` in virtual time, `dataplane` in real time.
 //!
 //! ```text
-//! push ──▶ class? ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, at }
+//! push ──▶ class? ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, token }
 //! ```
 //!
 //! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same decisions; nothing
-//! departs before it was ready.
+//! departs before it was ready; a departure is a [`Token`] that its driver finishes.
 
+mod bursts;
 mod catch_up;
 pub mod classes;
+mod departure;
 pub mod filler;
 mod kind;
 mod lane;
@@ -27,9 +29,11 @@ pub mod sources;
 pub mod stages;
 pub mod sync;
 
+pub use bursts::Bursts;
 pub use catch_up::CatchUp;
+pub use departure::{Departure, Placed, Token};
 pub use kind::Kind;
 pub use line::Line;
-pub use pipeline::{Class, ClassName, Departure, Pipeline};
+pub use pipeline::{Class, ClassName, Path, Pipeline};
 pub use schedules::{Lengths, Schedule};
 pub use stages::{Outlet, Stage};

@@ -1,6 +1,6 @@
 use crate::Line;
+use crate::departure::Departure;
 use crate::lane::Lane;
-use crate::pipeline::Departure;
 use measure::{Books, Contended};
 use packet::Frame;
 use std::cmp::Reverse;

@@ -1,15 +1,17 @@
 mod parts;
 
 use crate::Line;
+use crate::bursts::Bursts;
 use crate::catch_up::{CatchUp, Forgiveness};
 use crate::classes::Classifier;
+use crate::departure::{Departure, Placed, Settled};
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::{Due, Schedule};
-use crate::slices::{Passing, Reading, Sampling, Slices};
+use crate::slices::{Passing, Reading, Sampling, Slices, Way};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
-use measure::{Books, DepartureMeter, DropReason, Held, PipelineReport, PipelineSlices, Tally};
+use measure::{Books, DepartureMeter, DropReason, Forgiven, PipelineReport, SentStreams, Shortfall};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
@@ -30,6 +32,12 @@ pub struct Pipeline<F> {
     classes: Vec<ClassName>,
     merge: Merge,
     books: Books,
+    /// Measures departures, if asked.
+    meter: Option<DepartureMeter>,
+    /// Frames sent per stream.
+    sent: SentStreams,
+    /// Departures that drivers have taken and not finished.
+    taken: u64,
 }
 
 /// A class of a pipeline.
@@ -59,26 +67,18 @@ pub struct ClassName {
     pub free: bool,
 }
 
-/// A frame whose departure is settled.
-#[derive(Debug)]
-pub struct Departure<F> {
-    /// The frame.
-    pub frame: F,
-    /// The length with FCS.
-    pub length: FrameLen,
-    /// Index of the class.
-    pub class: u32,
-    /// Index of the source, if sources are synchronised and the frame belongs to one.
-    pub source: Option<u32>,
-    /// When the frame had passed all stages.
-    pub ready: Time,
-    /// When the frame should depart: the start of its preamble. [`Time::MAX`] if never.
-    pub at: Time,
-    /// What the stages decided about the frame's delay.
-    pub held: Held,
-    /// Trace number, or 0 if the frame is not traced. The driver also reports departures of traced frames by
-    /// [`Pipeline::sliced`].
-    pub tag: u32,
+/// How much of a pipeline its frames need. A driver may take shorter paths than the whole pipeline; each level also
+/// allows what the ones before it allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Path {
+    /// All of it: classes, stages or synchronisation.
+    Whole,
+    /// Frames depart unchanged, in order of arrival and with few waiting.
+    Ordered,
+    /// Departures depend only on ready times and lengths: [`Pipeline::dues`] computes those of many frames at once.
+    Scheduled,
+    /// Frames are only counted: there is no target, and no listener needs details. See [`Pipeline::bursts`].
+    Counted,
 }
 
 impl<F: Frame> Pipeline<F> {
@@ -115,7 +115,16 @@ impl<F: Frame> Pipeline<F> {
         classes: Vec<ClassName>,
         line: Option<Line>,
     ) -> Self {
-        Pipeline { merge: Merge::new(lanes.len(), line), lanes, classifier, classes, books: Books::default() }
+        Pipeline {
+            merge: Merge::new(lanes.len(), line),
+            lanes,
+            classifier,
+            classes,
+            books: Books::default(),
+            meter: None,
+            sent: SentStreams::default(),
+            taken: 0,
+        }
     }
 
     /// Delays the schedule by `buffer` after the first frame is ready. For pipelines of one class.
@@ -194,33 +203,16 @@ impl<F: Frame> Pipeline<F> {
         self.merge.touched(lane);
     }
 
-    /// Records that a traced frame with target `ask` departed at `start` and is now handed over.
-    #[cold]
-    pub fn sliced(&mut self, class: u32, tag: u32, ask: Time, start: Time) {
-        self.lanes[class as usize].slices.departed(tag, ask, start);
-    }
-
     /// Whether frames are traced.
     #[must_use]
     pub fn is_slicing(&self) -> bool {
         self.lanes.iter().any(|lane| lane.slices.is_on())
     }
 
-    /// Slices of a pipeline of one class, if frames are traced.
-    #[must_use]
-    pub fn slices(&self) -> Option<PipelineSlices> {
-        self.lanes[0].slices.report()
-    }
-
     /// The clock of the traces, if frames are traced.
     #[must_use]
     pub fn slice_clock(&self) -> Option<Reading> {
         self.lanes[0].slices.clock()
-    }
-
-    /// Ends the trace of a frame that will not depart, if it is traced.
-    pub fn unfollow(&mut self, class: u32, frame: &F) {
-        self.lanes[class as usize].slices.lost(frame.tag());
     }
 
     /// Lets the stages release what is due by `now`.
@@ -270,41 +262,68 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Takes the next frame in departure order. The caller then carries out the departure and calls [`Pipeline::sent`]
-    /// or [`Pipeline::lost`].
+    /// Takes the next frame in departure order. The driver carries the departure out and finishes its token.
     #[inline]
     pub fn next_departure(&mut self) -> Option<Departure<F>> {
-        match &mut self.lanes[..] {
+        let departure = match &mut self.lanes[..] {
             [lane] => lane.take(),
             lanes => self.merge.take(lanes, &mut self.books),
-        }
+        };
+        self.taken += u64::from(departure.is_some());
+        departure
     }
 
-    /// Records that a frame of this class and length left.
-    pub fn sent(&mut self, class: u32, length: FrameLen) {
-        self.books.left.add(length);
-        self.lanes[class as usize].books.left.add(length);
-    }
-
-    /// Records that a frame with target `ask`, `held` by stages, starts at `start`; `source` is its source, if any.
-    /// Call before asking for the next departure, so that forgiven lateness moves it.
+    /// The start of a departure is settled; `handed` is when the frame was handed over, if that was read.
     #[inline]
-    pub fn departed(
-        &mut self,
-        class: u32,
-        source: Option<u32>,
-        length: FrameLen,
-        held: Held,
-        (ask, start): (Time, Time),
-    ) {
+    pub(crate) fn settled_start(&mut self, settled: &Settled, start: Time, handed: Time) {
+        let Settled { length, class, source, at, held, tag, .. } = *settled;
         let lane = &mut self.lanes[class as usize];
-        lane.departed(source, length, held, ask, start);
+        lane.departed(source, length, held, at, start);
         if lane.sync.is_some() {
             self.merge.touched(lane);
         }
         if !self.classes.is_empty() {
-            self.merge.departed(class, length, ask, start);
+            self.merge.departed(class, length, at, start);
         }
+        if tag != 0 {
+            self.lanes[class as usize].slices.departed(tag, at, start.max(handed));
+        }
+    }
+
+    /// A frame left.
+    #[inline]
+    pub(crate) fn left(&mut self, class: u32, length: FrameLen, stream: Option<u16>, at: Time, start: Time) {
+        self.taken -= 1;
+        self.books.left.add(length);
+        self.lanes[class as usize].books.left.add(length);
+        if let Some(stream) = stream {
+            self.sent.add(stream);
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.record_of(class, at, start, length);
+        }
+    }
+
+    /// A frame with a settled departure could not leave.
+    pub(crate) fn discarded(&mut self, settled: &Settled, reason: DropReason) {
+        self.count_drop(settled.class, reason);
+        let lane = &mut self.lanes[settled.class as usize];
+        lane.slices.lost(settled.tag);
+        lane.lost(settled.source);
+        self.merge.touched(lane);
+    }
+
+    pub(crate) fn count_drop(&mut self, class: u32, reason: DropReason) {
+        self.taken -= 1;
+        self.books.drop_one(reason);
+        self.lanes[class as usize].books.drop_one(reason);
+    }
+
+    /// A frame goes to the next part. Returns its trace.
+    #[inline]
+    pub(crate) fn handed_on(&mut self, settled: &Settled) -> Option<Box<Way>> {
+        self.taken -= 1;
+        self.lanes[settled.class as usize].slices.take(settled.tag)
     }
 
     /// Whether stages delay frames, so that departures need exact times.
@@ -318,15 +337,6 @@ impl<F: Frame> Pipeline<F> {
     pub fn forgiven(&self) -> Option<(u64, Span)> {
         let totals = self.lanes.iter().filter_map(|lane| lane.forgiveness.total());
         totals.reduce(|(n, a), (m, b)| (n + m, Span::from_ps(a.as_ps().saturating_add(b.as_ps()))))
-    }
-
-    /// Records that a frame with a settled departure could not leave; `source` is its source, if any.
-    pub fn lost(&mut self, class: u32, source: Option<u32>, reason: DropReason) {
-        self.books.drop_one(reason);
-        let lane = &mut self.lanes[class as usize];
-        lane.books.drop_one(reason);
-        lane.lost(source);
-        self.merge.touched(lane);
     }
 
     /// Records a frame of `length` that was dropped before it reached the stages and before it was classified.
@@ -353,16 +363,6 @@ impl<F: Frame> Pipeline<F> {
         self.lanes.iter().all(|lane| lane.schedule.ended())
     }
 
-    /// The share of a waveform's integral that went unused because no frame was ready. `None` without a waveform, and
-    /// with several classes.
-    #[must_use]
-    pub fn forfeited(&self) -> Option<f64> {
-        match &self.lanes[..] {
-            [lane] => lane.schedule.forfeited(),
-            _ => None,
-        }
-    }
-
     /// Passes every decision about frames of a class to `log` from now on. The class without a rule is the last one, or
     /// the only one.
     pub fn tell(&mut self, class: usize, log: Log) {
@@ -383,21 +383,18 @@ impl<F: Frame> Pipeline<F> {
         self.lanes.iter_mut().filter_map(|lane| lane.outlet.answers.as_mut()).flat_map(|answers| answers.drain(..))
     }
 
-    /// Adds the effects of stages on frames that they did not drop. With several classes, adds only counts; the class
-    /// reports have the rest.
-    pub fn report_effects(&self, report: &mut PipelineReport) {
-        match &self.lanes[..] {
-            [lane] => report.add_effects(&lane.outlet.effects, &lane.held_for),
-            lanes => lanes.iter().for_each(|lane| report.effects.add_all(&lane.outlet.effects.counts())),
-        }
+    /// Measures departures from now on. `asked_gap` is the fixed gap asked of all classes, `byte_time` that of the line,
+    /// if there is one, `window` the window of the rate.
+    #[must_use]
+    pub fn measuring(mut self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
+        self.measure(asked_gap, byte_time, window);
+        self
     }
 
-    /// A meter of the departures. `asked_gap` is the fixed gap asked of all classes, `byte_time` that of the line, if
-    /// there is one, `window` the window of the rate.
-    #[must_use]
-    pub fn meter(&self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> DepartureMeter {
+    /// As [`Pipeline::measuring`].
+    pub fn measure(&mut self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) {
         let meter = DepartureMeter::new(asked_gap, byte_time, window);
-        match &self.lanes[..] {
+        self.meter = Some(match &self.lanes[..] {
             [lane] => meter.judged_by(lane.schedule.law(), byte_time).stepped_by(lane.schedule.steps()),
             lanes => {
                 let asks = lanes
@@ -406,6 +403,46 @@ impl<F: Frame> Pipeline<F> {
                     .map(|(lane, class)| (class.asked_gap, lane.schedule.law(), lane.schedule.steps()));
                 meter.of_classes(asks.collect(), byte_time, window)
             }
+        });
+    }
+
+    /// Median (with a resolution of one eighth) and largest lateness so far, in ns; zero without a meter.
+    #[must_use]
+    pub fn lateness_so_far(&self) -> (u64, u64) {
+        self.meter.as_ref().map_or((0, 0), DepartureMeter::lateness_so_far)
+    }
+
+    /// How far the run fell behind its target; see [`DepartureMeter::shortfall`].
+    #[must_use]
+    pub fn shortfall(&self, excused: Span) -> Option<Shortfall> {
+        self.meter.as_ref()?.shortfall(excused)
+    }
+
+    /// The report. Frames in the pipeline and departures that are not finished count as held.
+    #[must_use]
+    pub fn report(&self) -> PipelineReport {
+        let held = self.held() + self.taken;
+        let mut report = match &self.meter {
+            Some(meter) => meter.report(&self.books, held),
+            None => DepartureMeter::none(&self.books, held),
+        };
+        report.streams = self.sent.report();
+        report.starved = Some(self.starved());
+        self.report_effects(&mut report);
+        if let [lane] = &self.lanes[..] {
+            report.forfeited_ratio = lane.schedule.forfeited();
+        }
+        report.forgiven = self.forgiven().map(Forgiven::from);
+        self.report_classes(&mut report);
+        report
+    }
+
+    /// Adds the effects of stages on frames that they did not drop. With several classes, adds only counts; the class
+    /// reports have the rest.
+    fn report_effects(&self, report: &mut PipelineReport) {
+        match &self.lanes[..] {
+            [lane] => report.add_effects(&lane.outlet.effects, &lane.held_for),
+            lanes => lanes.iter().for_each(|lane| report.effects.add_all(&lane.outlet.effects.counts())),
         }
     }
 
@@ -416,8 +453,8 @@ impl<F: Frame> Pipeline<F> {
         self.lanes.iter().filter_map(Lane::width).max()
     }
 
-    /// Adds reports of buffers, of sources, and of each class, from the meter that [`Pipeline::meter`] made.
-    pub fn report_classes(&self, meter: &DepartureMeter, report: &mut PipelineReport) {
+    /// Adds reports of buffers, of sources, and of each class.
+    fn report_classes(&self, report: &mut PipelineReport) {
         if let [lane] = &self.lanes[..] {
             report.buffer = lane.buffer();
             report.slices = lane.slices.report();
@@ -425,7 +462,7 @@ impl<F: Frame> Pipeline<F> {
         }
         for (lane, class) in self.lanes.iter().zip(&self.classes) {
             let held = lane.books.should_hold();
-            let mut of_class = match meter.class(lane.class) {
+            let mut of_class = match self.meter.as_ref().and_then(|meter| meter.class(lane.class)) {
                 Some(meter) => meter.report(&lane.books, held),
                 None => DepartureMeter::none(&lane.books, held),
             };
@@ -448,47 +485,35 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// True if the pipeline only counts frames: one class, no stages and no target. Traces of such frames use
-    /// [`passing`](Pipeline::passing), which has no details for a listener.
+    /// The shortest path that frames may take.
     #[must_use]
-    pub fn is_straight(&self) -> bool {
-        self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_straight())
+    pub fn path(&self) -> Path {
+        match &self.lanes[..] {
+            [lane] if self.classes.is_empty() => lane.path(),
+            _ => Path::Whole,
+        }
     }
 
-    /// Continues tracing for frames that bypass this pipeline, which must be [straight](Pipeline::is_straight).
-    pub fn passing(&mut self) -> Passing {
-        Passing::new(std::mem::take(&mut self.lanes[0].slices))
+    /// Counters, meter and traces for `queues` queues that bypass this pipeline, whose path must be
+    /// [`Path::Counted`]. The first queue traces frames, if that is on.
+    pub fn bursts(&mut self, queues: usize, window: Span) -> Vec<Bursts> {
+        let slices = std::mem::take(&mut self.lanes[0].slices);
+        let mut passing = slices.is_on().then(|| Passing::new(slices));
+        (0..queues).map(|_| Bursts::new(DepartureMeter::new(None, None, window), passing.take())).collect()
     }
 
-    /// True if frames depart unchanged, in order of arrival and with few waiting: one class, no stages and no
-    /// synchronisation.
-    #[must_use]
-    pub fn leaves_frames(&self) -> bool {
-        self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.leaves_frames())
-    }
-
-    /// True if frames go straight to the schedule, which depends only on their ready times and lengths: one class, no
-    /// stages, no synchronisation and no catch-up limit. See [`dues`](Pipeline::dues).
-    #[must_use]
-    pub fn is_immediate(&self) -> bool {
-        self.classes.is_empty() && matches!(&self.lanes[..], [lane] if lane.is_immediate())
-    }
-
-    /// Computes the departures of frames of these lengths, ready at `ready`, in an immediate pipeline. Appends them to
-    /// `dues`. The frames never wait in the pipeline; report those taken by [`passed_in`](Pipeline::passed_in) and
-    /// those sent by [`passed_on`](Pipeline::passed_on).
+    /// Computes the departures of frames of these lengths, ready at `ready`, which wait outside a pipeline whose path is
+    /// [`Path::Scheduled`] at least. Appends them to `dues`. Each frame that goes on enters by [`Pipeline::place`].
     pub fn dues(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         self.lanes[0].dues(ready, frames, dues);
     }
 
-    /// Counts frames that entered and bypass the pipeline.
-    pub fn passed_in(&mut self, frames: Tally) {
-        self.books.came.add_all(frames);
-    }
-
-    /// Counts frames that left and bypassed the pipeline.
-    pub fn passed_on(&mut self, frames: Tally) {
-        self.books.left.add_all(frames);
+    /// Takes a frame of `length` that [`Pipeline::dues`] put at `at`.
+    #[inline]
+    pub fn place(&mut self, length: FrameLen, at: Time) -> Placed {
+        self.taken += 1;
+        self.books.came.add(length);
+        Placed::new(at, length)
     }
 
     /// True if enough frames of a class wait, or none of them will depart any more. A source that can choose then makes

@@ -1,9 +1,10 @@
 use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
-use engine::{Departure, Pipeline};
-use measure::{DepartureMeter, Forgiven, PipelineReport, SentStreams, Tally};
+use engine::{Departure, Pipeline, Placed, Token};
+use measure::{DropReason, PipelineReport};
 use packet::{Frame, HeapFrame, Stamp};
+use std::collections::VecDeque;
 use units::{Span, Time, WireLen};
 
 /// Limits of a run, and parameters of its measurement.
@@ -43,6 +44,9 @@ pub struct Run {
 /// Arrivals and departures between two calls of the observer.
 const WATCH_EVERY: u64 = 4_096;
 
+/// Departures between two looks at what the sink's file holds.
+const SETTLE_EVERY: u64 = 1_024;
+
 /// Limit on the frames of a backlog in the stages.
 const MOST_OF_BACKLOG: u64 = 65_536;
 
@@ -68,7 +72,7 @@ pub fn run(
         sink.stamp_departures();
     }
     let byte_time = sink.line().map(|line| line.byte_time());
-    let meter = pipeline.meter(limits.asked_gap, byte_time, limits.window);
+    pipeline.measure(limits.asked_gap, byte_time, limits.window);
     let end = limits.duration.map_or(LAST, |duration| Time::from_ps(duration.as_ps()).min(LAST));
     let mut driver = Driver {
         epoch_ns: source.epoch_ns(),
@@ -76,9 +80,9 @@ pub fn run(
         pipeline,
         sink,
         end,
-        meter,
         stamped,
-        sent: SentStreams::default(),
+        sent: 0,
+        uncertain: VecDeque::new(),
         clock: Time::ZERO,
         last: (Time::ZERO, 0),
         unread: false,
@@ -108,10 +112,8 @@ enum Next {
 #[derive(Default)]
 struct Ended {
     failure: Option<SimError>,
-    /// Frames taken for a departure that did not happen.
-    undeparted: u64,
-    /// The frame that the sink failed to send.
-    refused: Tally,
+    /// The departure of the frame that the sink failed to send.
+    refused: Option<Token>,
 }
 
 struct Driver<'a> {
@@ -119,9 +121,11 @@ struct Driver<'a> {
     pipeline: &'a mut Pipeline<HeapFrame>,
     sink: &'a mut dyn Sink,
     end: Time,
-    meter: DepartureMeter,
     stamped: bool,
-    sent: SentStreams,
+    /// Frames sent to the sink.
+    sent: u64,
+    /// Departures, with their starts, of frames that may not reach the sink's file.
+    uncertain: VecDeque<(Placed, Time)>,
     /// The clock of the stages.
     clock: Time,
     /// The UNIX time of the start of the run.
@@ -213,62 +217,72 @@ impl Driver<'_> {
     }
 
     /// Sends a frame. Returns its target.
-    fn depart(&mut self, mut departure: Departure<HeapFrame>) -> Result<Time, Ended> {
-        if departure.at.max(self.sink.free()) >= self.end {
+    fn depart(&mut self, departure: Departure<HeapFrame>) -> Result<Time, Ended> {
+        let Departure { mut frame, mut token } = departure;
+        let (at, class) = (token.at(), token.class());
+        if at.max(self.sink.free()) >= self.end {
+            token.hold();
             // An ended schedule does not mean that the run is too long.
             let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
-            return Err(Ended { failure, undeparted: 1, ..Ended::default() });
+            return Err(Ended { failure, ..Ended::default() });
         }
-        let at = departure.at;
         // As in a live run, a class whose frames were not read in time is late: time does not go back.
-        departure.at = at.max(self.last.0);
-        if self.unread && at < departure.at && departure.class != self.last.1 {
-            self.outpaced.get_or_insert(departure.class);
+        let from = at.max(self.last.0);
+        if self.unread && at < from && class != self.last.1 {
+            self.outpaced.get_or_insert(class);
         }
-        let sent = self.sink.send(&mut departure);
-        let start = sent.map_err(|failure| {
-            let mut refused = Tally::default();
-            refused.add(departure.length);
-            Ended { failure: Some(failure), refused, ..Ended::default() }
-        })?;
-        self.last = (start, departure.class);
-        let Departure { frame, class, source, length, held, tag, .. } = departure;
+        let start = match self.sink.send(&mut frame, &token, from) {
+            Ok(start) => start,
+            Err(failure) => return Err(Ended { failure: Some(failure), refused: Some(token) }),
+        };
+        self.last = (start, class);
         if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
-            self.sent.add(stamp.stream);
+            token.is_of_stream(stamp.stream);
         }
-        self.pipeline.sent(class, length);
-        self.pipeline.departed(class, source, length, held, (at, start));
-        if tag != 0 {
-            self.pipeline.sliced(class, tag, at, start);
+        self.sent += 1;
+        if self.sink.certain().is_none() {
+            token.complete(self.pipeline, start);
+        } else {
+            self.uncertain.push_back((token.place(self.pipeline, start), start));
+            if self.sent.is_multiple_of(SETTLE_EVERY) {
+                self.settle();
+            }
         }
-        self.meter.record_of(class, at, start, length);
         self.spare.push(frame);
         self.looks.left += 1;
         Ok(at)
     }
 
-    fn finish(self, Ended { failure, undeparted, refused }: Ended) -> Run {
-        let Driver { source, pipeline, sink, meter, sent, outpaced, .. } = self;
-        let mut failure = failure.or_else(|| source.failure());
-        if let Err(error) = sink.finish() {
+    /// Completes the departures of frames that are in the sink's file.
+    fn settle(&mut self) {
+        let certain = self.sink.certain().unwrap_or(self.sent);
+        while self.sent - (self.uncertain.len() as u64) < certain
+            && let Some((placed, start)) = self.uncertain.pop_front()
+        {
+            placed.complete(self.pipeline, start);
+        }
+    }
+
+    fn finish(mut self, Ended { failure, refused }: Ended) -> Run {
+        let mut failure = failure.or_else(|| self.source.failure());
+        if let Err(error) = self.sink.finish() {
             failure.get_or_insert(error);
         }
-        let unwritten = sink.unwritten();
-        let held = if unwritten.frames == 0 { refused.frames } else { 0 };
-        let mut report = meter.report(pipeline.books(), pipeline.held() + undeparted + held);
-        if unwritten.frames > 0 {
-            report.left.add_all(refused);
-            report.take_back(unwritten);
+        self.settle();
+        for (placed, _) in self.uncertain.drain(..) {
+            placed.discard(self.pipeline, DropReason::Unwritten);
         }
-        report.streams = sent.report();
-        report.starved = Some(pipeline.starved());
-        pipeline.report_effects(&mut report);
-        pipeline.report_classes(&meter, &mut report);
-        report.forfeited_ratio = pipeline.forfeited();
-        report.forgiven = pipeline.forgiven().map(Forgiven::from);
+        match refused {
+            Some(token) if self.sink.unwritten().frames > 0 => token.discard(self.pipeline, DropReason::Unwritten),
+            // Another output failed: the frame is still here.
+            Some(token) => token.hold(),
+            None => {}
+        }
+        let Driver { pipeline, sink, outpaced, .. } = self;
+        let mut report = pipeline.report();
         // A few large frames in a row may be late without harm.
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
-        report.shortfall = excused.and_then(|excused| meter.shortfall(excused));
+        report.shortfall = excused.and_then(|excused| pipeline.shortfall(excused));
         sink.report(&mut report);
         Run { report, failure, outpaced }
     }

@@ -2,7 +2,7 @@ use crate::error::SimError;
 use crate::sink::Sink;
 use crate::source::Source;
 use engine::sources::Streams;
-use engine::{Departure, Lengths, Line, Schedule};
+use engine::{Lengths, Line, Schedule, Token};
 use measure::StreamMeter;
 use packet::{Frame, HeapFrame, Stamp};
 use units::{PS_PER_NS, Span, Time};
@@ -83,12 +83,11 @@ pub struct CountingSink {
 }
 
 impl Sink for CountingSink {
-    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
+    fn send(&mut self, frame: &mut HeapFrame, _: &Token, at: Time) -> Result<Time, SimError> {
         self.frames += 1;
-        if let Some(stamp) = Stamp::of(departure.frame.bytes()) {
-            let arrived = departure.at.as_ps() / PS_PER_NS;
-            self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, arrived);
+        if let Some(stamp) = Stamp::of(frame.bytes()) {
+            self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, at.as_ps() / PS_PER_NS);
         }
-        Ok(departure.at)
+        Ok(at)
     }
 }

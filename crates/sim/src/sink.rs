@@ -1,7 +1,7 @@
 use crate::capture::CaptureWriter;
 use crate::error::SimError;
 use crate::output::WhenFull;
-use engine::{Departure, Line};
+use engine::{Line, Token};
 use measure::{PipelineReport, Tally};
 use packet::{Frame, HeapFrame, Stamp};
 use std::collections::VecDeque;
@@ -10,11 +10,17 @@ use units::{PS_PER_NS, Time};
 
 /// The output of a run in virtual time.
 pub trait Sink {
-    /// Sends a frame. Returns when it really started.
+    /// Sends a frame at `at`, or as soon as its line is free. Returns when it really started.
     ///
     /// # Errors
     /// The output cannot be written.
-    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError>;
+    fn send(&mut self, frame: &mut HeapFrame, token: &Token, at: Time) -> Result<Time, SimError>;
+
+    /// Frames sent so far that have left for certain. A file is written later than frames are sent to it, and a write
+    /// may fail. `None` if frames leave when they are sent.
+    fn certain(&self) -> Option<u64> {
+        None
+    }
 
     /// Writes the departure time into each stamped frame from now on.
     fn stamp_departures(&mut self) {}
@@ -70,8 +76,8 @@ pub struct Lack {
 pub struct NullSink;
 
 impl Sink for NullSink {
-    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
-        Ok(departure.at)
+    fn send(&mut self, _: &mut HeapFrame, _: &Token, at: Time) -> Result<Time, SimError> {
+        Ok(at)
     }
 }
 
@@ -127,9 +133,13 @@ impl PcapSink {
 }
 
 impl Sink for PcapSink {
-    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
-        self.write(departure.at, &mut departure.frame)?;
-        Ok(departure.at)
+    fn send(&mut self, frame: &mut HeapFrame, _: &Token, at: Time) -> Result<Time, SimError> {
+        self.write(at, frame)?;
+        Ok(at)
+    }
+
+    fn certain(&self) -> Option<u64> {
+        Some(self.writer.written().frames)
     }
 
     fn stamp_departures(&mut self) {

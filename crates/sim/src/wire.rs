@@ -2,7 +2,7 @@ use crate::error::SimError;
 use crate::output::{Lines, WhenFull};
 use crate::sink::{Lack, PcapSink, Sink};
 use engine::filler::{FillerPlanner, filler_count, fillers, long_fillers};
-use engine::{Departure, Line};
+use engine::{Line, Token};
 use measure::{PipelineReport, Tally};
 use packet::{FillerKind, HeapFrame};
 use std::path::Path;
@@ -114,8 +114,8 @@ impl WireSink {
 }
 
 impl Sink for WireSink {
-    fn send(&mut self, departure: &mut Departure<HeapFrame>) -> Result<Time, SimError> {
-        let slot = self.planner.place(departure.at, departure.ready, departure.length.on_wire());
+    fn send(&mut self, frame: &mut HeapFrame, token: &Token, at: Time) -> Result<Time, SimError> {
+        let slot = self.planner.place(at, token.ready(), token.length().on_wire());
         self.carried += u64::from(slot.carried);
         self.crowded += u64::from(slot.crowded);
         if let Some(kind) = self.filler {
@@ -123,10 +123,10 @@ impl Sink for WireSink {
         }
         let start = self.start(slot.position);
         if let Some(frames) = &mut self.frames {
-            frames.add(start, departure.length, "data")?;
+            frames.add(start, token.length(), "data")?;
         }
         if let Some(pcap) = &mut self.pcap {
-            pcap.write(start, &mut departure.frame)?;
+            pcap.write(start, frame)?;
         }
         Ok(start)
     }
@@ -157,6 +157,10 @@ impl Sink for WireSink {
         });
         let frames = self.pcap.as_ref().map(Sink::lacks).unwrap_or_default();
         lines.into_iter().filter(|lack| lack.records > 0).chain(frames).collect()
+    }
+
+    fn certain(&self) -> Option<u64> {
+        self.pcap.as_ref().filter(|_| !self.keep_fillers).and_then(Sink::certain)
     }
 
     fn unwritten(&self) -> Tally {

@@ -11,8 +11,8 @@ use crate::line::OnLine;
 use crate::neighbour;
 use crate::pools::{Size, slots};
 use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, NicLink, Passed, Pool, PortInterface, TxQueue};
-use engine::Pipeline;
 use engine::sources::{Host, Target};
+use engine::{Path, Pipeline};
 use measure::{AnswersReport, PipelineReport};
 use packet::{Asker, Frame as _, HeapFrame};
 use std::net::IpAddr;
@@ -106,7 +106,7 @@ impl Worker {
             Pacing::Deadline(wanted) => wanted,
             _ => LaunchTime::Never,
         };
-        let floods = config.pacing == Pacing::AsReady && pipeline.is_straight();
+        let floods = config.pacing == Pacing::AsReady && pipeline.path() == Path::Counted;
         let senders = match config.feed {
             Feed::Stream(..) if floods => config.cpus.len().min(usize::from(u16::MAX)) as u16,
             _ => 1,

@@ -20,12 +20,13 @@ use crate::pools::SHALLOW_POOL;
 use crate::replay;
 use crate::slices;
 use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Pool, Port, PortStats, Pulse, Started, TscClock, TxQueue};
+use engine::Path;
 use engine::filler::FillerPlanner;
-use measure::{DepartureMeter, LineReport, PipelineReport};
+use measure::{LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 use units::{Span, Time};
@@ -84,7 +85,7 @@ impl Worker {
         pin(cpus.first())?;
         worker.slice_by(clock);
         let run = Run { clock, duration: worker.config.duration, stop, counters, pulse: None };
-        let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.is_straight();
+        let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.path() == Path::Counted;
         match worker.own(eal, floods)? {
             Own::Made(maker) if floods && worker.takes(maker.streams().longest()) => worker.flood(eal, run, maker),
             Own::Kept(frames, count) => Ok(worker.flood_kept(run, &frames, count)),
@@ -123,7 +124,7 @@ impl Worker {
         let longest = self.longest();
         let Worker { config, pipeline, pool, output, .. } = self;
         // A change by a stage would persist in every later frame of the same buffer.
-        let leaves = config.output.leaves_frames(&output.driver) && pipeline.leaves_frames();
+        let leaves = config.output.leaves_frames(&output.driver) && pipeline.path() >= Path::Ordered;
         match &mut config.feed {
             Feed::Stream(streams, count) => {
                 let maker = |pool: Pool| Maker::new(streams.clone(), *count, pool);
@@ -157,31 +158,42 @@ impl Worker {
     fn flood(mut self, eal: &'static Eal, run: Run<'_>, maker: Maker) -> Result<Finished, Error> {
         let mut answers = self.answers();
         let Worker { config, mut pipeline, output: Opened { started: Started { tx, port, .. }, driver }, .. } = self;
-        let mut passing = pipeline.is_slicing().then(|| pipeline.passing());
         let makers = maker.deal(config.cpus.len().max(1))?;
-        let there = Barrier::new(makers.len());
+        let bursts = pipeline.bursts(makers.len(), config.window);
+        // All queues that can start do so at once, or none if a thread cannot be started. A barrier would wait for that
+        // one forever.
+        let (starting, started) = mpsc::channel();
+        let gate = OnceLock::<bool>::new();
         let report = thread::scope(|scope| {
-            let sending: Vec<_> = makers
-                .into_iter()
-                .zip(tx)
-                .enumerate()
-                .map(|(i, (maker, tx))| {
-                    let (config, there) = (&config, &there);
-                    // The first queue listens.
-                    let (answers, passing) = (answers.take(), passing.take());
-                    scope.spawn(move || {
-                        let registered = eal.register_thread();
-                        let pinned = pin(config.cpus.get(i));
-                        // All queues that can start do so at once.
-                        there.wait();
-                        let _registered = registered?;
-                        pinned?;
-                        let meter = DepartureMeter::new(None, None, config.window);
-                        let flood = Flood::new(tx, run, meter).answering(answers).following(passing);
-                        Ok::<_, Error>(flood.of_made(maker, run.clock.wall_at_zero()))
-                    })
-                })
-                .collect();
+            let mut sending = Vec::new();
+            for (i, ((maker, tx), bursts)) in makers.into_iter().zip(tx).zip(bursts).enumerate() {
+                let (config, gate, starting) = (&config, &gate, starting.clone());
+                // The first queue listens.
+                let answers = answers.take();
+                let thread = thread::Builder::new().spawn_scoped(scope, move || {
+                    let registered = eal.register_thread();
+                    let pinned = pin(config.cpus.get(i));
+                    drop(starting);
+                    if !*gate.wait() {
+                        return Ok(PipelineReport::default());
+                    }
+                    let _registered = registered?;
+                    pinned?;
+                    let flood = Flood::new(tx, run, bursts).answering(answers);
+                    Ok::<_, Error>(flood.of_made(maker, run.clock.wall_at_zero()))
+                });
+                match thread {
+                    Ok(thread) => sending.push(thread),
+                    Err(cause) => {
+                        let _ = gate.set(false);
+                        return Err(Error::Thread(cause.to_string()));
+                    }
+                }
+            }
+            drop(starting);
+            // Ends when no thread is starting any more.
+            let _: Result<(), _> = started.recv();
+            let _ = gate.set(true);
             let reports = sending
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Worker(config.name.clone()))));
@@ -194,9 +206,8 @@ impl Worker {
     fn flood_kept(self, run: Run<'_>, frames: &[Kept], count: u64) -> Finished {
         let Worker { config, mut pipeline, output: Opened { started: Started { mut tx, port, .. }, driver }, .. } =
             self;
-        let meter = pipeline.meter(None, None, config.window);
-        let passing = pipeline.is_slicing().then(|| pipeline.passing());
-        let report = Flood::new(tx.swap_remove(0), run, meter).following(passing).of_kept(frames, count);
+        let bursts = pipeline.bursts(1, config.window).swap_remove(0);
+        let report = Flood::new(tx.swap_remove(0), run, bursts).of_kept(frames, count);
         finished(report, config.name, vec![(port, driver)])
     }
 
@@ -229,7 +240,7 @@ impl Worker {
         let mut reader = None;
         let intake = match config.feed {
             Feed::Device(_) => {
-                if !pipeline.leaves_frames() || pipeline.is_slicing() {
+                if pipeline.path() == Path::Whole || pipeline.is_slicing() {
                     let tells = tell_waits(&mut input_rx, run.clock);
                     pipeline.slice_from_port(tells);
                 }
@@ -238,7 +249,7 @@ impl Worker {
             Feed::Stream(..) => Intake::of_stream(maker.expect("made when the ports were opened"), limit),
             Feed::Replay { supply, ahead, .. } => {
                 let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
-                reader = Some(replay::read(eal, supply, pool, read));
+                reader = Some(replay::read(eal, supply, pool, read)?);
                 Intake::of_replay(ring, ahead)
             }
         };
@@ -246,7 +257,7 @@ impl Worker {
             Pacing::Filler { line, .. } => Some(line.byte_time()),
             _ => None,
         };
-        let meter = pipeline.meter(config.asked_gap, byte_time, config.window);
+        pipeline.measure(config.asked_gap, byte_time, config.window);
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => {
                 if let Some(stages) = &mut stages_back {
@@ -257,13 +268,13 @@ impl Worker {
             }
             _ => None,
         };
-        let placement = Placement { eal, run, cpus, limit, made, window: config.window };
+        let placement = Placement { eal, run, cpus, limit, made };
         let (mut raised, mut listed) = (false, Vec::new());
         let report = match config.pacing {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
                 let outlet = Outlet::new(output_tx, launch).stamping(stamps).slicing(pipeline.slice_clock());
-                placement.run(Flow { intake, pipeline, meter, back }, |rounds, back| {
+                placement.run(Flow { intake, pipeline, back }, |rounds, back| {
                     DeadlinePacer::new(outlet, back, paced).answering(answers).run(rounds)
                 })?
             }
@@ -285,8 +296,7 @@ impl Worker {
                 let settings = Settings { planner, slots: slots as usize, bounded: !unbounded, line: near };
                 let fillers = fillers.expect("made when the ports were opened");
                 let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
-                let fill =
-                    || placement.run(Flow { intake, pipeline, meter, back }, |rounds, back| pacer.run(rounds, back));
+                let fill = || placement.run(Flow { intake, pipeline, back }, |rounds, back| pacer.run(rounds, back));
                 match far {
                     None => fill()?,
                     Some(far) => {

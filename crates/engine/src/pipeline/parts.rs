@@ -47,11 +47,6 @@ impl<F: Frame> Pipeline<F> {
         parts
     }
 
-    /// The trace of a frame that goes to another thread, if it is traced.
-    pub fn way_of(&mut self, class: u32, frame: &F) -> Option<Box<Way>> {
-        self.lanes[class as usize].slices.take(frame.tag())
-    }
-
     /// Takes a frame from the part before, which put it in `class`, with its trace so far. If that part had no
     /// classifier, works as [`Pipeline::push`].
     ///

@@ -24,8 +24,9 @@ fn delays_add_up_and_every_frame_is_accounted_for() {
     }
     for i in 0..10 {
         let departure = pipeline.next_departure().expect("a frame");
-        assert_eq!(departure.at, Time::from_ps(i * 1_000_000 + 7_000_000));
-        pipeline.sent(departure.class, departure.length);
+        let at = departure.token.at();
+        assert_eq!(at, Time::from_ps(i * 1_000_000 + 7_000_000));
+        departure.token.complete(&mut pipeline, at);
     }
     assert_eq!(pipeline.held(), 0);
     assert_eq!(pipeline.books().should_hold(), 0);
@@ -51,19 +52,16 @@ fn accepts_departures_of_sources_in_any_order() {
     let mut away: Vec<_> = std::iter::from_fn(|| pipeline.next_departure()).collect();
     assert_eq!(away.len(), 4);
     // As with several port queues, each of which reports on its own, and with one frame too long to send.
-    away.sort_by_key(|departure| std::cmp::Reverse(departure.length));
-    for departure in away {
-        let Departure { class, source, length, at, held, .. } = departure;
-        if length.bytes() == 164 {
-            pipeline.lost(class, source, DropReason::TooLong);
+    away.sort_by_key(|departure| std::cmp::Reverse(departure.token.length()));
+    for Departure { token, .. } in away {
+        if token.length().bytes() == 164 {
+            token.discard(&mut pipeline, DropReason::TooLong);
         } else {
-            pipeline.sent(class, length);
-            pipeline.departed(class, source, length, held, (at, at));
+            let at = token.at();
+            token.complete(&mut pipeline, at);
         }
     }
-    let meter = pipeline.meter(None, None, Span::from_ms(100));
-    let mut report = meter.report(pipeline.books(), 0);
-    pipeline.report_classes(&meter, &mut report);
+    let report = pipeline.report();
     let left: Vec<_> = report.sources.iter().map(|source| (source.left.frames, source.left.bytes)).collect();
     assert_eq!(left, [(1, 64), (0, 0), (1, 264)]);
     // The crests end after the silence that follows them.
@@ -95,8 +93,8 @@ fn ended_class_drops_frames_and_others_continue() {
             }
             while pipeline.due().is_some_and(|due| due <= at) {
                 let departure = pipeline.next_departure().expect("it is due");
-                left[departure.class as usize] += 1;
-                pipeline.sent(departure.class, departure.length);
+                left[departure.token.class() as usize] += 1;
+                departure.token.complete(&mut pipeline, at);
             }
             let books = pipeline.books();
             assert_eq!(books.should_hold(), pipeline.held());
@@ -117,12 +115,62 @@ fn losses_are_counted_and_hidden_from_the_schedule() {
     }
     let mut expected = Time::ZERO;
     while let Some(departure) = pipeline.next_departure() {
-        assert_eq!(departure.at, expected);
+        assert_eq!(departure.token.at(), expected);
+        departure.token.complete(&mut pipeline, expected);
         expected += Span::from_us(1);
-        pipeline.sent(departure.class, departure.length);
     }
     let books = pipeline.books();
     assert_eq!(books.came.frames, 1_000);
     assert_eq!(books.left.frames + books.dropped(DropReason::Loss), 1_000);
     assert!(books.dropped(DropReason::Loss) > 0);
+}
+
+fn one_departure(pipeline: &mut Pipeline<HeapFrame>) -> Departure<HeapFrame> {
+    pipeline.push(Time::ZERO, Time::ZERO, HeapFrame::new(vec![0; 60]));
+    pipeline.next_departure().expect("a frame")
+}
+
+#[test]
+fn each_end_of_a_departure_is_counted_once() {
+    let mut pipeline = pipeline(&[], &Ask::Nothing).measuring(None, None, Span::from_ms(1));
+    for started in [5, 7] {
+        let mut token = one_departure(&mut pipeline).token;
+        token.is_of_stream(3);
+        token.complete(&mut pipeline, Time::from_ps(started));
+    }
+    one_departure(&mut pipeline).token.discard(&mut pipeline, DropReason::TooLong);
+    let placed = one_departure(&mut pipeline).token.place(&mut pipeline, Time::from_ps(9));
+    placed.discard(&mut pipeline, DropReason::Unwritten);
+    let (held, placed) = (one_departure(&mut pipeline).token, one_departure(&mut pipeline).token);
+    let placed = placed.place(&mut pipeline, Time::from_ps(9));
+    assert_eq!(pipeline.report().held, 2, "they are taken and not finished");
+    held.hold();
+    placed.hold();
+    let report = pipeline.report();
+    assert_eq!((report.came.frames, report.left.frames, report.drops.total(), report.held), (6, 2, 2, 2));
+    assert_eq!(report.gap.map(|gap| gap.count), Some(1), "only frames that left have gaps");
+    assert_eq!(report.streams[0].sent, Some(2));
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "a driver lost a departure"))]
+fn lost_departure_is_caught_or_stays_held() {
+    let mut pipeline = pipeline(&[], &Ask::Nothing);
+    drop(one_departure(&mut pipeline).token);
+    assert_eq!(pipeline.report().held, 1);
+}
+
+#[test]
+fn path_says_what_frames_need() {
+    let gap = Ask::Gap(Span::from_us(1));
+    let follow = |pipeline: Pipeline<HeapFrame>| {
+        let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
+        pipeline.slicing(&[Vec::new()], &sampling)
+    };
+    assert_eq!(pipeline(&[], &Ask::Nothing).path(), Path::Counted);
+    assert_eq!(follow(pipeline(&[], &Ask::Nothing)).path(), Path::Counted);
+    assert_eq!(pipeline(&[], &gap).path(), Path::Scheduled);
+    assert_eq!(follow(pipeline(&[], &gap)).path(), Path::Ordered);
+    assert_eq!(pipeline(&[], &gap).catching_up(CatchUp::AtMost(0), Span::ZERO).path(), Path::Ordered);
+    assert_eq!(pipeline(&["loss 1%"], &gap).path(), Path::Whole);
 }

@@ -2,7 +2,7 @@ use super::Slices;
 use measure::{Mark, PipelineSlices, TOGETHER};
 use units::Time;
 
-/// Traces frames of a [straight](crate::Pipeline::is_straight) pipeline, whose driver makes and hands over frames in
+/// Traces frames of a [counted](crate::Path::Counted) pipeline, whose driver makes and hands over frames in
 /// bursts. Frames carry no trace number, because the driver knows the times of its burst.
 pub struct Passing {
     slices: Slices,

@@ -20,12 +20,11 @@ fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
             pipeline.push(at, at, HeapFrame::new(vec![0; 60]));
         }
         while let Some(departure) = pipeline.next_departure() {
-            if departure.tag != 0 {
-                pipeline.sliced(departure.class, departure.tag, departure.at, departure.at);
-            }
+            let at = departure.token.at();
+            departure.token.complete(&mut pipeline, at);
         }
     }
-    pipeline.slices().expect("they were asked for")
+    pipeline.report().slices.expect("they were asked for")
 }
 
 #[test]
@@ -74,15 +73,17 @@ fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> P
             parts[n].wake(due);
         }
         let departure = parts[n].next_departure().expect("it is ready");
-        if let Some(next) = parts.get(n + 1) {
-            assert_eq!(next.held(), 0);
-            let way = parts[n].way_of(0, &departure.frame);
-            parts[n + 1].hand(0, departure.ready.max(look), departure.ready, departure.frame, way);
+        if n + 1 < parts.len() {
+            assert_eq!(parts[n + 1].held(), 0);
+            let ready = departure.token.ready();
+            let way = departure.token.hand_on(&mut parts[n]);
+            parts[n + 1].hand(0, ready.max(look), ready, departure.frame, way);
         } else {
-            parts[n].sliced(0, departure.tag, departure.at, departure.at.max(look));
+            let start = departure.token.at().max(look);
+            departure.token.complete(&mut parts[n], start);
         }
     }
-    parts.pop().expect("the last one").slices().expect("they were asked for")
+    parts.pop().expect("the last one").report().slices.expect("they were asked for")
 }
 
 /// Name, mean and intended mean of each slice, in µs.
@@ -135,15 +136,16 @@ fn first_frame_in_an_empty_queue_has_zero_queue_time() {
                 Some(first) => {
                     first.push(us(0), us(0), frame);
                     let departure = first.next_departure().expect("it is ready");
-                    let way = first.way_of(0, &departure.frame);
+                    let way = departure.token.hand_on(first);
                     last.hand(0, us(0), us(0), departure.frame, way);
                 }
             }
         }
         while let Some(departure) = last.next_departure() {
-            last.sliced(0, departure.tag, departure.at, departure.at);
+            let at = departure.token.at();
+            departure.token.complete(&mut last, at);
         }
-        let slices = last.slices().expect("they were asked for");
+        let slices = last.report().slices.expect("they were asked for");
         slices.slices.iter().find(|slice| slice.figures.name == "queueing").expect("a slice").raw_mean_ns as u64
     };
     // The frames are polled at 0 and 1 µs. The first leaves at 2 µs, and the second reaches the head of the queue at 3

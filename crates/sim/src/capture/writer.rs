@@ -86,6 +86,12 @@ impl CaptureWriter {
         if self.gathered.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
     }
 
+    /// Frames that are in the file.
+    #[must_use]
+    pub fn written(&self) -> Tally {
+        self.output.stored()
+    }
+
     /// Frames that are missing in the file, because a write failed or its reader did not take them; known once it has
     /// ended.
     #[must_use]

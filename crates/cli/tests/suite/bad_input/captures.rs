@@ -2,6 +2,7 @@
 
 use super::{bench, refused_in_a_line};
 use crate::common::{Bench, Dialect, Record, caveat, words};
+use serde_json::json;
 use std::os::unix::fs::symlink;
 
 #[test]
@@ -196,9 +197,32 @@ fn frames_lost_to_a_full_disk_are_not_out_and_records_stay_whole() {
                 assert!(out > 0 && lost > 0, "{line}: {report}");
                 let said = format!("it holds the first {out} records, whole: check the free space");
                 assert!(finished.stderr.contains(&said), "{line}: {}", finished.stderr);
+                // Frames that were never written are in no other figure either.
+                if !line.starts_with("measure") {
+                    assert_eq!((&pipeline["gap"]["count"], &pipeline["held"]), (&json!(out - 1), &json!(0)), "{line}");
+                }
             }
         }
     }
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 200B' --stream 'udp 10.0.0.1:1 > 10.0.0.3:2 size 200B'";
+    let line = format!("gen --out pcap:out.pcap --gap 1us --count 20000 --json {streams}");
+    let report = with_room_for(&bench, 2_500, &line).report();
+    let pipeline = &report["pipelines"][0];
+    let sent: u64 = [0, 1].iter().filter_map(|number| pipeline["streams"][number]["sent"].as_u64()).sum();
+    assert_eq!(json!(sent), pipeline["out"]["frames"], "{report}");
+    assert!(pipeline["drops"]["unwritten"].as_u64().is_some_and(|lost| lost > 0), "{report}");
+    bench.write(
+        "classes.toml",
+        "schema = 1\n[[pipeline]]\nname = \"p\"\nin = \"pcap:in.pcap\"\nout = \"pcap:out.pcap\"\n\
+         [[pipeline.class]]\nname = \"a\"\nmatch = \"udp\"\ngap = \"1us\"\n",
+    );
+    let report = with_room_for(&bench, 2_500, "run classes.toml --json").report();
+    let pipeline = &report["pipelines"][0];
+    let sum = |figure: &dyn Fn(&serde_json::Value) -> Option<u64>| -> u64 {
+        pipeline["classes"].as_array().into_iter().flatten().filter_map(figure).sum()
+    };
+    assert_eq!(json!(sum(&|class| class["out"]["frames"].as_u64())), pipeline["out"]["frames"], "{report}");
+    assert_eq!(json!(sum(&|class| class["drops"]["unwritten"].as_u64())), pipeline["drops"]["unwritten"], "{report}");
     let finished = with_room_for(&bench, 100, "shape --in pcap:in.pcap --out wire:10G,frames=out.csv");
     assert_eq!(finished.status, Some(2), "{}", finished.stderr);
     let listed = bench.read("out.csv");

@@ -332,9 +332,10 @@ fn pipeline_accounts_for_every_frame() {
     }
     let mut last = Time::ZERO;
     while let Some(departure) = pipeline.next_departure() {
-        assert!(departure.at >= last, "frames leave in order");
-        last = departure.at;
-        pipeline.sent(departure.class, departure.length);
+        let at = departure.token.at();
+        assert!(at >= last, "frames leave in order");
+        last = at;
+        departure.token.complete(&mut pipeline, at);
     }
     assert_eq!((pipeline.books().should_hold(), pipeline.held()), (0, 0));
     assert_eq!(pipeline.books().left.frames, 18, "six frames of 500 B in 3 036 B");

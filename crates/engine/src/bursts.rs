@@ -1,0 +1,77 @@
+use crate::slices::{Passage, Passing};
+use measure::{Books, DepartureMeter, DepthReport, DropReason, PipelineReport, Tally};
+use units::{FrameLen, Time};
+
+/// Counters, meter and traces of a [counted](crate::Path::Counted) pipeline, whose driver makes and sends frames in
+/// bursts, or of one of its queues. Such frames have no target and no token: what has come and has not left is held.
+pub struct Bursts {
+    books: Books,
+    meter: DepartureMeter,
+    passing: Option<Passing>,
+    /// When making the present burst began, and when it was ready.
+    made: (Time, Time),
+}
+
+impl Bursts {
+    pub(crate) fn new(meter: DepartureMeter, passing: Option<Passing>) -> Self {
+        Bursts { books: Books::default(), meter, passing, made: (Time::ZERO, Time::ZERO) }
+    }
+
+    /// Frames of these lengths are ready; making them began at `began`. `now` is called if one of them is traced.
+    #[inline]
+    pub fn came(&mut self, lengths: &[FrameLen], began: Time, now: impl Fn() -> Time) {
+        self.books.came.add_all(tally(lengths));
+        let ready = if self.is_traced(lengths.len()) { now() } else { began };
+        self.made = (began, ready);
+    }
+
+    /// Counts a frame that came and cannot leave.
+    pub fn discard(&mut self, reason: DropReason) {
+        self.books.drop_one(reason);
+    }
+
+    /// Whether one of the next `frames` frames is traced, so that the driver reads its clock before the hand-over.
+    #[inline]
+    #[must_use]
+    pub fn is_traced(&self, frames: usize) -> bool {
+        self.passing.as_ref().is_some_and(|passing| passing.is_among(frames))
+    }
+
+    /// Frames of these lengths left, in one hand-over that began at `start`. `handed` is the reading before it if one
+    /// of the frames offered is traced; `now` is called after it then.
+    #[inline]
+    pub fn left(&mut self, lengths: &[FrameLen], start: Time, handed: Option<Time>, now: impl Fn() -> Time) {
+        if let Some(passing) = &mut self.passing {
+            let (began, ready) = self.made;
+            let passage = handed.map(|handed| Passage { began, ready, handed, gone: now() });
+            passing.passed(lengths.len(), passage);
+        }
+        if let Some(last) = lengths.last() {
+            let left = tally(lengths);
+            self.books.left.add_all(left);
+            self.meter.record_burst(start, left, *last);
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn report(&self) -> PipelineReport {
+        PipelineReport {
+            depth: Some(DepthReport { max_frames: 0 }),
+            slices: self.passing.as_ref().and_then(Passing::report),
+            ..self.meter.report(&self.books, self.books.should_hold())
+        }
+    }
+}
+
+#[inline]
+fn tally(lengths: &[FrameLen]) -> Tally {
+    let bytes = lengths.iter().map(|length| u64::from(length.bytes())).sum();
+    Tally { frames: lengths.len() as u64, bytes }
+}
