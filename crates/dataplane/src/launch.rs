@@ -261,7 +261,7 @@ mod tests {
         let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true));
         let report = DeadlinePacer::new(Outlet::new(started.tx, Some(launch)), None, true).run(rounds);
         assert_eq!((report.left.frames, report.held), (FRAMES, 0));
-        assert!(report.lateness.expect("it is paced").p50 < 1.0, "what the NIC was given in time is not late");
+        assert!(report.lateness.expect("it is paced").p50_ns < 1.0, "what the NIC was given in time is not late");
 
         let mut rx = started.rx;
         let mut instants = Vec::new();

@@ -109,7 +109,7 @@ fn windows_never_mix_users_of_one_slot() {
         run(&config, &came);
         let report = report(&config);
         assert_eq!((report.users.refused, report.users.reclaimed > 0), (0, users < 10), "{users} users");
-        report.error.iter().map(|(window, error)| (*window, error.windows, error.p50)).collect::<Vec<_>>()
+        report.error.iter().map(|(window, error)| (*window, error.windows, error.p50_ratio)).collect::<Vec<_>>()
     };
     // All users paused for 100 ms; the previous ones returned after a while, and had been away for 1 s.
     assert_eq!(windows(1), windows(5));
