@@ -31,7 +31,7 @@ pub(crate) struct Limit {
     /// Output port
     #[arg(long = "out", value_name = "PORT")]
     pub(crate) output: String,
-    /// The field that identifies a user: dst-ip, src-ip, 5-tuple, vlan, dst-prefix/24 or src-prefix/48
+    /// The field that identifies a user: dst-ip, src-ip, 5-tuple, vlan, dst-prefix/24, src-prefix/48, or up to four fields of any layer: svlan+cvlan, smac, teid, inner.src, src/24,/56
     #[arg(long, value_name = "KEY", value_parser = parse::<KeyKind>)]
     pub(crate) key: KeyKind,
     /// Rate of each user that is not in --rates: 1Mbps, '1Mbps ip' or '1Mbps wire'

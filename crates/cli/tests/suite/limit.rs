@@ -106,6 +106,56 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
     }
 }
 
+/// The same frames, by keys of operators' networks: subscriber lines, addresses, tunnels, prefixes.
+#[test]
+fn users_by_fields_of_any_layer_are_told_apart() {
+    let bench = Bench::new();
+    for (stream, key, users) in [
+        ("udp 10.0.0.1:1 > 10.0.0.2:2 svlan 100 vlan 7-9 size 100B", "svlan+cvlan", &["100+7", "100+8", "100+9"][..]),
+        (
+            "udp 10.0.0.1:1 > 10.0.0.2:2 smac 02:00:00:00:00:01-02:00:00:00:00:02 size 100B",
+            "smac",
+            &["02:00:00:00:00:01", "02:00:00:00:00:02"],
+        ),
+        (
+            "udp 10.0.0.7-10.0.0.9:1 > 10.0.0.2:2 in gtpu teid 5-6 in udp 192.0.2.1 > 192.0.2.2 size 150B",
+            "teid+inner.src",
+            &["5+10.0.0.7", "5+10.0.0.8", "5+10.0.0.9", "6+10.0.0.7", "6+10.0.0.8", "6+10.0.0.9"],
+        ),
+        (
+            "udp 10.0.0.9-10.0.2.9:1 > 10.9.0.2:2 size 100B",
+            "src/24,/56",
+            &["10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"],
+        ),
+        (
+            "udp [2001:db8:0:ff::1]:1 > [2001:db8:0:100::-2001:db8:0:101::]:2 size 100B",
+            "src/24,/56",
+            &["2001:db8::/56"],
+        ),
+    ] {
+        let made = format!("gen --out pcap:in.pcap --count 600 --gap 1ms -q --stream '{stream}'");
+        assert_eq!(bench.run(words(&made)).status, Some(0));
+        let line = format!(
+            "limit --in pcap:in.pcap --out pcap:out.pcap --key {key} --rate 1Mbps --mode police --by-user users.csv"
+        );
+        let finished = bench.run(words(&line));
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let table = bench.read("users.csv");
+        let table = String::from_utf8_lossy(&table);
+        let mut listed: Vec<&str> = table.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, users, "{key}");
+    }
+    for (key, what) in [
+        ("vxlan.vnl", "vxlan has no field 'vnl' (column 7): write vni"),
+        ("teid/24", "'teid' is no address, and has no prefix: write teid"),
+    ] {
+        let line = format!("limit --in pcap:in.pcap --out null --key {key} --rate 1Mbps --mode police");
+        let said = bench.run(words(&line));
+        assert!(said.status == Some(2) && said.stderr.contains(what), "{}", said.stderr);
+    }
+}
+
 #[test]
 fn by_user_lists_every_user() {
     let bench = Bench::new();

@@ -1,3 +1,4 @@
+use super::fields::KeyFields;
 use packet::{Headers, TCP, UDP};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,6 +20,8 @@ pub enum KeyKind {
     DstPrefix(u8),
     /// A prefix of the source address, in bits.
     SrcPrefix(u8),
+    /// Fields of any layers.
+    Fields(KeyFields),
 }
 
 /// A user: 128 bits, unique within its kind.
@@ -38,11 +41,11 @@ impl Key {
         Key { high, low }
     }
 
-    fn of_bits(bits: u128) -> Self {
+    pub(super) fn of_bits(bits: u128) -> Self {
         Key { high: (bits >> 64) as u64, low: bits as u64 }
     }
 
-    fn bits(self) -> u128 {
+    pub(super) fn bits(self) -> u128 {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
@@ -69,6 +72,7 @@ impl KeyKind {
             KeyKind::SrcIp => (26, 32),
             KeyKind::DstPrefix(bits) => (30, bits),
             KeyKind::SrcPrefix(bits) => (26, bits),
+            KeyKind::Fields(fields) => return fields.key(frame),
             KeyKind::FiveTuple | KeyKind::Vlan => return self.key(&Headers::of(frame)?, frame),
         };
         match frame.get(12..34) {
@@ -82,6 +86,9 @@ impl KeyKind {
     #[must_use]
     #[inline]
     pub fn key(self, headers: &Headers, frame: &[u8]) -> Option<Key> {
+        if let KeyKind::Fields(fields) = self {
+            return fields.key(frame);
+        }
         if self == KeyKind::Vlan {
             return headers.vlan().map(|vlan| Key::new(0, vlan.into()));
         }
@@ -96,7 +103,7 @@ impl KeyKind {
                 let ports = if ip.fragment { (0, 0) } else { headers.ports(frame).unwrap_or_default() };
                 Some(flow(ip.protocol, source, destination, ports))
             }
-            KeyKind::Vlan => None,
+            KeyKind::Vlan | KeyKind::Fields(_) => None,
         }
     }
 
@@ -109,6 +116,7 @@ impl KeyKind {
         let bad =
             |remedy: &str| Err(ParseError::new(format!("'{text}' is no user by {self}"), format!("write {remedy}")));
         match self {
+            KeyKind::Fields(fields) => fields.read(text),
             KeyKind::DstIp | KeyKind::SrcIp => match text.parse() {
                 Ok(ip) => Ok(of_ip(ip, 128)),
                 Err(_) => bad("an address such as 10.0.0.1 or 2001:db8::1"),
@@ -149,6 +157,7 @@ impl KeyKind {
             KeyKind::DstPrefix(bits) | KeyKind::SrcPrefix(bits) => {
                 format!("{ip}/{}", if ip.is_ipv4() { bits.min(32) } else { bits })
             }
+            KeyKind::Fields(fields) => fields.show(key),
             KeyKind::Vlan => key.low.to_string(),
             KeyKind::FiveTuple if key.high >> 56 == 4 => {
                 let bits = key.bits();
@@ -234,12 +243,16 @@ impl FromStr for KeyKind {
             "src-ip" => KeyKind::SrcIp,
             "5-tuple" => KeyKind::FiveTuple,
             "vlan" => KeyKind::Vlan,
-            _ => {
+            "" => {
                 return Err(ParseError::new(
-                    format!("'{text}' is no key"),
-                    "write dst-ip, src-ip, 5-tuple, vlan, dst-prefix/24 or src-prefix/24 (1 to 128 bits)",
+                    "a key is missing",
+                    "write dst-ip, src-ip, 5-tuple, vlan, dst-prefix/24, or fields such as svlan+cvlan or inner.src",
                 ));
             }
+            other => KeyKind::Fields(
+                KeyFields::parse(other)
+                    .map_err(|error| ParseError::new(format!("'{other}' is no key"), error.to_string()))?,
+            ),
         })
     }
 }
@@ -251,6 +264,7 @@ impl fmt::Display for KeyKind {
             KeyKind::SrcIp => f.write_str("src-ip"),
             KeyKind::FiveTuple => f.write_str("5-tuple"),
             KeyKind::Vlan => f.write_str("vlan"),
+            KeyKind::Fields(fields) => fields.fmt(f),
             KeyKind::DstPrefix(bits) => write!(f, "dst-prefix/{bits}"),
             KeyKind::SrcPrefix(bits) => write!(f, "src-prefix/{bits}"),
         }

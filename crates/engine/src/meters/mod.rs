@@ -15,6 +15,7 @@
 
 mod bucket;
 mod colours;
+mod fields;
 mod figures;
 mod gcra;
 mod index;
@@ -29,6 +30,7 @@ mod workers;
 pub use bucket::{Bucket, Moment};
 pub(crate) use colours::Seconds;
 pub use colours::{Colour, Colours, Marker};
+pub use fields::KeyFields;
 pub use figures::{Figures, Obtained};
 pub use gcra::{Answer, Gcra, Word, charge, reserve};
 pub use key::{Key, KeyKind};

@@ -357,7 +357,7 @@ fn patience(rate: BitRate) -> Span {
 impl Configuration for Limit {
     const KIND: Kind = Kind {
         name: Limit::NAME,
-        grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N rate RATE [burst SIZE] mode police|shape|mark \
+        grammar: "limit key dst-ip|src-ip|5-tuple|vlan|dst-prefix/N|FIELD[+FIELD…] rate RATE [burst SIZE] mode police|shape|mark \
                   [mark dscp YELLOW RED|ecn] [colours …] [queue TIME] [rates FILE] [unknown default|pass|drop] \
                   [users N] [idle TIME] [full drop|pass] [algorithm …] [device NAME] [workers N] [service TIME]",
         summary: "limits each user to a rate",
