@@ -2,11 +2,11 @@
 //! the same file in the same run. Medians of several rounds; nothing here passes or fails.
 
 use engine::filler::FillerPlanner;
-use engine::schedules::{Ask, Draw, Lengths};
+use engine::schedules::{Draw, Lengths, Target};
 use engine::sources::{SizeSpec, Sizes, Streams};
 use engine::{Line, Pipeline};
 use packet::{FillerKind, HeapFrame};
-use sim::{CaptureReader, Limits, PcapSink, PcapSource, Sink, StreamSource, Watch, WireSink};
+use sim::{CaptureReader, Limits, Observer, PcapSink, PcapSource, Sink, StreamSource, WireSink};
 use std::error::Error;
 use std::hint::black_box;
 use std::io::Read;
@@ -20,7 +20,7 @@ const DRAW: Draw<'_> = Draw { seed: 7, path: "bench", frames: Some(FRAMES) };
 
 struct Unwatched;
 
-impl Watch for Unwatched {
+impl Observer for Unwatched {
     fn go_on(&mut self, _: u64, _: Time) -> bool {
         true
     }
@@ -38,8 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         generate(&file, stream)?;
         let floor = median(|| read_bytes(&file))?;
         let parse = median(|| read_frames(&file))?;
-        let gap = median(|| shape(&file, &Ask::Gap(Span::from_us(10))))?;
-        let rate = median(|| shape(&file, &Ask::Rate(Rate::Bits(BitRate::from_bps(3_700_000_000), Layer::Frame))))?;
+        let gap = median(|| shape(&file, &Target::Gap(Span::from_us(10))))?;
+        let rate = median(|| shape(&file, &Target::Rate(Rate::Bits(BitRate::from_bps(3_700_000_000), Layer::Frame))))?;
         let emulated = median(|| emulate(&file, "netem delay 50ms loss 1% rate 5gbit"))?;
         println!("{name}");
         row("read the file's bytes (the limit)", floor, floor);
@@ -73,7 +73,7 @@ fn generate(file: &Path, size: &str) -> Result<(), Box<dyn Error>> {
     let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {size}"))?;
     let mut source = StreamSource::new(Streams::new(&[spec], 7, 0)?, FRAMES);
     let mut sink = PcapSink::create(file, 0)?;
-    run(&mut source, &mut sink, &Ask::Gap(Span::from_us(1)))
+    run(&mut source, &mut sink, &Target::Gap(Span::from_us(1)))
 }
 
 fn read_bytes(file: &Path) -> Result<(), Box<dyn Error>> {
@@ -94,7 +94,7 @@ fn read_frames(file: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn shape(file: &Path, ask: &Ask) -> Result<(), Box<dyn Error>> {
+fn shape(file: &Path, ask: &Target) -> Result<(), Box<dyn Error>> {
     let line = Line::new(BitRate::from_gbps(10));
     run(&mut PcapSource::open(file)?, &mut WireSink::filled(line, FillerKind::Own, 1, FrameLen::MAX_STANDARD), ask)
 }
@@ -102,10 +102,10 @@ fn shape(file: &Path, ask: &Ask) -> Result<(), Box<dyn Error>> {
 /// A stage on the way from a capture to nowhere.
 fn emulate(file: &Path, stage: &str) -> Result<(), Box<dyn Error>> {
     let stage = engine::stages::StageConfig::parse(stage)?.build(DRAW.seed, DRAW.path);
-    through(vec![stage], &mut PcapSource::open(file)?, &mut sim::NullSink, &Ask::Nothing)
+    through(vec![stage], &mut PcapSource::open(file)?, &mut sim::NullSink, &Target::Nothing)
 }
 
-fn run(source: &mut dyn sim::Source, sink: &mut dyn Sink, ask: &Ask) -> Result<(), Box<dyn Error>> {
+fn run(source: &mut dyn sim::Source, sink: &mut dyn Sink, ask: &Target) -> Result<(), Box<dyn Error>> {
     through(Vec::new(), source, sink, ask)
 }
 
@@ -113,7 +113,7 @@ fn through(
     stages: Vec<Box<dyn engine::Stage<HeapFrame>>>,
     source: &mut dyn sim::Source,
     sink: &mut dyn Sink,
-    ask: &Ask,
+    ask: &Target,
 ) -> Result<(), Box<dyn Error>> {
     let schedule = ask.schedule(sink.line(), DRAW).map_err(|error| format!("{error:?}"))?;
     let mut pipeline = Pipeline::new(stages, schedule);
@@ -133,9 +133,9 @@ fn decide() -> Result<(), Box<dyn Error>> {
     let lengths: Vec<FrameLen> = (0..FRAMES).map(|_| sizes.draw()).collect();
     println!("schedule and filler plan, per frame");
     let asks = [
-        ("--gap 10us", Ask::Gap(Span::from_us(10))),
-        ("--rate 3.7Gbps", Ask::Rate("3.7Gbps".parse()?)),
-        ("--rate 37.37%", Ask::Rate("37.37%".parse()?)),
+        ("--gap 10us", Target::Gap(Span::from_us(10))),
+        ("--rate 3.7Gbps", Target::Rate("3.7Gbps".parse()?)),
+        ("--rate 37.37%", Target::Rate("37.37%".parse()?)),
     ];
     let laws = [
         "uniform 8us..12us",
@@ -149,7 +149,7 @@ fn decide() -> Result<(), Box<dyn Error>> {
         "lognormal mean 10us sd 3us",
         "gamma shape 2 scale 5us",
     ];
-    let mut asks: Vec<(String, Ask)> = asks.into_iter().map(|(name, ask)| (name.to_owned(), ask)).collect();
+    let mut asks: Vec<(String, Target)> = asks.into_iter().map(|(name, ask)| (name.to_owned(), ask)).collect();
     let waves = [
         "burst 8Gbps for 2ms every 10ms",
         "ramp 1Gbps..9Gbps over 1s repeat",

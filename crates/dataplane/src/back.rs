@@ -1,6 +1,6 @@
 use crate::counters::Counters;
 use dpdk::{Burst, Mbuf, RxQueue, TscClock, TxQueue};
-use engine::schedules::{Ask, Draw};
+use engine::schedules::{Draw, Target};
 use engine::{Departure, Pipeline, Token};
 use measure::{DropReason, PipelineReport, ReturnReport};
 use packet::Frame;
@@ -50,7 +50,7 @@ impl Back {
             }
             None => {
                 let draw = Draw { seed: 0, path: "return", frames: None };
-                let at_once = Ask::Nothing.schedule(None, draw).expect("nothing can always be had");
+                let at_once = Target::Nothing.schedule(None, draw).expect("nothing can always be had");
                 (Pipeline::new(Vec::new(), at_once), None, u64::MAX)
             }
         };

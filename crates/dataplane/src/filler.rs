@@ -10,7 +10,7 @@ use crate::fresh::Fresh;
 use crate::line::{NearEnd, Planned};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
-use dpdk::{BURST, Kept, Mbuf, Outgoing, TscClock, TxQueue};
+use dpdk::{BURST, Mbuf, Outgoing, SharedFrame, TscClock, TxQueue};
 use engine::filler::{FillerPlanner, MANY_FROM, longest_in_a_row, next_filler};
 use engine::{Departure, Path, Pipeline, Placed};
 use measure::{DropReason, PaceReport, PipelineReport, Tally};
@@ -119,7 +119,7 @@ impl UnderWay {
 
     /// Adds a retained frame `times` times in a row. Returns its byte times.
     #[inline]
-    fn add_kept(&mut self, position: u64, length: WireLen, frame: &Kept, times: usize) -> u64 {
+    fn add_kept(&mut self, position: u64, length: WireLen, frame: &SharedFrame, times: usize) -> u64 {
         self.describe(position, length, times);
         self.out.push_kept(frame, times);
         times as u64 * u64::from(length.bytes())

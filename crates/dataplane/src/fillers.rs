@@ -1,7 +1,7 @@
 //! Filler frames: one frame per length, passed to the driver again and again.
 
 use crate::Error;
-use dpdk::{Eal, Kept, Pool, Started};
+use dpdk::{Eal, Pool, SharedFrame, Started};
 use engine::filler::{long_fillers, next_long_filler};
 use packet::FillerKind;
 use units::{FrameLen, WireLen};
@@ -9,7 +9,7 @@ use units::{FrameLen, WireLen};
 /// A filler of each standard length, and some longer ones. Several copies of each, if the port may hold one frame more
 /// often than its reference count allows.
 pub(crate) struct Fillers {
-    frames: Vec<Kept>,
+    frames: Vec<SharedFrame>,
     /// Lengths of the long fillers, longest first; their frames follow the others.
     long: Vec<WireLen>,
     copies: usize,
@@ -48,7 +48,7 @@ impl Fillers {
                         log: String::new(),
                     })?;
                     frame.copy_from(&bytes)?;
-                    frames.push(Kept::from(frame));
+                    frames.push(SharedFrame::from(frame));
                 }
             }
         }
@@ -68,12 +68,12 @@ impl Fillers {
     }
 
     #[inline]
-    pub(crate) fn of(&self, length: WireLen) -> &Kept {
+    pub(crate) fn of(&self, length: WireLen) -> &SharedFrame {
         &self.frames[(length.bytes() - Self::LEAST) as usize * self.copies + self.turn]
     }
 
     /// A long filler that leaves room for another one in `fill` byte times, and its length.
-    pub(crate) fn long(&self, fill: u64) -> Option<(WireLen, &Kept)> {
+    pub(crate) fn long(&self, fill: u64) -> Option<(WireLen, &SharedFrame)> {
         let number = next_long_filler(fill, &self.long)?;
         Some((self.long[number], &self.frames[(Self::LENGTHS as usize + number) * self.copies + self.turn]))
     }

@@ -6,8 +6,8 @@
 use crate::answers::Answers;
 use crate::maker::{Maker, redate};
 use crate::neighbour;
-use crate::worker::Run;
-use dpdk::{BURST, Burst, Kept, Outgoing, TscClock, TxQueue};
+use crate::worker::RunContext;
+use dpdk::{BURST, Burst, Outgoing, SharedFrame, TscClock, TxQueue};
 use engine::Bursts;
 use measure::{AnsweredTally, Books, DepthReport, DropReason, PipelineReport, RateReport, StreamReport};
 use packet::{Answered, Frame, Stamp};
@@ -25,7 +25,7 @@ pub(crate) struct Flood<'a> {
     tx: TxQueue,
     clock: TscClock,
     end: Time,
-    run: Run<'a>,
+    run: RunContext<'a>,
     bursts: Bursts,
     /// The part of the counters that was published.
     told: Books,
@@ -39,7 +39,7 @@ pub(crate) struct Flood<'a> {
 }
 
 impl<'a> Flood<'a> {
-    pub(crate) fn new(tx: TxQueue, run: Run<'a>, bursts: Bursts) -> Self {
+    pub(crate) fn new(tx: TxQueue, run: RunContext<'a>, bursts: Bursts) -> Self {
         let now = run.clock.now();
         let (replies, answered) = ((Burst::new(), VecDeque::new()), AnsweredTally::default());
         let (round, answers) = (0, None);
@@ -109,9 +109,9 @@ impl<'a> Flood<'a> {
     }
 
     /// Sends `frames` in order, repeatedly, `left` frames in total.
-    pub(crate) fn of_kept(mut self, frames: &[Kept], mut left: u64) -> PipelineReport {
+    pub(crate) fn of_kept(mut self, frames: &[SharedFrame], mut left: u64) -> PipelineReport {
         let lengths: Vec<FrameLen> = frames.iter().map(|frame| FrameLen::of_captured(frame.len() as u32)).collect();
-        let longest = frames.iter().map(Kept::len).max().unwrap_or(0);
+        let longest = frames.iter().map(SharedFrame::len).max().unwrap_or(0);
         let mut burst = Outgoing::new();
         let mut at = 0;
         while let Some(now) = self.next() {

@@ -1,7 +1,7 @@
 use crate::maker::Maker;
 use dpdk::{BURST, Burst, Mbuf, RxQueue, TscClock};
 use engine::Pipeline;
-use engine::slices::Way;
+use engine::slices::FrameTrace;
 use measure::DropReason;
 use packet::Frame;
 use units::{FrameLen, Time};
@@ -38,7 +38,7 @@ pub(crate) struct Ready {
     pub(crate) at: Time,
     pub(crate) class: u32,
     /// Its trace so far, if it is traced.
-    pub(crate) way: Option<Box<Way>>,
+    pub(crate) way: Option<Box<FrameTrace>>,
 }
 
 /// A frame of a capture, ready at a time since the start, or the length of a frame that fits no buffer.

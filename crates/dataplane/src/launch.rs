@@ -163,10 +163,10 @@ mod tests {
     use crate::intake::Intake;
     use crate::outlet::Outlet;
     use crate::rounds::Rounds;
-    use crate::worker::Run;
+    use crate::worker::RunContext;
     use dpdk::{Burst, Eal, EalConfig, HugePages, Pool, Port};
     use engine::Pipeline;
-    use engine::schedules::{Ask, Draw};
+    use engine::schedules::{Draw, Target};
     use std::sync::atomic::AtomicBool;
 
     /// A clock of `hz` that runs fast by `ppm`, read with alternating errors of up to ±`noise` ps.
@@ -247,7 +247,7 @@ mod tests {
         let launch = Launch::new(field, clock, Box::new(FakeNic(clock))).expect("a clock that runs");
 
         let draw = Draw { seed: 1, path: "launch", frames: None };
-        let schedule = Ask::Gap(gap).schedule(None, draw).expect("a schedule");
+        let schedule = Target::Gap(gap).schedule(None, draw).expect("a schedule");
         let mut pipeline = Pipeline::new(Vec::new(), schedule).measuring(Some(gap), None, Span::from_ms(1));
         for _ in 0..FRAMES {
             let mut frame = pool.alloc().expect("a frame");
@@ -257,7 +257,7 @@ mod tests {
         }
         let (_, nothing_more) = rtrb::RingBuffer::new(1);
         let (stop, counters) = (AtomicBool::new(false), Counters::default());
-        let run = Run { clock, duration: None, stop: &stop, counters: &counters, pulse: None };
+        let run = RunContext { clock, duration: None, stop: &stop, counters: &counters, pulse: None };
         let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true));
         let report = DeadlinePacer::new(Outlet::new(started.tx, Some(launch)), None, true).run(rounds);
         assert_eq!((report.left.frames, report.held), (FRAMES, 0));

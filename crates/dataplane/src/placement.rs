@@ -4,7 +4,7 @@ use crate::counters::Counters;
 use crate::feeder::{self, Feeder};
 use crate::intake::Intake;
 use crate::rounds::Rounds;
-use crate::worker::{Run, pin};
+use crate::worker::{RunContext, pin};
 use dpdk::{Eal, Mbuf};
 use engine::Pipeline;
 use measure::PipelineReport;
@@ -14,7 +14,7 @@ use std::thread;
 /// rings between them (LightShaper §3.1). The output is the same.
 pub(crate) struct Placement<'a> {
     pub(crate) eal: &'static Eal,
-    pub(crate) run: Run<'a>,
+    pub(crate) run: RunContext<'a>,
     /// A CPU per part; the calling thread is on the first.
     pub(crate) cpus: &'a [usize],
     /// Limit on frames in progress.
@@ -65,8 +65,11 @@ impl Placement<'_> {
                 let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
-                    let rounds =
-                        Rounds::new(Run { counters: told, pulse: None, ..run }, part, Intake::of_thread(taken, made));
+                    let rounds = Rounds::new(
+                        RunContext { counters: told, pulse: None, ..run },
+                        part,
+                        Intake::of_thread(taken, made),
+                    );
                     Ok::<_, Error>(Feeder::between(give).run(rounds))
                 });
                 threads.push(started.map_err(|cause| Error::Thread(cause.to_string()))?);
@@ -75,12 +78,12 @@ impl Placement<'_> {
             let departing = thread::Builder::new().spawn_scoped(scope, move || {
                 let _registered = eal.register_thread()?;
                 pin(cpu)?;
-                let run = Run { counters: told_last.unwrap_or(run.counters), ..run };
+                let run = RunContext { counters: told_last.unwrap_or(run.counters), ..run };
                 Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made)), None))
             });
             let departing = departing.map_err(|cause| Error::Thread(cause.to_string()))?;
             let received = Counters::default();
-            let rounds = Rounds::new(Run { counters: &received, pulse: None, ..run }, first, intake);
+            let rounds = Rounds::new(RunContext { counters: &received, pulse: None, ..run }, first, intake);
             let mut feeding = vec![Feeder::first(ready, back, &told, run.counters).run(rounds)];
             let ended = |_| Error::Worker("a part of a pipeline".to_owned());
             for thread in threads {

@@ -1,6 +1,6 @@
 use crate::Error;
 use crate::intake::{Read, Ready};
-use dpdk::{BURST, Eal, Kept, Pool};
+use dpdk::{BURST, Eal, Pool, SharedFrame};
 use packet::{Frame, HeapFrame};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Whole {
     ///
     /// # Errors
     /// Not enough memory.
-    pub(crate) fn load(&self, eal: &Eal, longest: usize) -> Result<Option<(Vec<Kept>, u64)>, Error> {
+    pub(crate) fn load(&self, eal: &Eal, longest: usize) -> Result<Option<(Vec<SharedFrame>, u64)>, Error> {
         let (count, length) = (self.frames.len(), self.frames.iter().map(Vec::len).max().unwrap_or(0));
         if count == 0 || count > Self::MOST || length > longest.min(JUMBO) {
             return Ok(None);
@@ -45,9 +45,9 @@ impl Whole {
         let kept = frames.map(|bytes| {
             let mut frame = pool.alloc()?;
             frame.copy_from(bytes).ok()?;
-            Some(Kept::from(frame))
+            Some(SharedFrame::from(frame))
         });
-        let kept: Option<Vec<Kept>> = kept.collect();
+        let kept: Option<Vec<SharedFrame>> = kept.collect();
         Ok(kept.map(|kept| (kept, self.times.saturating_mul(count as u64))))
     }
 }

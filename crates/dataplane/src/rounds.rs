@@ -1,5 +1,5 @@
 use crate::intake::Intake;
-use crate::worker::Run;
+use crate::worker::RunContext;
 use dpdk::{Mbuf, TscClock};
 use engine::Pipeline;
 use measure::{DepthReport, PipelineReport};
@@ -11,7 +11,7 @@ pub(crate) struct Rounds<'a> {
     pub(crate) pipeline: Pipeline<Mbuf>,
     pub(crate) intake: Intake,
     pub(crate) end: Time,
-    run: Run<'a>,
+    run: RunContext<'a>,
     round: u64,
     beat: Time,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Rounds<'a> {
 const BEAT: Span = Span::from_ms(20);
 
 impl<'a> Rounds<'a> {
-    pub(crate) fn new(run: Run<'a>, pipeline: Pipeline<Mbuf>, intake: Intake) -> Self {
+    pub(crate) fn new(run: RunContext<'a>, pipeline: Pipeline<Mbuf>, intake: Intake) -> Self {
         Rounds { clock: run.clock, pipeline, intake, end: run.end(run.clock.now()), run, round: 0, beat: Time::ZERO }
     }
 

@@ -4,7 +4,7 @@
 use dataplane::{Config, Counters, Device, Feed, Finished, LaunchTime, Pacing, Supply, Worker, limit_stage};
 use dpdk::{Eal, EalConfig, HugePages};
 use engine::classes::{Classifier, Rule};
-use engine::schedules::{Ask, Draw};
+use engine::schedules::{Draw, Target};
 use engine::slices::Sampling;
 use engine::stages::StageConfig;
 use engine::{Class, ClassName, Line, Pipeline};
@@ -50,7 +50,7 @@ fn pipeline(line: Option<Line>) -> Pipeline<dpdk::Mbuf> {
     let stages = [vec!["loss 10%", "netem duplicate 5%"], vec!["netem loss 20% 30%"], vec!["loss 1%"]];
     let classes = stages.into_iter().zip(["a", "b", "c"]).map(|(stages, name)| {
         let build = |text: &str| StageConfig::parse(text).expect(text).build(7, &format!("{name}/{text}"));
-        let ask = if name == "a" { Ask::Gap(Span::from_us(50)) } else { Ask::Nothing };
+        let ask = if name == "a" { Target::Gap(Span::from_us(50)) } else { Target::Nothing };
         let schedule = ask.schedule(line, Draw { seed: 7, path: name, frames: None }).expect("a schedule");
         Class {
             name: ClassName { name: name.to_owned(), rule: None, asked_gap: None, free: false },
@@ -174,7 +174,7 @@ fn any_number_of_threads_gives_the_same_result() {
         let text = "limit key dst-ip rate 10Gbps burst 500MB workers 2";
         let StageConfig::Limit(limit) = StageConfig::parse(text).expect(text) else { panic!("{text}") };
         let stages = vec![limit_stage(eal, &limit, (7, "limit"), &[]).expect("threads")];
-        let schedule = Ask::Nothing.schedule(None, Draw { seed: 7, path: "limited", frames: None });
+        let schedule = Target::Nothing.schedule(None, Draw { seed: 7, path: "limited", frames: None });
         Pipeline::new(stages, schedule.expect("a schedule"))
     };
     for threads in 1..=3 {

@@ -1,6 +1,6 @@
 //! The gate that every operation passes: decides delays, rate and injected errors.
 
-use crate::Ask;
+use crate::DiskConfig;
 use crate::delay::{Delay, Draws};
 use crate::later::Later;
 use crate::operations::{Operation, Operations};
@@ -51,7 +51,7 @@ pub(crate) struct Turn {
 }
 
 impl Gate {
-    pub(crate) fn new(ask: &Ask) -> Result<Self, crate::Error> {
+    pub(crate) fn new(ask: &DiskConfig) -> Result<Self, crate::Error> {
         let of = |operations: Option<Operations>| operations.unwrap_or(ask.operations);
         let errors: Vec<_> =
             ask.errors.iter().map(|fault| (of(fault.operations), fault.errno, u64::from(fault.share.ppb()))).collect();
@@ -350,10 +350,10 @@ mod tests {
         assert_eq!(bucket.take(start, 3), start + Duration::from_nanos(1_001));
     }
 
-    fn ask(errors: &[(&str, &str)]) -> Ask {
+    fn ask(errors: &[(&str, &str)]) -> DiskConfig {
         let errors =
             errors.iter().map(|(name, share)| crate::Fault::parse(&format!("{name} {share}")).expect("a fault"));
-        Ask { errors: errors.collect(), ..Ask::new("/".into(), "/mnt".into()) }
+        DiskConfig { errors: errors.collect(), ..DiskConfig::new("/".into(), "/mnt".into()) }
     }
 
     #[test]
@@ -373,11 +373,11 @@ mod tests {
     #[test]
     fn named_operations_have_their_own_delays_and_errors() {
         let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
-        let gate = Gate::new(&Ask { delays, ..ask(&[("read eio", "100%"), ("enospc", "100%")]) });
+        let gate = Gate::new(&DiskConfig { delays, ..ask(&[("read eio", "100%"), ("enospc", "100%")]) });
         assert!(gate.is_err(), "reads would fail twice");
         let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
-        let gate =
-            Gate::new(&Ask { delays, ..ask(&[("read eio", "100%"), ("rename enospc", "100%")]) }).expect("a gate");
+        let gate = Gate::new(&DiskConfig { delays, ..ask(&[("read eio", "100%"), ("rename enospc", "100%")]) })
+            .expect("a gate");
         let of = |operation| {
             let turn = gate.arrive(operation);
             (turn.asked.map(|asked| asked.as_ps() / 1_000_000_000), turn.error)
@@ -393,7 +393,7 @@ mod tests {
     fn refuses_two_delays_of_one_operation() {
         for text in ["read 5ms; read,write 6ms", "5ms; write 20ms", "5ms; 6ms"] {
             let delays = Delay::parse_each(text).expect("delays");
-            let refused = Gate::new(&Ask { delays, ..ask(&[]) }).err().expect("two").to_string();
+            let refused = Gate::new(&DiskConfig { delays, ..ask(&[]) }).err().expect("two").to_string();
             assert!(refused.contains("has two delays"), "{refused}");
         }
     }

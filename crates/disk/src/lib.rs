@@ -43,16 +43,16 @@ use units::BitRate;
 
 /// Configuration of a disk.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct DiskConfig {
     /// The backing directory.
     pub backing: PathBuf,
     /// The mount point.
     pub mount: PathBuf,
-    /// Delays. Each applies to the operations that it names, else to [`Ask::operations`].
+    /// Delays. Each applies to the operations that it names, else to [`DiskConfig::operations`].
     pub delays: Vec<Delay>,
     /// Rate of bytes read and written in total.
     pub rate: Option<BitRate>,
-    /// Injected errors. Each applies to the operations that it names, else to [`Ask::operations`].
+    /// Injected errors. Each applies to the operations that it names, else to [`DiskConfig::operations`].
     pub errors: Vec<Fault>,
     /// The operations for delays and errors that name none.
     pub operations: Operations,
@@ -65,12 +65,12 @@ pub struct Ask {
     pub seed: u64,
 }
 
-impl Ask {
+impl DiskConfig {
     /// A disk without delays or errors.
     #[must_use]
     pub fn new(backing: PathBuf, mount: PathBuf) -> Self {
         let operations = Operations::default();
-        Ask {
+        DiskConfig {
             backing,
             mount,
             delays: Vec::new(),

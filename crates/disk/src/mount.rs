@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::mounts::{self, Mount};
 use crate::report::Tallies;
 use crate::service::Service;
-use crate::{Ask, Error};
+use crate::{DiskConfig, Error};
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -56,7 +56,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// Unsuitable directories, a kernel without FUSE, or missing rights.
-pub fn mount(ask: &Ask) -> Result<Mounted, Error> {
+pub fn mount(ask: &DiskConfig) -> Result<Mounted, Error> {
     if ask.allow_suid && !geteuid().is_root() {
         return Err(Error::AllowSuid);
     }
@@ -328,7 +328,7 @@ pub fn permitted() -> Result<(), Error> {
 
 /// The restrictions of our mount: those of the mount of the backing directory, and set-user-ID files and devices for
 /// all users except root.
-fn forbidden(root: &OwnedFd, ask: &Ask) -> Result<Limits, Error> {
+fn forbidden(root: &OwnedFd, ask: &DiskConfig) -> Result<Limits, Error> {
     let unknown = |cause: Errno| Error::Directory { path: ask.backing.clone(), cause: cause.into() };
     let limits = Limits::of(root).map_err(unknown)?;
     if geteuid().is_root() {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 /// A frame that is sent any number of times and never changes. Drivers that have not sent it yet share its buffer. At
 /// most 65 000 sends may be pending.
 #[derive(Debug)]
-pub struct Kept {
+pub struct SharedFrame {
     frame: Mbuf,
     /// References counted in advance, so that one atomic addition serves many sends.
     spare: Cell<u16>,
@@ -14,13 +14,13 @@ pub struct Kept {
 /// References added at once: at least the largest number that one call needs.
 const AT_ONCE: u16 = BURST as u16;
 
-impl From<Mbuf> for Kept {
+impl From<Mbuf> for SharedFrame {
     fn from(frame: Mbuf) -> Self {
-        Kept { frame, spare: Cell::new(0) }
+        SharedFrame { frame, spare: Cell::new(0) }
     }
 }
 
-impl Kept {
+impl SharedFrame {
     /// The frame's bytes, without FCS.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -47,7 +47,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for SharedFrame {
     fn drop(&mut self) {
         self.frame.unshare(self.spare.get());
     }

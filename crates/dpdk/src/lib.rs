@@ -4,7 +4,7 @@
 //!   unprivileged user run one in a user namespace.
 //! - [`Pool`] owns frame buffers. An [`Mbuf`] is one buffer and a [`Burst`] holds up to 64. Each frees its frames when
 //!   dropped.
-//! - A [`Kept`] frame can be sent many times. It is shared with drivers that have not sent it yet.
+//! - A [`SharedFrame`] frame can be sent many times. It is shared with drivers that have not sent it yet.
 //! - [`Port::open`] attaches a DPDK device and [`Port::packet`] opens packet sockets. [`Port::start`] returns the
 //!   [`RxQueue`]s and [`TxQueue`]s, once. The port closes when it and its last queue are dropped.
 //! - [`EventDevice`] distributes frames to workers. Frames of one flow stay in order and are with one worker at a time.
@@ -63,7 +63,7 @@ pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
 pub use host_use::{HostUse, host_uses, way_to};
 pub use interface::{Link, is_there, link};
-pub use kept::Kept;
+pub use kept::SharedFrame;
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use link_changes::LinkChanges;
 pub use mbuf::Mbuf;
@@ -73,7 +73,7 @@ pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
-pub use port::{Narrower, NicLink, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
+pub use port::{MtuLimits, NicLink, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
 pub use priority::wake_first;
 pub use queues::{RxQueue, TxQueue};
 pub use relation::{Relation, is_veth, relation};

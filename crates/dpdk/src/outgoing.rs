@@ -1,4 +1,4 @@
-use crate::{BURST, Kept, Mbuf};
+use crate::{BURST, Mbuf, SharedFrame};
 use dpdk_sys as sys;
 use packet::Frame;
 use std::fmt;
@@ -58,7 +58,7 @@ impl Outgoing {
     /// # Panics
     /// If there is no room.
     #[inline]
-    pub fn push_kept(&mut self, frame: &Kept, times: usize) {
+    pub fn push_kept(&mut self, frame: &SharedFrame, times: usize) {
         assert!(times <= self.room(), "there is no room for {times} more frames");
         self.frames[self.tail..self.tail + times].fill(frame.owned(times));
         self.tail += times;

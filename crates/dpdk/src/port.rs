@@ -141,7 +141,7 @@ pub(crate) struct MaxFrame {
 
 /// MTU limits at both ends, in bytes. Each is set only if it is lower than expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Narrower {
+pub struct MtuLimits {
     /// The interface's own MTU, if it is lower than when the port was opened.
     pub own: Option<u32>,
     /// The MTU of a veth's other end, if it is lower than the interface's.
@@ -159,13 +159,13 @@ impl MaxFrame {
 
     /// Reads the MTU of interface number `index` and of its other end. Returns the interface's MTU if it is lower than
     /// at open, and the other end's MTU if it is lower than the interface's.
-    pub(crate) fn follow(&self, index: u32) -> Narrower {
-        let Some(interface) = Interface::numbered(index) else { return Narrower::default() };
-        let Ok(mtu) = interface.mtu() else { return Narrower::default() };
+    pub(crate) fn follow(&self, index: u32) -> MtuLimits {
+        let Some(interface) = Interface::numbered(index) else { return MtuLimits::default() };
+        let Ok(mtu) = interface.mtu() else { return MtuLimits::default() };
         let far = netlink::far_mtu(&interface).filter(|far| *far < mtu);
         let longest = |mtu: u32| (mtu as usize + ETHERNET).min(self.at_open);
         self.now.store(longest(far.unwrap_or(mtu)), Ordering::Relaxed);
-        Narrower { own: (longest(mtu) < self.at_open).then_some(mtu), far }
+        MtuLimits { own: (longest(mtu) < self.at_open).then_some(mtu), far }
     }
 }
 
@@ -218,7 +218,7 @@ impl PortInterface {
     /// Reads the MTU of the interface and of its other end, and returns those that are lower than expected. Transmit
     /// queues adopt the result in [`TxQueue::follow_link`].
     #[must_use]
-    pub fn follow_mtu(&self) -> Narrower {
+    pub fn follow_mtu(&self) -> MtuLimits {
         self.max_frame.follow(self.index)
     }
 
@@ -249,14 +249,14 @@ impl NicLink {
     #[must_use]
     pub fn is_up(&self) -> Option<bool> {
         let port = self.port.upgrade()?;
-        let Way::Driver(attached) = &port.way else { return None };
+        let PortBackend::Driver(attached) = &port.way else { return None };
         attached.info().ok().map(|info| info.link_up != 0)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct PortInner {
-    pub(crate) way: Way,
+    pub(crate) way: PortBackend,
     pub(crate) device: String,
     pub(crate) interface: Option<Interface>,
     pub(crate) max_frame: Arc<MaxFrame>,
@@ -270,7 +270,7 @@ pub(crate) struct PortInner {
 
 /// How the port receives and sends.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum PortBackend {
     /// Through a DPDK driver.
     Driver(Attached),
     /// Through our own packet sockets.
@@ -333,7 +333,7 @@ impl Port {
         let mut attached = Attached::open(eal, name, arguments, text)?;
         attached.claim = claim;
         let interface = Interface::numbered(attached.info()?.interface_index);
-        let mut inner = PortInner::new(Way::Driver(attached), name, interface, pool);
+        let mut inner = PortInner::new(PortBackend::Driver(attached), name, interface, pool);
         let launches = inner.configure(config)?;
         inner.join(config.promiscuous)?;
         Ok(Port { inner: Arc::new(inner), rx_queues: config.rx_queues, tx_queues: config.tx_queues, launches })
@@ -359,7 +359,7 @@ impl Port {
         }
         let sockets = PacketPort::open(&interface, interface.mtu()?, config.rx_queues, config.tx_queues)?;
         let name = interface.name.clone();
-        let mut inner = PortInner::new(Way::Packet(sockets), &name, Some(interface), pool);
+        let mut inner = PortInner::new(PortBackend::Packet(sockets), &name, Some(interface), pool);
         inner.tx_descriptors = config.tx_descriptors;
         inner.set_max_frame(config)?;
         inner.join(config.promiscuous && config.rx_queues > 0)?;
@@ -396,7 +396,7 @@ impl Port {
     /// # Errors
     /// [`Error::Port`] with the driver's message; for packet sockets [`Error::System`]. The port is then closed.
     pub fn start(self) -> Result<Started> {
-        if let Way::Driver(attached) = &self.inner.way {
+        if let PortBackend::Driver(attached) = &self.inner.way {
             attached.start()?;
         }
         let rx =
@@ -409,7 +409,7 @@ impl Port {
     /// The NIC clock for launch times. `None` unless launch times were requested and the driver supports them.
     #[must_use]
     pub fn launch_clock(&self) -> Option<NicClock> {
-        let Way::Driver(attached) = &self.inner.way else { return None };
+        let PortBackend::Driver(attached) = &self.inner.way else { return None };
         self.launches.then(|| NicClock { _port: Arc::clone(&self.inner), number: attached.number })
     }
 
@@ -430,7 +430,7 @@ impl Port {
     /// The link of the port, if it is a NIC on PCI.
     #[must_use]
     pub fn nic_link(&self) -> Option<NicLink> {
-        let Way::Driver(attached) = &self.inner.way else { return None };
+        let PortBackend::Driver(attached) = &self.inner.way else { return None };
         let link = || NicLink { device: self.inner.device.clone(), port: Arc::downgrade(&self.inner) };
         attached.is_pci().then(link)
     }
@@ -442,7 +442,7 @@ impl Port {
     pub fn info(&self) -> Result<PortInfo> {
         let interface = self.inner.interface.as_ref();
         let mut info = match &self.inner.way {
-            Way::Driver(attached) => {
+            PortBackend::Driver(attached) => {
                 let raw = attached.info()?;
                 PortInfo {
                     device: self.inner.device.clone(),
@@ -461,7 +461,7 @@ impl Port {
                     tx_offloads: raw.tx_offloads,
                 }
             }
-            Way::Packet(_) => PortInfo {
+            PortBackend::Packet(_) => PortInfo {
                 device: self.inner.device.clone(),
                 driver: PACKET.to_owned(),
                 interface: None,
@@ -493,7 +493,7 @@ impl Port {
     pub fn stats(&self) -> Result<PortStats> {
         let rx_completed = self.inner.completed.load(Ordering::Relaxed);
         match &self.inner.way {
-            Way::Driver(attached) => {
+            PortBackend::Driver(attached) => {
                 let raw = attached.stats()?;
                 let of_tap = self.inner.tap().map_or(0, |tap| losses::of_tap(&tap.name));
                 Ok(PortStats {
@@ -508,7 +508,7 @@ impl Port {
                     rx_completed,
                 })
             }
-            Way::Packet(sockets) => {
+            PortBackend::Packet(sockets) => {
                 let (rx_frames, rx_bytes) = Counts::of_all(&sockets.received);
                 let (tx_frames, tx_bytes) = Counts::of_all(&sockets.sent);
                 Ok(PortStats {
@@ -539,14 +539,14 @@ impl Port {
     /// [`Error::Port`] if the driver cannot report them.
     pub fn xstats(&self) -> Result<Vec<(String, u64)>> {
         match &self.inner.way {
-            Way::Driver(attached) => attached.xstats(),
-            Way::Packet(_) => Ok(Vec::new()),
+            PortBackend::Driver(attached) => attached.xstats(),
+            PortBackend::Packet(_) => Ok(Vec::new()),
         }
     }
 }
 
 impl PortInner {
-    fn new(way: Way, device: &str, interface: Option<Interface>, pool: &Pool) -> PortInner {
+    fn new(way: PortBackend, device: &str, interface: Option<Interface>, pool: &Pool) -> PortInner {
         PortInner {
             way,
             device: device.to_owned(),
@@ -561,7 +561,7 @@ impl PortInner {
 
     /// Configures the DPDK port. Returns whether frames carry launch times.
     fn configure(&mut self, config: &PortConfig) -> Result<bool> {
-        let Way::Driver(attached) = &mut self.way else { return Ok(false) };
+        let PortBackend::Driver(attached) = &mut self.way else { return Ok(false) };
         let info = attached.info()?;
         let refused =
             |direction, most, asked| Err(Error::Queues { device: self.device.clone(), direction, most, asked });
@@ -617,7 +617,9 @@ impl PortInner {
         let longest = match (&self.interface, config.mtu, &self.way) {
             (Some(interface), ..) => interface.mtu()? as usize + ETHERNET,
             (None, Some(mtu), _) => usize::from(mtu) + ETHERNET,
-            (None, None, Way::Driver(attached)) if attached.is_pci() => usize::from(attached.info()?.mtu) + ETHERNET,
+            (None, None, PortBackend::Driver(attached)) if attached.is_pci() => {
+                usize::from(attached.info()?.mtu) + ETHERNET
+            }
             // net_null, net_ring and net_memif carry any frame that fits a buffer.
             (None, None, _) => usize::from(u16::MAX),
         };
@@ -631,14 +633,14 @@ impl PortInner {
     /// The claim on the interface's XDP program, if the port has one.
     fn claim(&self) -> Option<&Claim> {
         match &self.way {
-            Way::Driver(attached) => attached.claim.as_ref(),
-            Way::Packet(_) => None,
+            PortBackend::Driver(attached) => attached.claim.as_ref(),
+            PortBackend::Packet(_) => None,
         }
     }
 
     /// The TAP device created by the driver, if any.
     fn tap(&self) -> Option<&Interface> {
-        let made = matches!(self.way, Way::Driver(_)) && self.device.starts_with(TAP);
+        let made = matches!(self.way, PortBackend::Driver(_)) && self.device.starts_with(TAP);
         self.interface.as_ref().filter(|_| made)
     }
 }

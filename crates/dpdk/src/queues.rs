@@ -1,7 +1,7 @@
 //! Receive and transmit queues of a port. One thread uses a queue at a time.
 
 use crate::packet_port::{Counts, PacketReceiver};
-use crate::port::{PortInner, TAP, Way};
+use crate::port::{PortBackend, PortInner, TAP};
 use crate::tap_sender::TapSender;
 use crate::tap_stamps::TapStamps;
 use crate::waits::Arrivals;
@@ -47,11 +47,11 @@ enum Stamped {
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
         let from = match &port.way {
-            Way::Driver(attached) => {
+            PortBackend::Driver(attached) => {
                 let stamps = attached.stamps().then(|| Stamped::Xdp(Stamps::default()));
                 Receiver::Driver(attached.number, stamps)
             }
-            Way::Packet(sockets) => {
+            PortBackend::Packet(sockets) => {
                 let longest = port.max_frame.at_open + 2 * TAG;
                 Receiver::Packet(Box::new(sockets.receiver(queue, &port.pool, longest)?))
             }
@@ -229,12 +229,12 @@ impl TxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
         let max_frame = port.max_frame.now();
         let by = match (&port.way, &port.interface) {
-            (Way::Packet(sockets), Some(interface)) => {
+            (PortBackend::Packet(sockets), Some(interface)) => {
                 let counts = Arc::clone(&sockets.sent[usize::from(queue)]);
                 Sender::Packet(PacketSender::on(interface)?, counts)
             }
-            (Way::Packet(_), None) => unreachable!("packet sockets are an interface's"),
-            (Way::Driver(attached), _) => Sender::Driver(attached.number),
+            (PortBackend::Packet(_), None) => unreachable!("packet sockets are an interface's"),
+            (PortBackend::Driver(attached), _) => Sender::Driver(attached.number),
         };
         let not_sync = PhantomData;
         Ok(TxQueue { port, queue, max_frame, oversize: 0, refusals: 0, by, one_by_one: false, not_sync })
@@ -253,7 +253,7 @@ impl TxQueue {
     /// Those of [`PacketSender::open`]; [`Error::System`].
     pub fn send_by_calls(&mut self) -> Result<()> {
         let Some(interface) = &self.port.interface else { return Ok(()) };
-        let Way::Driver(attached) = &self.port.way else {
+        let PortBackend::Driver(attached) = &self.port.way else {
             self.one_by_one = true;
             return Ok(());
         };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{eal, frame, number};
-use dpdk::{BURST, Burst, Eal, EalConfig, Error, Kept, Outgoing, Pool, Port, PortConfig, TscClock, Vdev};
+use dpdk::{BURST, Burst, Eal, EalConfig, Error, Outgoing, Pool, Port, PortConfig, SharedFrame, TscClock, Vdev};
 use packet::Frame;
 use std::time::{Duration, Instant};
 use units::Span;
@@ -264,7 +264,7 @@ fn kept_frames_stay_and_come_home_when_they_are_dropped() {
         frame.copy_from(&vec![byte; length]).expect("room");
         frame
     };
-    let kept = [Kept::from(made(1, 60)), Kept::from(made(2, 61))];
+    let kept = [SharedFrame::from(made(1, 60)), SharedFrame::from(made(2, 61))];
     let mut out = Outgoing::new();
     let mut received = Burst::new();
     for round in 0..200 {

@@ -12,7 +12,7 @@
 //! Timestamps are CPU counter readings scaled in 128 bits, as expensive as the readings of the driver.
 
 use engine::Pipeline;
-use engine::schedules::{Ask, Draw};
+use engine::schedules::{Draw, Target};
 use engine::slices::{Reading, Sampling};
 use engine::stages::StageConfig;
 use packet::HeapFrame;
@@ -66,7 +66,7 @@ fn reading() -> (Reading, Span) {
 fn pipeline(every: Option<u64>, (reading, cost): &(Reading, Span)) -> Pipeline<HeapFrame> {
     let stage = StageConfig::parse("delay 10us").expect("a stage").build(1, "bench");
     let draw = Draw { seed: 1, path: "bench", frames: None };
-    let pipeline = Pipeline::new(vec![stage], Ask::Nothing.schedule(None, draw).expect("nothing can be had"));
+    let pipeline = Pipeline::new(vec![stage], Target::Nothing.schedule(None, draw).expect("nothing can be had"));
     let Some(every) = every else { return pipeline };
     let sampling = Sampling { every, seed: 1, backlog: false, listener: None };
     let mut pipeline = pipeline.slicing(&[vec!["delay".to_owned()]], &sampling);

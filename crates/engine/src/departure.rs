@@ -12,7 +12,7 @@
 //! frame stays in the count of held frames.
 
 use crate::pipeline::Pipeline;
-use crate::slices::Way;
+use crate::slices::FrameTrace;
 use measure::{DropReason, Held};
 use packet::Frame;
 use units::{FrameLen, Time};
@@ -129,7 +129,7 @@ impl Token {
 
     /// The frame goes to the next part of the pipeline. Returns its trace, if it is traced; see [`Pipeline::hand`].
     #[inline]
-    pub fn hand_on<F: Frame>(self, pipeline: &mut Pipeline<F>) -> Option<Box<Way>> {
+    pub fn hand_on<F: Frame>(self, pipeline: &mut Pipeline<F>) -> Option<Box<FrameTrace>> {
         let way = pipeline.handed_on(&self.settled);
         std::mem::forget(self);
         way

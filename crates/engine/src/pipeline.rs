@@ -8,7 +8,7 @@ use crate::departure::{Departure, Placed, Settled};
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::{Due, Schedule};
-use crate::slices::{Passing, Reading, Sampling, Slices, Way};
+use crate::slices::{FrameTrace, Passing, Reading, Sampling, Slices};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
 use measure::{Books, DepartureMeter, DropReason, Forgiven, PipelineReport, SentStreams, Shortfall};
@@ -321,7 +321,7 @@ impl<F: Frame> Pipeline<F> {
 
     /// A frame goes to the next part. Returns its trace.
     #[inline]
-    pub(crate) fn handed_on(&mut self, settled: &Settled) -> Option<Box<Way>> {
+    pub(crate) fn handed_on(&mut self, settled: &Settled) -> Option<Box<FrameTrace>> {
         self.taken -= 1;
         self.lanes[settled.class as usize].slices.take(settled.tag)
     }

@@ -26,7 +26,7 @@ pub(crate) const COMPILED: bool = cfg!(feature = "slices");
 pub type Reading = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// Called for each traced frame that departed, with the latest reading of the clock.
-pub type Listener = Arc<dyn Fn(&Way, &SliceMeter, Time) + Send + Sync>;
+pub type Listener = Arc<dyn Fn(&FrameTrace, &SliceMeter, Time) + Send + Sync>;
 
 /// Which frames are traced, and how.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub struct Sampling {
 
 /// The trace of one frame.
 #[derive(Clone, Debug, Default)]
-pub struct Way {
+pub struct FrameTrace {
     /// Marks so far: at its arrival, if the port reports it; at the poll that found it; before the stages; after each
     /// stage; at the head of the queue; at the departure; and after the hand-over.
     pub marks: Vec<Mark>,
@@ -70,11 +70,11 @@ pub(crate) struct Slices {
     /// Target of the last departure.
     last: Time,
     /// `None` if tracing is off.
-    ways: Option<Box<Ways>>,
+    ways: Option<Box<ActiveTraces>>,
 }
 
 /// The traces in progress.
-struct Ways {
+struct ActiveTraces {
     sampling: Sampling,
     /// The clock of a run in real time.
     clock: Option<Reading>,
@@ -103,7 +103,7 @@ impl Slices {
             names.push(if before == 0 { stage.clone() } else { format!("{stage}.{}", before + 1) });
         }
         names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
-        let ways = Ways {
+        let ways = ActiveTraces {
             table: Table::new(names.len() + 1),
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
@@ -149,7 +149,7 @@ impl Slices {
     /// `leaves_stages`.
     pub(crate) fn split(self, leaves_stages: bool) -> (Slices, Slices) {
         let Some(mut ways) = self.ways else { return Default::default() };
-        let second = Ways {
+        let second = ActiveTraces {
             sampling: ways.sampling.clone(),
             clock: ways.clock.clone(),
             handed_on: ways.handed_on,
@@ -326,7 +326,7 @@ impl Slices {
     }
 
     /// Removes the trace of a frame that goes to another thread, if it is traced.
-    pub(crate) fn take(&mut self, tag: u32) -> Option<Box<Way>> {
+    pub(crate) fn take(&mut self, tag: u32) -> Option<Box<FrameTrace>> {
         let ways = self.ways.as_mut()?;
         let place = ways.table.place(tag)?;
         let way = ways.table.way(place);
@@ -336,7 +336,7 @@ impl Slices {
     }
 
     /// Continues the trace of a frame from another thread, if it is traced.
-    pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<Way>>) {
+    pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<FrameTrace>>) {
         let Some(ways) = &mut self.ways else { return };
         let Some(way) = way else { return frame.set_tag(0) };
         let (place, tag) = ways.table.begin();
@@ -366,7 +366,7 @@ impl Slices {
     }
 }
 
-impl Ways {
+impl ActiveTraces {
     /// Adds a mark for the frame with `tag`, which should have been there at `intended`. Returns its number of marks.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
         let place = self.table.place(tag)?;

@@ -36,7 +36,7 @@ fn file(content: &[u8]) -> NamedTempFile {
 }
 
 /// A target that reads `input` as its file, if there is such a schedule.
-fn loaded(ask: &str, input: &[u8], parse: fn(&str) -> Result<engine::schedules::Ask, ParseError>) -> Outcome {
+fn loaded(ask: &str, input: &[u8], parse: fn(&str) -> Result<engine::schedules::Target, ParseError>) -> Outcome {
     let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
     let mut ask = parse(ask).expect("it is a target");
     if let Err(error) = ask.load(&Same(text)) {

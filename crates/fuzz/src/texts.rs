@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
-use engine::schedules::{Ask, FollowDepth};
+use engine::schedules::{FollowDepth, Target};
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use packet::Rewrite;
@@ -48,7 +48,7 @@ fn printed<T: Display>(read: &T) -> Option<String> {
 /// `--gap`: times and laws.
 pub(crate) fn gap(input: &[u8]) -> Outcome {
     read_twice(input, parse_gap, |ask| match ask {
-        Ask::Law(law) => printed(law),
+        Target::Law(law) => printed(law),
         _ => None,
     })
 }
@@ -56,8 +56,8 @@ pub(crate) fn gap(input: &[u8]) -> Outcome {
 /// `--rate`: rates and waveforms.
 pub(crate) fn wave(input: &[u8]) -> Outcome {
     read_twice(input, parse_wave, |ask| match ask {
-        Ask::Wave(wave) => printed(wave),
-        Ask::Depth(depth) => printed(depth),
+        Target::Wave(wave) => printed(wave),
+        Target::Depth(depth) => printed(depth),
         _ => None,
     })
 }

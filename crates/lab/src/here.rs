@@ -11,7 +11,7 @@ use crate::topology::{self, Node};
 
 /// An interface that a lab created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Own {
+pub struct LabInterface {
     /// The addresses that the lab assigned.
     pub addresses: Vec<IpAddr>,
     /// The lab attached it to its switch.
@@ -21,7 +21,7 @@ pub struct Own {
 /// What a lab created for this interface, if the calling thread's network namespace is a node of a lab and the
 /// interface belongs to it.
 #[must_use]
-pub fn made_here(interface: &str) -> Option<Own> {
+pub fn made_here(interface: &str) -> Option<LabInterface> {
     let id = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let here = id(Path::new("/proc/thread-self/ns/net"))?;
     let namespaces = record::namespaces().ok()?;
@@ -33,5 +33,5 @@ pub fn made_here(interface: &str) -> Option<Own> {
     }
     let v4 = topology.ipv4(node).map(IpAddr::from);
     let v6 = topology.ipv6(node).map(IpAddr::from);
-    Some(Own { addresses: v4.into_iter().chain(v6).collect(), switched: node == Node::Switch })
+    Some(LabInterface { addresses: v4.into_iter().chain(v6).collect(), switched: node == Node::Switch })
 }

@@ -37,9 +37,9 @@ mod user_namespace;
 
 pub use assemble::{Ended, Guard, Lab, down, up};
 pub use error::{Error, Result};
-pub use here::{Own, made_here};
+pub use here::{LabInterface, made_here};
 pub use list::{Interface, NodeSummary, State, Summary, list};
-pub use run::{Run, default_name, run, run_by};
+pub use run::{RunRequest, default_name, run, run_by};
 pub use tool::which;
 pub use topology::{DEFAULT_NAME, MAX_CLIENTS, Node, Shape, Topology};
 pub use user_namespace::{in_user_namespace, permit_user_namespaces, privileged, reexec_in_user_namespace};

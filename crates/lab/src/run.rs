@@ -29,7 +29,7 @@ pub fn default_name() -> String {
 
 /// What to run, and where.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct RunRequest {
     /// The lab to use if it is up, else to build.
     pub name: String,
     /// Its shape.
@@ -55,7 +55,7 @@ pub struct Run {
 ///
 /// # Errors
 /// As [`crate::up`] and [`Lab::command`], [`Error::Held`], [`Error::Shape`]. A lab that was built here is then removed.
-pub fn run(options: &Run) -> Result<i32> {
+pub fn run(options: &RunRequest) -> Result<i32> {
     run_by(options, Ok)
 }
 
@@ -64,7 +64,7 @@ pub fn run(options: &Run) -> Result<i32> {
 ///
 /// # Errors
 /// As [`run`], or the error of `change`.
-pub fn run_by(options: &Run, change: impl FnOnce(Command) -> io::Result<Command>) -> Result<i32> {
+pub fn run_by(options: &RunRequest, change: impl FnOnce(Command) -> io::Result<Command>) -> Result<i32> {
     let (program, arguments) = options.command.split_first().ok_or(Error::NoCommand)?;
     let relay = Relay::start()?;
     let (guard, lab) = match Lab::find(&options.name) {
@@ -98,7 +98,7 @@ pub fn run_by(options: &Run, change: impl FnOnce(Command) -> io::Result<Command>
 }
 
 /// Checks that an existing lab may be used and has the requested shape.
-fn join(lab: &Lab, options: &Run) -> Result<()> {
+fn join(lab: &Lab, options: &RunRequest) -> Result<()> {
     let inside = std::env::var("NETLATHE_LAB").is_ok_and(|name| name == options.name);
     if let Some(pid) = lab.owner().filter(|pid| !inside && *pid != std::process::id()) {
         return Err(Error::Held { name: options.name.clone(), pid });

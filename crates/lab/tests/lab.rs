@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Error, Guard, Lab, Node, Run, Shape, State, Topology};
+use lab::{Error, Guard, Lab, Node, RunRequest, Shape, State, Topology};
 
 /// The role of a test that is started as a separate process.
 const ROLE: &str = "NETLATHE_LAB_TEST_ROLE";
@@ -353,7 +353,7 @@ fn programs_left_in_a_lab_end_with_it() {
 }
 
 fn run_in(name: &str, node: Node, line: &[&str]) -> lab::Result<i32> {
-    lab::run(&Run {
+    lab::run(&RunRequest {
         name: name.to_owned(),
         shape: Shape::default(),
         node,
@@ -414,7 +414,7 @@ fn refuses_a_lab_of_another_shape() {
     let Some(guard) = lab_for(&Topology { clients: 2, ..Topology::named(&name) }) else { return };
     let with = |shape: Shape| {
         let command = vec![OsString::from("true")];
-        lab::run(&Run { name: name.clone(), shape, node: Node::Box, command, stdout_to_stderr: false })
+        lab::run(&RunRequest { name: name.clone(), shape, node: Node::Box, command, stdout_to_stderr: false })
     };
     let error = with(Shape { clients: Some(3), ..Shape::default() }).expect_err("it has two");
     assert!(error.to_string().contains("clients 2, not 3"), "{error}");

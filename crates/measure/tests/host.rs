@@ -1,7 +1,7 @@
 //! Diagnoses of a Linux receiver from files: recorded on this project's machine (`veth-6.18`, `virtio-6.18`), or made
 //! in the formats of other drivers and kernels, with numbers that the tests repeat.
 
-use measure::host::{Advice, HostReport, InterfaceSettings, InterfaceTexts, Place, Settings, Snapshot, Texts};
+use measure::host::{Advice, HostReport, InterfaceSettings, InterfaceTexts, LossPoint, Settings, Snapshot, Texts};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -122,7 +122,7 @@ fn small_ring_loses_bursts_while_its_cpu_is_idle() {
     assert_eq!(report.cpus[2].processed, Some(1_988_200), "a counter of 32 bits has wrapped");
 
     let ring = advice(&report, "ring-small");
-    assert_eq!((ring.place, ring.frames, ring.interface.as_deref()), (Place::Ring, Some(11_790), Some("eno1")));
+    assert_eq!((ring.place, ring.frames, ring.interface.as_deref()), (LossPoint::Ring, Some(11_790), Some("eno1")));
     assert_eq!(ring.commands, ["ethtool -G eno1 rx 4096"]);
     assert!(ring.seen.contains("512 of 4096") && ring.seen.contains("CPU 2"), "{}", ring.seen);
     assert!(ring.seen.contains("idle for 60.00 %"), "{}", ring.seen);

@@ -1,6 +1,6 @@
 use engine::schedules::laws::{GapLaw, Law};
 use engine::schedules::waves::Wave;
-use engine::schedules::{Ask, FollowDepth};
+use engine::schedules::{FollowDepth, Target};
 use std::sync::Arc;
 use units::nearest;
 use units::{ParseError, Rate, Span};
@@ -12,14 +12,14 @@ const LONGEST_GAP: Span = Span::from_ms(86_400_000);
 ///
 /// # Errors
 /// No time, a bare number, zero, more than a day, an unknown law, or an impossible one.
-pub fn parse_gap(text: &str) -> Result<Ask, ParseError> {
+pub fn parse_gap(text: &str) -> Result<Target, ParseError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if let Some(law) = GapLaw::parse(text) {
-        return law.map(|law| Ask::Law(Arc::new(law)));
+        return law.map(|law| Target::Law(Arc::new(law)));
     }
     match words[..] {
-        ["fixed", time, "idle"] | [time, "idle"] => fixed_gap(time).map(Ask::IdleGap),
-        ["fixed", time] | [time] => fixed_gap(time).map(Ask::Gap),
+        ["fixed", time, "idle"] | [time, "idle"] => fixed_gap(time).map(Target::IdleGap),
+        ["fixed", time] | [time] => fixed_gap(time).map(Target::Gap),
         ["fixed", number, unit, ..] | [number, unit, ..] if format!("{number}{unit}").parse::<Span>().is_ok() => {
             Err(ParseError::new(
                 format!("'{text}' has a space between a number and its unit"),
@@ -72,13 +72,13 @@ fn fixed_gap(time: &str) -> Result<Span, ParseError> {
 ///
 /// # Errors
 /// No rate, a bare number, an unknown waveform, or an impossible one.
-pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
+pub fn parse_wave(text: &str) -> Result<Target, ParseError> {
     let text = text.trim();
     if text.split_whitespace().next() == Some(FollowDepth::NAME) {
-        return text.parse().map(Ask::Depth);
+        return text.parse().map(Target::Depth);
     }
     if let Some(wave) = Wave::parse(text) {
-        return wave.map(|wave| Ask::Wave(Arc::new(wave)));
+        return wave.map(|wave| Target::Wave(Arc::new(wave)));
     }
     let first = text.split_whitespace().next().unwrap_or_default();
     let rate = if first == "const" { text[first.len()..].trim_start() } else { text };
@@ -94,7 +94,7 @@ pub fn parse_wave(text: &str) -> Result<Ask, ParseError> {
         };
         return Err(ParseError::new(format!("'{text}' is no waveform"), remedy));
     }
-    rate.parse::<Rate>().map(Ask::Rate)
+    rate.parse::<Rate>().map(Target::Rate)
 }
 
 #[cfg(test)]
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn accepts_both_spellings() {
-        assert_eq!(parse_gap("fixed 10us"), Ok(Ask::Gap(Span::from_us(10))));
-        assert_eq!(parse_gap("10us"), Ok(Ask::Gap(Span::from_us(10))));
-        assert_eq!(parse_gap("fixed 10us idle"), Ok(Ask::IdleGap(Span::from_us(10))));
+        assert_eq!(parse_gap("fixed 10us"), Ok(Target::Gap(Span::from_us(10))));
+        assert_eq!(parse_gap("10us"), Ok(Target::Gap(Span::from_us(10))));
+        assert_eq!(parse_gap("fixed 10us idle"), Ok(Target::IdleGap(Span::from_us(10))));
         assert_eq!(parse_wave("const 5Gbps"), parse_wave("5Gbps"));
         assert!(parse_wave("5Gbps wire").is_ok());
-        assert!(matches!(parse_wave("follow-depth 1Gbps..2Gbps"), Ok(Ask::Depth(_))));
+        assert!(matches!(parse_wave("follow-depth 1Gbps..2Gbps"), Ok(Target::Depth(_))));
     }
 
     #[test]

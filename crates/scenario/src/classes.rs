@@ -4,7 +4,7 @@ use crate::asks::{parse_gap, parse_wave};
 use crate::plan::PipelineText;
 use crate::problem::{Origin, Problems, Text};
 use engine::classes::{Classifier, Condition, Prefix, Rule, Side, Test, Unusable};
-use engine::schedules::{Ask, Files};
+use engine::schedules::{Files, Target};
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use units::Span;
@@ -39,7 +39,7 @@ pub struct ClassPlan {
     /// The rule.
     pub rule: Rule,
     /// The target of departures.
-    pub ask: Ask,
+    pub ask: Target,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
     /// How frames of several sources are synchronised, if asked.
@@ -152,11 +152,11 @@ pub(crate) fn ask(
     gap: Option<&Text>,
     files: Option<&dyn Files>,
     problems: &mut Problems,
-) -> Option<Ask> {
+) -> Option<Target> {
     match (rate, gap) {
-        (None, None) => Some(Ask::Nothing),
-        (Some(rate), None) => problems.read_with_files(rate, files, parse_wave, Ask::load),
-        (None, Some(gap)) => problems.read_with_files(gap, files, parse_gap, Ask::load),
+        (None, None) => Some(Target::Nothing),
+        (Some(rate), None) => problems.read_with_files(rate, files, parse_wave, Target::load),
+        (None, Some(gap)) => problems.read_with_files(gap, files, parse_gap, Target::load),
         (Some(_), Some(gap)) => {
             problems.add(&gap.origin, "a rate and a gap both set the departures: leave one out");
             None
@@ -165,9 +165,9 @@ pub(crate) fn ask(
 }
 
 /// Parses the delay of a schedule.
-pub(crate) fn buffer(text: Option<&Text>, ask: &Ask, problems: &mut Problems) -> Span {
+pub(crate) fn buffer(text: Option<&Text>, ask: &Target, problems: &mut Problems) -> Span {
     let Some(text) = text else { return Span::ZERO };
-    if *ask == Ask::Nothing {
+    if *ask == Target::Nothing {
         let what = "a buffer needs a schedule: add a rate or a gap, or leave it out";
         problems.add(&text.origin, what);
     }

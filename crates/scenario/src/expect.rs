@@ -1,5 +1,5 @@
 use crate::plan::PipelinePlan;
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use engine::stages::StageConfig;
 use measure::{Named, Unit, named};
 use units::nearest;
@@ -152,7 +152,7 @@ impl Expectation {
         let lacking = match fields[0].as_str() {
             "limit" if !stages.iter().any(|stage| matches!(stage, StageConfig::Limit(_))) => "a stage limit",
             "delay" | "reorder" | "choices" | "effects" if stages.is_empty() => "a stage",
-            "fit" if ask.is_some_and(|ask| !matches!(ask, Ask::Law(_))) => "a gap of a law",
+            "fit" if ask.is_some_and(|ask| !matches!(ask, Target::Law(_))) => "a gap of a law",
             "gap"
                 if fields.get(1).is_some_and(|name| name == "error")
                     && ask.is_none_or(|ask| ask.fixed_gap().is_none()) =>

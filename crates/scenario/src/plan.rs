@@ -4,7 +4,7 @@ use crate::classes::{ClassOptions, ClassPlan, ClassText};
 use crate::ports::{FillerSpec, PortSpec};
 use crate::problem::{Origin, Text};
 use crate::replay::{Replay, Speed};
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use engine::sources::StreamSpec;
 use engine::stages::{Limit, StageConfig};
 use engine::sync::SyncSpec;
@@ -83,7 +83,7 @@ pub struct PipelinePlan {
     /// The output port.
     pub output: PortSpec,
     /// The target of departures.
-    pub ask: Ask,
+    pub ask: Target,
     /// How departures are timed.
     pub pacer: Pacer,
     /// The fillers.
@@ -195,7 +195,7 @@ impl PipelinePlan {
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
         let timed = matches!(&self.source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
-        !timed && self.ask == Ask::Nothing && self.classes.iter().all(|class| class.ask == Ask::Nothing)
+        !timed && self.ask == Target::Nothing && self.classes.iter().all(|class| class.ask == Target::Nothing)
     }
 
     /// All stages, including those of classes and of the way back.

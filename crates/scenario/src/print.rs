@@ -4,7 +4,7 @@ use crate::document::Scenario;
 use crate::plan::{Pacer, PipelinePlan, SourcePlan};
 use crate::ports::{Driver, FillerSpec, PortSpec};
 use engine::CatchUp;
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
 use packet::FillerKind;
@@ -105,7 +105,7 @@ impl fmt::Display for PipelinePlan {
             }
             SourcePlan::Replay(replay) => {
                 writeln!(f, "replay = {}", Quoted(replay.path.display()))?;
-                if self.ask == Ask::Nothing {
+                if self.ask == Target::Nothing {
                     writeln!(f, "speed = {}", Quoted(replay.speed))?;
                 }
                 writeln!(f, "times = {}", replay.times)?;
@@ -160,19 +160,19 @@ impl fmt::Display for PipelinePlan {
 /// Prints the target and schedule settings of a class.
 fn departures(
     f: &mut fmt::Formatter<'_>,
-    ask: &Ask,
+    ask: &Target,
     stages: &[StageConfig],
     sync: Option<&SyncSpec>,
     buffer: Span,
 ) -> fmt::Result {
     match ask {
-        Ask::Nothing => {}
-        Ask::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
-        Ask::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
-        Ask::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
-        Ask::Depth(follow) => writeln!(f, "rate = {}", Quoted(follow))?,
-        Ask::Wave(wave) => writeln!(f, "rate = {}", Quoted(wave))?,
-        Ask::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
+        Target::Nothing => {}
+        Target::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
+        Target::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,
+        Target::Law(law) => writeln!(f, "gap = {}", Quoted(law))?,
+        Target::Depth(follow) => writeln!(f, "rate = {}", Quoted(follow))?,
+        Target::Wave(wave) => writeln!(f, "rate = {}", Quoted(wave))?,
+        Target::Rate(rate) => writeln!(f, "rate = \"const {rate}\"")?,
     }
     if !stages.is_empty() {
         let stages: Vec<String> = stages.iter().map(|stage| Quoted(stage).to_string()).collect();

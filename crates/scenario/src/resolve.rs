@@ -9,7 +9,7 @@ use crate::replay::{Replay, Speed, parse_rewrite};
 use crate::stream::parse_stream;
 use crate::{ClassOptions, DEFAULT_CLASS};
 use engine::Line;
-use engine::schedules::{Ask, Files, Impossible};
+use engine::schedules::{Files, Impossible, Target};
 use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
 use units::nearest;
@@ -323,7 +323,7 @@ fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseErro
 }
 
 /// Notes targets that this line does not allow.
-fn check_ask(text: Option<&Text>, ask: &Ask, line: Option<Line>, problems: &mut Problems) {
+fn check_ask(text: Option<&Text>, ask: &Target, line: Option<Line>, problems: &mut Problems) {
     let Some(text) = text else { return };
     match ask.check(line) {
         Ok(()) => {}

@@ -1,7 +1,7 @@
 //! Corrupted texts are refused with a message, or mean what they print, and never cause a panic. Seeded, so that
 //! failures are repeatable.
 
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use scenario::{PortSpec, parse_gap, parse_stream, parse_wave};
 
 /// Marsaglia's xorshift, sufficient to choose corruptions.
@@ -99,14 +99,14 @@ fn laws_and_waveforms() {
     // Parsed text means what it prints.
     let gap = |text: &str| {
         let read = parse_gap(text);
-        if let Ok(Ask::Law(law)) = &read {
+        if let Ok(Target::Law(law)) = &read {
             assert_eq!(parse_gap(&law.to_string()).as_ref(), read.as_ref(), "{text:?} {law}");
         }
         read
     };
     let wave = |text: &str| {
         let read = parse_wave(text);
-        if let Ok(Ask::Wave(wave)) = &read {
+        if let Ok(Target::Wave(wave)) = &read {
             assert_eq!(parse_wave(&wave.to_string()).as_ref(), read.as_ref(), "{text:?} {wave}");
         }
         read

@@ -156,14 +156,14 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{CaptureWriter, Oddities};
+    use crate::capture::{CaptureAnomalies, CaptureWriter};
     use crate::output::WhenFull;
 
     const MS: u64 = 1_000_000;
     const START: u64 = 1_700_000_000_000_000_000;
 
     /// Arrivals in ms of frames with stamps in ms, and the oddities.
-    fn arrivals(stamps: &[i64]) -> (Vec<u64>, Oddities, Vec<u64>) {
+    fn arrivals(stamps: &[i64]) -> (Vec<u64>, CaptureAnomalies, Vec<u64>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcapng");
         let mut writer = CaptureWriter::create(&path, WhenFull::Wait).expect("writable");
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn keeps_pauses() {
         let (got, odd, _) = arrivals(&[0, 10, 3_600_000, 3_600_010, 7_200_000]);
-        assert_eq!((got, odd), (vec![0, 10, 3_600_000, 3_600_010, 7_200_000], Oddities::default()));
+        assert_eq!((got, odd), (vec![0, 10, 3_600_000, 3_600_010, 7_200_000], CaptureAnomalies::default()));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Limits {
 }
 
 /// Observes a run periodically, and may end it.
-pub trait Watch {
+pub trait Observer {
     /// Called when `frames` have left and virtual time reads `now`. Returns false to end the run cleanly, as SIGINT
     /// does.
     fn go_on(&mut self, frames: u64, now: Time) -> bool;
@@ -32,7 +32,7 @@ pub trait Watch {
 pub const MANY: u64 = 1 << 18;
 
 /// Result of a run.
-pub struct Run {
+pub struct RunResult {
     /// The figures.
     pub report: PipelineReport,
     /// The error that ended it early, if any. Outputs are complete up to that point.
@@ -65,8 +65,8 @@ pub fn run(
     pipeline: &mut Pipeline<HeapFrame>,
     sink: &mut dyn Sink,
     limits: Limits,
-    watch: &mut dyn Watch,
-) -> Run {
+    watch: &mut dyn Observer,
+) -> RunResult {
     let stamped = source.stamped();
     if stamped {
         sink.stamp_departures();
@@ -142,7 +142,7 @@ struct Driver<'a> {
 
 /// When to call the observer, and what to report to it.
 struct Looks<'a> {
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn Observer,
     left: u64,
     until: u64,
     many: bool,
@@ -263,7 +263,7 @@ impl Driver<'_> {
         }
     }
 
-    fn finish(mut self, Ended { failure, refused }: Ended) -> Run {
+    fn finish(mut self, Ended { failure, refused }: Ended) -> RunResult {
         let mut failure = failure.or_else(|| self.source.failure());
         if let Err(error) = self.sink.finish() {
             failure.get_or_insert(error);
@@ -284,7 +284,7 @@ impl Driver<'_> {
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
         report.shortfall = excused.and_then(|excused| pipeline.shortfall(excused));
         sink.report(&mut report);
-        Run { report, failure, outpaced }
+        RunResult { report, failure, outpaced }
     }
 }
 

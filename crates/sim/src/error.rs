@@ -1,4 +1,4 @@
-use crate::capture::Skip;
+use crate::capture::SkipReason;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -78,7 +78,7 @@ pub enum SimError {
         /// The file.
         path: PathBuf,
         /// Number of skipped records per reason.
-        skipped: BTreeMap<Skip, u64>,
+        skipped: BTreeMap<SkipReason, u64>,
     },
     /// The capture is truncated, or its records can no longer be delimited.
     #[error(
@@ -101,7 +101,7 @@ pub enum SimError {
 }
 
 /// The reasons of skipped records with their meanings, on one line.
-fn reasons(skipped: &BTreeMap<Skip, u64>) -> String {
+fn reasons(skipped: &BTreeMap<SkipReason, u64>) -> String {
     let each: Vec<String> =
         skipped.iter().map(|(why, records)| format!("{records} × {why} ({})", why.meaning())).collect();
     each.join(", ")

@@ -16,10 +16,10 @@ mod source;
 mod wire;
 
 pub use capture::{
-    CaptureReader, CaptureWriter, Oddities, Record, Skip, end_pipes_when, end_silent_pipes_after, ended_for,
-    is_standard, open_plain,
+    CaptureAnomalies, CaptureReader, CaptureWriter, Record, SkipReason, end_pipes_when, end_silent_pipes_after,
+    ended_for, is_standard, open_plain,
 };
-pub use driver::{Limits, MANY, Run, Watch, run};
+pub use driver::{Limits, MANY, Observer, RunResult, run};
 pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
 pub use output::{Lines, WhenFull};

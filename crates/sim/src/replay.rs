@@ -1,5 +1,5 @@
 use crate::arrivals::Arrivals;
-use crate::capture::{CaptureReader, Oddities};
+use crate::capture::{CaptureAnomalies, CaptureReader};
 use crate::error::SimError;
 use crate::source::Source;
 use packet::{HeapFrame, Rewrite};
@@ -149,7 +149,7 @@ impl Source for ReplaySource {
         self.arrivals.first_ns().saturating_add(u64::try_from(shortened).unwrap_or(u64::MAX))
     }
 
-    fn oddities(&self) -> Option<&Oddities> {
+    fn oddities(&self) -> Option<&CaptureAnomalies> {
         Some(self.arrivals.reader().oddities())
     }
 

@@ -1,5 +1,5 @@
 use crate::arrivals::Arrivals;
-use crate::capture::{CaptureReader, Oddities};
+use crate::capture::{CaptureAnomalies, CaptureReader};
 use crate::error::SimError;
 use engine::sources::Streams;
 use packet::HeapFrame;
@@ -31,7 +31,7 @@ pub trait Source {
     }
 
     /// Oddities of its records so far.
-    fn oddities(&self) -> Option<&Oddities> {
+    fn oddities(&self) -> Option<&CaptureAnomalies> {
         None
     }
 
@@ -98,7 +98,7 @@ impl Source for PcapSource {
         self.arrivals.first_ns() + self.arrivals.shortened_ns()
     }
 
-    fn oddities(&self) -> Option<&Oddities> {
+    fn oddities(&self) -> Option<&CaptureAnomalies> {
         Some(self.arrivals.reader().oddities())
     }
 }

@@ -3,7 +3,7 @@
 use crate::{Outcome, median};
 use dataplane::{Config, Counters, Device, Feed, Finished, Pacing, Worker};
 use dpdk::Eal;
-use engine::schedules::{Ask, Draw};
+use engine::schedules::{Draw, Target};
 use engine::sources::Streams;
 use engine::{Line, Pipeline};
 use nix::time::{ClockId, clock_gettime};
@@ -63,7 +63,7 @@ pub(crate) fn one(
     let line = Line::new(rate);
     let spec = scenario::parse_stream(&format!("udp 10.0.0.1:1 > 10.0.0.2:2 size {} stamp off", load.sizes))?;
     let gap = (load.gap)(rate);
-    let ask = Ask::Gap(gap);
+    let ask = Target::Gap(gap);
     let schedule =
         ask.schedule(Some(line), Draw { seed: 7, path: load.name, frames: None }).map_err(|error| error.to_string())?;
     let config = Config {

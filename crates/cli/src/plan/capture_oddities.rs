@@ -1,11 +1,11 @@
 //! What was left out of a capture, or changed in it, in words.
 
 use measure::{Caveat, CaveatKind};
-use sim::Oddities;
+use sim::CaptureAnomalies;
 use std::fmt;
 
 /// What of a capture was left out or changed: records that were skipped, and gaps that were shortened.
-pub(crate) fn warnings(name: impl fmt::Display, oddities: &Oddities) -> Vec<Caveat> {
+pub(crate) fn warnings(name: impl fmt::Display, oddities: &CaptureAnomalies) -> Vec<Caveat> {
     let input = name.to_string();
     let skipped = oddities.skipped.iter().map(|(why, records)| CaveatKind::SkippedRecords {
         input: input.clone(),

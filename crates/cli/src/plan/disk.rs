@@ -1,14 +1,14 @@
 use super::files::OnDisk;
 use crate::options::disk::Disk;
 use crate::output::Failure;
-use disk::{Ask, Delay, Fault, Operations};
+use disk::{Delay, DiskConfig, Fault, Operations};
 use std::path::PathBuf;
 use units::ParseError;
 
 /// What `disk` will do.
 pub(crate) enum DiskPlan {
     Unmount { mount: PathBuf, quiet: bool },
-    Mount { ask: Box<Ask>, options: Disk },
+    Mount { ask: Box<DiskConfig>, options: Disk },
 }
 
 impl Disk {
@@ -20,11 +20,11 @@ impl Disk {
         }
     }
 
-    fn ask(&self) -> Result<Ask, Failure> {
+    fn ask(&self) -> Result<DiskConfig, Failure> {
         let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
             return Err(Failure::new("--backing and --mount are both required: see the examples in --help"));
         };
-        let mut ask = Ask::new(backing, mount);
+        let mut ask = DiskConfig::new(backing, mount);
         if let Some(words) = &self.delay {
             let read = |text: &str| -> Result<Vec<Delay>, ParseError> {
                 let mut delays = Delay::parse_each(text)?;

@@ -3,7 +3,7 @@ use super::frame_filter::Only;
 use crate::options::common::{Common, NO_STATS};
 use crate::options::measure::Measure;
 use crate::output::{self, Failure};
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use engine::schedules::laws::Law;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use sim::is_standard;
@@ -24,7 +24,7 @@ pub(crate) enum MeasurePlan {
 /// The frames to measure, and what is expected of them.
 pub(crate) struct MeasuredFrames {
     pub(crate) port: PortSpec,
-    pub(crate) expected: Option<Ask>,
+    pub(crate) expected: Option<Target>,
     pub(crate) only: Option<Only>,
     pub(crate) options: Measure,
 }
@@ -52,7 +52,7 @@ impl Measure {
     }
 
     /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
-    fn read(&self) -> Result<(PortSpec, Option<Ask>, Option<Only>), Failure> {
+    fn read(&self) -> Result<(PortSpec, Option<Target>, Option<Only>), Failure> {
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
@@ -114,7 +114,7 @@ impl Measure {
 }
 
 /// What should be found: a gap, if it begins as one, else a rate.
-fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
+fn parse_expected(text: &str) -> Result<Target, units::ParseError> {
     let first = text.split_whitespace().next().unwrap_or_default();
     let law = first == "fixed" || Law::KINDS.iter().any(|kind| kind.name == first);
     let time = first.ends_with('s') && !first.ends_with("bps") && !first.ends_with("pps") && !first.ends_with("/s");
@@ -122,21 +122,21 @@ fn parse_expected(text: &str) -> Result<Ask, units::ParseError> {
 }
 
 /// Why frames that arrive cannot be compared with such an ask, if so.
-fn not_comparable(expected: &Ask) -> Option<String> {
+fn not_comparable(expected: &Target) -> Option<String> {
     let idle = "measure does not know the line rate, so it cannot compute idle time: leave idle out";
     match expected {
-        Ask::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip)) => Some(
+        Target::Rate(Rate::Line(_) | Rate::Bits(_, Layer::Ip)) => Some(
             "measure counts frames, not shares of a line or IP bytes: write 5Gbps, '5Gbps wire' or 50kpps".to_owned(),
         ),
-        Ask::Wave(wave) => {
+        Target::Wave(wave) => {
             let name = wave.kind().name;
             Some(format!("measure compares with constant rates, not with a {name}: write 5Gbps"))
         }
-        Ask::Depth(_) => {
+        Target::Depth(_) => {
             Some("follow-depth depends on the sender's queue, which measure cannot see: write 5Gbps".to_owned())
         }
-        Ask::IdleGap(_) => Some(idle.to_owned()),
-        Ask::Law(law) => law.idle.then(|| idle.to_owned()),
-        Ask::Nothing | Ask::Gap(_) | Ask::Rate(_) => None,
+        Target::IdleGap(_) => Some(idle.to_owned()),
+        Target::Law(law) => law.idle.then(|| idle.to_owned()),
+        Target::Nothing | Target::Gap(_) | Target::Rate(_) => None,
     }
 }

@@ -4,7 +4,7 @@ use crate::options::search::Search;
 use crate::output;
 use crate::render::report_text;
 use crate::render::search_results::{Measured, Searched};
-use engine::search::{Bursts, Curve, Flaw, Found, Goal, Run, Trial, Verdict};
+use engine::search::{Bursts, Curve, Flaw, Goal, GoalResult, Trial, TrialResult, Verdict};
 use measure::Report;
 use measure::figures::{digits, frame_rate};
 use page::{DrawnTrial, FoundGoal, SearchedSize};
@@ -87,7 +87,7 @@ struct Obtained {
 }
 
 fn obtained(one: &Searched, load: FrameRate) -> Option<Obtained> {
-    let runs: Vec<&Run> =
+    let runs: Vec<&TrialResult> =
         one.machine.runs().iter().filter(|run| run.trial.load == load && run.flaw.is_none()).collect();
     let seconds: f64 = runs.iter().map(|run| run.outcome.took.as_secs_f64()).sum();
     let sent: u64 = runs.iter().map(|run| run.outcome.sent).sum();
@@ -101,7 +101,7 @@ fn obtained(one: &Searched, load: FrameRate) -> Option<Obtained> {
 }
 
 /// A number of frames per second of sending, absent if nothing was sent.
-fn per_second(frames: u64, run: &Run) -> Option<f64> {
+fn per_second(frames: u64, run: &TrialResult) -> Option<f64> {
     let seconds = run.outcome.took.as_secs_f64();
     (seconds > 0.0).then(|| frames as f64 / seconds)
 }
@@ -147,7 +147,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ("delay", "one-way, of the longest trial at the load found, or with --latency of a separate run there"),
 ];
 
-fn trial_json(run: &Run, measured: &Measured) -> Value {
+fn trial_json(run: &TrialResult, measured: &Measured) -> Value {
     json!({
         "load_fps": fps(run.trial.load),
         "offered_fps": per_second(run.outcome.sent, run),
@@ -255,7 +255,7 @@ fn latency_json(trial: &Trial, measured: &Measured) -> Value {
 }
 
 fn curve_json(curve: &Curve) -> Value {
-    let load = |run: &Run| {
+    let load = |run: &TrialResult| {
         json!({
             "load_fps": fps(run.trial.load),
             "offered_fps": per_second(run.outcome.sent, run),
@@ -306,7 +306,7 @@ fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
 }
 
 /// The result of a trial.
-pub(crate) fn trial_words(run: &Run) -> String {
+pub(crate) fn trial_words(run: &TrialResult) -> String {
     let flaw = flaw_words(run.flaw);
     let (sent, lost) = (output::thousands(run.outcome.sent), output::thousands(run.outcome.lost));
     format!("{} for {}: {sent} sent, {lost} lost{flaw}", run.trial.load, run.trial.duration)
@@ -325,7 +325,7 @@ pub(crate) fn flaw_words(flaw: Option<Flaw>) -> String {
 }
 
 /// The current bounds of a goal.
-pub(crate) fn known_words(found: &Found) -> String {
+pub(crate) fn known_words(found: &GoalResult) -> String {
     match (found.lower, found.upper) {
         (None, None) => "nothing known yet".to_owned(),
         (Some(lower), None) => format!("passes at {lower}"),
@@ -340,7 +340,7 @@ fn losses(curve: &Curve, load: fn(f64) -> String) -> Vec<[String; 5]> {
     let runs = curve.runs();
     // Of a load that was tried several times the last trial decides.
     let last = |n: &usize| runs.get(n + 1).is_none_or(|next| next.trial.load != runs[*n].trial.load);
-    let row = |run: &Run| {
+    let row = |run: &TrialResult| {
         [
             format!("{} %", digits(curve.share(run.trial.load) * 100.0, 4)),
             load(fps(run.trial.load)),
@@ -442,7 +442,7 @@ pub(crate) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
             lines.push((line, vec!["goal".to_owned()]));
         }
         for run in one.curve.iter().flat_map(Curve::runs) {
-            let Run { trial, outcome, flaw } = run;
+            let TrialResult { trial, outcome, flaw } = run;
             let flaw = flaw.map_or("", Flaw::name).to_owned();
             let (sent, lost) = (outcome.sent.to_string(), outcome.lost.to_string());
             let measured = vec!["frame_loss".to_owned(), fps(trial.load).to_string(), sent, lost, flaw];

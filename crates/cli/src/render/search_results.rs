@@ -1,6 +1,6 @@
 //! The results of a search, which tables, JSON and the page show.
 
-use engine::search::{Bursts, Curve, Found, Outcome, Search as Machine, Trial};
+use engine::search::{Bursts, Curve, GoalResult, Outcome, Search as Machine, Trial};
 use serde_json::Value;
 use units::FrameRate;
 
@@ -27,7 +27,7 @@ pub(crate) struct Searched {
     pub(crate) most: FrameRate,
     pub(crate) machine: Machine,
     pub(crate) measured: Vec<Measured>,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<GoalResult>,
     /// Of each goal: the found rate once more, for its latency.
     pub(crate) latency: Vec<Option<(Trial, Measured)>>,
     pub(crate) curve: Option<Curve>,

@@ -1,7 +1,7 @@
 //! Compares the asked rate, as typed, with the measured one, and reports the share lost for lack of frames.
 
 use crate::output;
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use measure::figures::{frames_per_second, frames_unit};
 use measure::{AskedRate, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec};
@@ -34,7 +34,7 @@ pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
         forget_buffer(ask, class);
     }
     if let Some(sum) = sum(plan, report) {
-        compare(&Ask::Rate(sum), plan, report);
+        compare(&Target::Rate(sum), plan, report);
     }
     plan_only(plan, report);
 }
@@ -45,8 +45,8 @@ fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
     let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
     let mut rates = asks
         .zip(&report.classes)
-        .filter(|(ask, class)| **ask != Ask::Nothing || class.came.frames > 0)
-        .map(|(ask, _)| if let Ask::Rate(rate) = ask { Some(*rate) } else { None });
+        .filter(|(ask, class)| **ask != Target::Nothing || class.came.frames > 0)
+        .map(|(ask, _)| if let Target::Rate(rate) = ask { Some(*rate) } else { None });
     let first = rates.next()??;
     rates.try_fold(first, |sum, rate| match (sum, rate?) {
         (Rate::Frames(sum), Rate::Frames(one)) => {
@@ -61,8 +61,8 @@ fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
 }
 
 /// Gaps and rates start anew at the next arrival: they have a buffer only if one was asked or would have helped.
-fn forget_buffer(ask: &Ask, report: &mut PipelineReport) {
-    let restarts = matches!(ask, Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_));
+fn forget_buffer(ask: &Target, report: &mut PipelineReport) {
+    let restarts = matches!(ask, Target::Gap(_) | Target::IdleGap(_) | Target::Rate(_));
     report.buffer = report.buffer.filter(|buffer| !restarts || buffer.asked_ns > 0.0 || buffer.width_ns > 0.0);
 }
 
@@ -87,7 +87,7 @@ fn mean_length(report: &PipelineReport) -> f64 {
     report.left.bytes as f64 / report.left.frames.max(1) as f64
 }
 
-fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
+fn compare(ask: &Target, plan: &PipelinePlan, report: &mut PipelineReport) {
     let length = mean_length(report);
     let line = plan.line.map(|line| line.rate().bps() as f64);
     let Some(rate) = report.rate.as_mut() else { return };
@@ -97,7 +97,7 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
     let none = AskedRate { text: String::new(), fps: None, bps: None, line_ratio: None, planned, got: String::new() };
     let also_frames = frames_per_second(frames);
     rate.asked = match ask {
-        Ask::Rate(asked) => {
+        Target::Rate(asked) => {
             let text = asked.to_string();
             Some(match asked {
                 Rate::Frames(of) => {
@@ -122,17 +122,17 @@ fn compare(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
                 }
             })
         }
-        Ask::Wave(wave) => {
+        Target::Wave(wave) => {
             let got = format!("{} and {also_frames} in the mean", output::bits(rate.mean_bps));
             Some(AskedRate { text: wave.to_string(), got, ..none })
         }
-        Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Law(_) | Ask::Depth(_) => None,
+        Target::Nothing | Target::Gap(_) | Target::IdleGap(_) | Target::Law(_) | Target::Depth(_) => None,
     };
 }
 
-fn draw(ask: &Ask, plan: &PipelinePlan, report: &mut PipelineReport) {
+fn draw(ask: &Target, plan: &PipelinePlan, report: &mut PipelineReport) {
     // With a rate or a gap, each departure follows the typed value unless the schedule restarted.
-    if !matches!(ask, Ask::Wave(_)) && report.starved.is_none_or(|starved| starved == 0) {
+    if !matches!(ask, Target::Wave(_)) && report.starved.is_none_or(|starved| starved == 0) {
         return;
     }
     let length = mean_length(report);

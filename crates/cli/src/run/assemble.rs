@@ -6,7 +6,7 @@ use crate::plan::files;
 use crate::plan::request::Request;
 use engine::classes::{Classifier, Rule, classes_of_streams};
 use engine::schedules::laws::Sampling as LawSampling;
-use engine::schedules::{Ask, Schedule};
+use engine::schedules::{Schedule, Target};
 use engine::slices::Sampling;
 use engine::sources::{StreamSpec, Streams};
 use engine::stages::StageConfig;
@@ -21,7 +21,7 @@ use units::Span;
 pub(crate) fn pipeline<F: Frame + Send + 'static>(
     plan: &PipelinePlan,
     build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
-    schedule: impl Fn(usize, &Ask, &str) -> Result<Box<dyn Schedule>, Failure>,
+    schedule: impl Fn(usize, &Target, &str) -> Result<Box<dyn Schedule>, Failure>,
 ) -> Result<Pipeline<F>, Failure> {
     let stages = |configs: &[StageConfig], path: &str| stages(configs, path, &build);
     let default = (stages(&plan.stages, &plan.name)?, schedule(plan.classes.len(), &plan.ask, &plan.name)?);
@@ -88,7 +88,7 @@ pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
 /// stream has its turn, if each is of one class, and if frames wait for nothing but their schedules.
 pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, first: u16) -> Result<Streams, Failure> {
     let streams = Streams::new(specs, seed, first).map_err(Failure::new)?;
-    let asks: Vec<&Ask> = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]).collect();
+    let asks: Vec<&Target> = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]).collect();
     let bare = |class: &ClassPlan| class.stages.is_empty() && class.sync.is_none();
     let waits = !plan.stages.is_empty() || plan.sync.is_some() || !plan.classes.iter().all(bare);
     if specs.len() == 1 || plan.classes.is_empty() || waits {
@@ -96,7 +96,7 @@ pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, firs
     }
     let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
     let classes = classes_of_streams(specs, &rules);
-    let asked = classes.filter(|classes| classes.iter().all(|class| *asks[*class] != Ask::Nothing));
+    let asked = classes.filter(|classes| classes.iter().all(|class| *asks[*class] != Target::Nothing));
     Ok(match asked {
         Some(classes) => streams.paced_by(classes),
         None => streams,
@@ -109,12 +109,12 @@ pub(crate) fn classifier(plan: &PipelinePlan) -> Result<Classifier, Failure> {
     Classifier::new(&rules).map_err(|_| Failure::new(format!("{}: a class can never match", plan.name)))
 }
 
-fn class_name(name: &str, rule: Option<&Rule>, ask: &Ask) -> ClassName {
+fn class_name(name: &str, rule: Option<&Rule>, ask: &Target) -> ClassName {
     ClassName {
         name: name.to_owned(),
         rule: rule.map(ToString::to_string),
         asked_gap: ask.fixed_gap(),
-        free: *ask == Ask::Nothing,
+        free: *ask == Target::Nothing,
     }
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError
 /// How many frames of each class will come, where that is asked for and can be told: strata span the
 /// whole run.
 pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
-    let stratified = |ask: &Ask| matches!(ask, Ask::Law(law) if law.sampling == LawSampling::Stratified);
+    let stratified = |ask: &Target| matches!(ask, Target::Law(law) if law.sampling == LawSampling::Stratified);
     let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
     let counted = asks.clone().any(stratified);
     let mut records = vec![0_u64; plan.classes.len() + 1];

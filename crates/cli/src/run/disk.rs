@@ -7,7 +7,7 @@ use crate::rights;
 use crate::rights::list::DISK;
 use crate::run::readiness;
 use crate::run::stop::Stop;
-use disk::{Ask, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
+use disk::{DiskConfig, Fault, Limits, Operation, Operations, Tallies, Tally, Times};
 use measure::Report;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -34,7 +34,7 @@ pub(crate) fn run(plan: DiskPlan) -> Result<ExitCode, Failure> {
 }
 
 impl Disk {
-    fn serve(&self, ask: &Ask) -> Result<ExitCode, Failure> {
+    fn serve(&self, ask: &DiskConfig) -> Result<ExitCode, Failure> {
         let root = rustix::process::geteuid().is_root();
         if root {
             rights::require(&DISK)?;
@@ -108,7 +108,7 @@ fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
 }
 
 /// `duration` is what was asked, `lasted` what was measured.
-fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration), tallies: &Tallies) -> Value {
+fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, Duration), tallies: &Tallies) -> Value {
     let times = |times: &Times| {
         if times.count() == 0 {
             return Value::Null;
@@ -183,13 +183,13 @@ fn report(ask: &Ask, limits: Limits, (duration, lasted): (Option<Span>, Duration
 }
 
 /// The share of these operations that is asked to fail; absent if no error is asked for them.
-fn faults(ask: &Ask, operation: Operation) -> Option<f64> {
+fn faults(ask: &DiskConfig, operation: Operation) -> Option<f64> {
     let of = |fault: &&Fault| fault.operations.unwrap_or(ask.operations).iter().any(|one| one == operation);
     let shares: Vec<f64> = ask.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
     (!shares.is_empty()).then(|| shares.iter().sum())
 }
 
-fn table(ask: &Ask, tallies: &Tallies) -> String {
+fn table(ask: &DiskConfig, tallies: &Tallies) -> String {
     let mut text = report_text::warnings(&output::warnings()) + "disk\n";
     // Writing to a string cannot fail.
     for (operation, tally) in tallies.iter() {

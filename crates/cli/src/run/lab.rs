@@ -2,7 +2,7 @@ use crate::options::lab::{Action, Lab, Shape};
 use crate::output::{self, Failure};
 use crate::rights;
 use crate::rights::list::LAB;
-use ::lab::{Run, State};
+use ::lab::{RunRequest, State};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -36,7 +36,7 @@ impl Lab {
                     match ::lab::reexec_in_user_namespace().map_err(Failure::new)? {}
                 }
                 let name = name.unwrap_or_else(::lab::default_name);
-                let run = Run { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
+                let run = RunRequest { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
                 let ours = |command| crate::run::child_processes::ending_with_us(&command);
                 let status = ::lab::run_by(&run, ours).map_err(Failure::new)?;
                 return Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)));

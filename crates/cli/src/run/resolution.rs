@@ -11,7 +11,7 @@ use measure::{Caveat, CaveatKind, Effect, PipelineReport};
 #[cfg(feature = "live")]
 use scenario::{Pacer, SourcePlan};
 use scenario::{PipelinePlan, PortSpec};
-use sim::Oddities;
+use sim::CaptureAnomalies;
 use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
@@ -178,8 +178,8 @@ pub(crate) fn of_corruption(report: &PipelineReport) -> Option<Caveat> {
 }
 
 /// Adds unusual capture records to the report, and warns if such records were used.
-pub(crate) fn note_oddities(oddities: &Oddities, caveats: &mut Vec<Caveat>) {
-    let Oddities { disordered, clock_steps, stray_stamps, capped_gaps, made_headers, .. } = *oddities;
+pub(crate) fn note_oddities(oddities: &CaptureAnomalies, caveats: &mut Vec<Caveat>) {
+    let CaptureAnomalies { disordered, clock_steps, stray_stamps, capped_gaps, made_headers, .. } = *oddities;
     let used = [
         (disordered, CaveatKind::DisorderedRecords { records: disordered }),
         (clock_steps, CaveatKind::ClockSteps { steps: clock_steps }),

@@ -12,19 +12,20 @@ use crate::run::resolution;
 use crate::run::stop::Stop;
 use crate::run::user_limits;
 use engine::Line;
-use engine::schedules::{Ask, Draw, Schedule};
+use engine::schedules::{Draw, Schedule, Target};
 use engine::stages::StageConfig;
 use measure::{Caveat, CaveatKind, ClockSource, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
 use sim::{
-    Limits, MANY, NullSink, Oddities, PcapSink, PcapSource, Sink, Source, StreamSource, Watch, WhenFull, WireSink,
+    CaptureAnomalies, Limits, MANY, NullSink, Observer, PcapSink, PcapSource, Sink, Source, StreamSource, WhenFull,
+    WireSink,
 };
 use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), failure: None };
-    let mut oddities = Oddities::default();
+    let mut oddities = CaptureAnomalies::default();
     let mut warnings = Vec::new();
     // Fail before the first file is created.
     let open = |plan| open_source(plan, request.seed());
@@ -184,7 +185,7 @@ fn open_wire(plan: &PipelinePlan, wire: &WireSpec, epoch_ns: u64) -> Result<Wire
 
 fn schedule(
     plan: &PipelinePlan,
-    ask: &Ask,
+    ask: &Target,
     path: &str,
     seed: u64,
     frames: Option<u64>,
@@ -196,8 +197,8 @@ fn schedule(
     };
     let stream_into_file = all_there && matches!(plan.output, PortSpec::Pcap(_) | PortSpec::Null);
     // A file has no line: frames are back to back as on a common one.
-    let back_to_back = Ask::Rate(Rate::Line(Share::ONE));
-    let (ask, line) = if stream_into_file && *ask == Ask::Nothing {
+    let back_to_back = Target::Rate(Rate::Line(Share::ONE));
+    let (ask, line) = if stream_into_file && *ask == Target::Nothing {
         (&back_to_back, Some(Line::new(BitRate::from_gbps(10))))
     } else {
         (ask, plan.output.line())
@@ -212,7 +213,7 @@ struct Onlooker<'a> {
     name: &'a str,
 }
 
-impl Watch for Onlooker<'_> {
+impl Observer for Onlooker<'_> {
     fn go_on(&mut self, frames: u64, now: Time) -> bool {
         if self.progress.is_due() {
             let passed = self.progress.passed();

@@ -11,7 +11,7 @@ use crate::line::OnLine;
 use crate::neighbour;
 use crate::pools::{Size, slots};
 use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, NicLink, Passed, Pool, PortInterface, TxQueue};
-use engine::sources::{Host, Target};
+use engine::sources::{Destinations, Host};
 use engine::{Path, Pipeline};
 use measure::{AnswersReport, PipelineReport};
 use packet::{Asker, Frame as _, HeapFrame};
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use units::FrameLen;
 
-pub(crate) use run::{Run, pin};
+pub(crate) use run::{RunContext, pin};
 
 /// Results of a run.
 pub struct Finished {
@@ -183,7 +183,7 @@ impl Worker {
 
     /// The destinations of the streams.
     #[must_use]
-    pub fn targets(&self) -> Vec<Target> {
+    pub fn targets(&self) -> Vec<Destinations> {
         let Feed::Stream(streams, _) = &self.config.feed else { return Vec::new() };
         streams.targets().cloned().collect()
     }

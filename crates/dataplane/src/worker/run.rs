@@ -19,7 +19,9 @@ use crate::placement::{Flow, Placement};
 use crate::pools::SHALLOW_POOL;
 use crate::replay;
 use crate::slices;
-use dpdk::{Detour, Eal, Kept, LaunchField, LaunchTime, Pool, Port, PortStats, Pulse, Started, TscClock, TxQueue};
+use dpdk::{
+    Detour, Eal, LaunchField, LaunchTime, Pool, Port, PortStats, Pulse, SharedFrame, Started, TscClock, TxQueue,
+};
 use engine::Path;
 use engine::filler::FillerPlanner;
 use measure::{LineReport, PipelineReport};
@@ -38,7 +40,7 @@ const LONGEST_LAID: usize = 9_600;
 
 /// What all parts of a run share.
 #[derive(Clone, Copy)]
-pub(crate) struct Run<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) clock: TscClock,
     /// Time limit.
     pub(crate) duration: Option<Span>,
@@ -57,10 +59,10 @@ enum Own {
     /// Generated frames.
     Made(Maker),
     /// Retained frames, and the number to send.
-    Kept(Vec<Kept>, u64),
+    Kept(Vec<SharedFrame>, u64),
 }
 
-impl Run<'_> {
+impl RunContext<'_> {
     /// When the run ends if it starts at `start`.
     pub(crate) fn end(&self, start: Time) -> Time {
         self.duration.and_then(|duration| start.checked_add(duration)).unwrap_or(Time::MAX)
@@ -84,7 +86,7 @@ impl Worker {
         let (cpus, line_cpu) = worker.config.cpus_of_parts();
         pin(cpus.first())?;
         worker.slice_by(clock);
-        let run = Run { clock, duration: worker.config.duration, stop, counters, pulse: None };
+        let run = RunContext { clock, duration: worker.config.duration, stop, counters, pulse: None };
         let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.path() == Path::Counted;
         match worker.own(eal, floods)? {
             Own::Made(maker) if floods && worker.takes(maker.streams().longest()) => worker.flood(eal, run, maker),
@@ -155,7 +157,7 @@ impl Worker {
 
     /// Sends the frames of `maker` on all queues, each with its own thread and CPU. One of them answers neighbours, and
     /// traces frames if tracing is on.
-    fn flood(mut self, eal: &'static Eal, run: Run<'_>, maker: Maker) -> Result<Finished, Error> {
+    fn flood(mut self, eal: &'static Eal, run: RunContext<'_>, maker: Maker) -> Result<Finished, Error> {
         let mut answers = self.answers();
         let Worker { config, mut pipeline, output: Opened { started: Started { tx, port, .. }, driver }, .. } = self;
         let makers = maker.deal(config.cpus.len().max(1))?;
@@ -203,7 +205,7 @@ impl Worker {
     }
 
     /// Sends retained frames in order, repeatedly, `count` frames in total.
-    fn flood_kept(self, run: Run<'_>, frames: &[Kept], count: u64) -> Finished {
+    fn flood_kept(self, run: RunContext<'_>, frames: &[SharedFrame], count: u64) -> Finished {
         let Worker { config, mut pipeline, output: Opened { started: Started { mut tx, port, .. }, driver }, .. } =
             self;
         let bursts = pipeline.bursts(1, config.window).swap_remove(0);
@@ -216,7 +218,7 @@ impl Worker {
     fn pace(
         mut self,
         eal: &'static Eal,
-        run: Run<'_>,
+        run: RunContext<'_>,
         (cpus, line_cpu): (&[usize], Option<usize>),
         maker: Option<Maker>,
     ) -> Result<Finished, Error> {
@@ -224,7 +226,7 @@ impl Worker {
         let stamps = maker.as_ref().filter(|maker| maker.streams().stamped()).map(|_| run.clock.wall_at_zero());
         let Worker { config, mut pipeline, back: mut stages_back, pool, fillers, limit, input, output, detour, .. } =
             self;
-        let run = Run { pulse: detour.as_ref().map(Detour::pulse), ..run };
+        let run = RunContext { pulse: detour.as_ref().map(Detour::pulse), ..run };
         let Opened { started: Started { rx: mut output_rx, tx: mut output_tx, port: output }, driver } = output;
         let launch = launch(eal, &run.clock, &config, &output)?;
         let launched = launch.is_some();

@@ -3,7 +3,7 @@
 use super::Pipeline;
 use crate::lane::Lane;
 use crate::schedules::AsReady;
-use crate::slices::Way;
+use crate::slices::FrameTrace;
 use packet::Frame;
 use units::Time;
 
@@ -52,7 +52,7 @@ impl<F: Frame> Pipeline<F> {
     ///
     /// # Panics
     /// If there is no such class.
-    pub fn hand(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<Way>>) {
+    pub fn hand(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<FrameTrace>>) {
         if self.classifier.is_some() {
             return self.push(now, at, frame);
         }

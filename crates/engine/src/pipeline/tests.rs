@@ -1,9 +1,9 @@
 use super::*;
-use crate::schedules::{Ask, Draw};
+use crate::schedules::{Draw, Target};
 use crate::stages::StageConfig;
 use packet::HeapFrame;
 
-fn pipeline(stages: &[&str], ask: &Ask) -> Pipeline<HeapFrame> {
+fn pipeline(stages: &[&str], ask: &Target) -> Pipeline<HeapFrame> {
     let draw = Draw { seed: 1, path: "test", frames: None };
     let build = |text: &&str| StageConfig::parse(text).expect(text).build(1, text);
     Pipeline::new(stages.iter().map(build).collect(), ask.schedule(None, draw).expect("a schedule"))
@@ -11,7 +11,7 @@ fn pipeline(stages: &[&str], ask: &Ask) -> Pipeline<HeapFrame> {
 
 #[test]
 fn delays_add_up_and_every_frame_is_accounted_for() {
-    let mut pipeline = pipeline(&["delay 3us", "delay 4us"], &Ask::Nothing);
+    let mut pipeline = pipeline(&["delay 3us", "delay 4us"], &Target::Nothing);
     for i in 0..10 {
         let at = Time::from_ps(i * 1_000_000);
         while let Some(deadline) = pipeline.deadline().filter(|deadline| *deadline <= at) {
@@ -43,7 +43,7 @@ fn accepts_departures_of_sources_in_any_order() {
         HeapFrame::new(bytes)
     };
     let spec = "order 10.0.0.1,10.0.0.2,10.0.0.3 offset 1us".parse().expect("sources");
-    let mut pipeline = pipeline(&[], &Ask::Nothing).synchronising(spec, None);
+    let mut pipeline = pipeline(&[], &Target::Nothing).synchronising(spec, None);
     let at = |us: u64| Time::from_ps(us * 1_000_000);
     for (source, length) in [(1, 60), (2, 160), (3, 260), (9, 360)] {
         pipeline.push(at(0), at(0), frame(source, length));
@@ -73,16 +73,16 @@ fn accepts_departures_of_sources_in_any_order() {
 fn ended_class_drops_frames_and_others_continue() {
     let wave = crate::schedules::waves::Wave::parse("burst 1kpps for 2ms every 10ms count 1").expect("a wave");
     let draw = Draw { seed: 1, path: "test", frames: None };
-    let class = |ask: &Ask, stages: &[&str]| Class {
+    let class = |ask: &Target, stages: &[&str]| Class {
         name: ClassName::default(),
         stages: stages.iter().map(|text| StageConfig::parse(text).expect(text).build(1, text)).collect(),
         schedule: ask.schedule(None, draw).expect("a schedule"),
         sync: None,
         buffer: Span::ZERO,
     };
-    let ends = Ask::Wave(std::sync::Arc::new(wave.expect("a wave")));
+    let ends = Target::Wave(std::sync::Arc::new(wave.expect("a wave")));
     for stages in [&[][..], &["delay 1us"]] {
-        let classes = vec![class(&ends, stages), class(&Ask::Nothing, &[])];
+        let classes = vec![class(&ends, stages), class(&Target::Nothing, &[])];
         let mut pipeline = Pipeline::of_classes(Classifier::new(&[]).expect("no rules"), classes, None);
         let mut left = [0, 0];
         for i in 0..1_000_u64 {
@@ -109,7 +109,7 @@ fn ended_class_drops_frames_and_others_continue() {
 
 #[test]
 fn losses_are_counted_and_hidden_from_the_schedule() {
-    let mut pipeline = pipeline(&["loss 30%"], &Ask::Gap(Span::from_us(1)));
+    let mut pipeline = pipeline(&["loss 30%"], &Target::Gap(Span::from_us(1)));
     for _ in 0..1_000 {
         pipeline.push(Time::ZERO, Time::ZERO, HeapFrame::new(vec![0; 60]));
     }
@@ -132,7 +132,7 @@ fn one_departure(pipeline: &mut Pipeline<HeapFrame>) -> Departure<HeapFrame> {
 
 #[test]
 fn each_end_of_a_departure_is_counted_once() {
-    let mut pipeline = pipeline(&[], &Ask::Nothing).measuring(None, None, Span::from_ms(1));
+    let mut pipeline = pipeline(&[], &Target::Nothing).measuring(None, None, Span::from_ms(1));
     for started in [5, 7] {
         let mut token = one_departure(&mut pipeline).token;
         token.is_of_stream(3);
@@ -155,20 +155,20 @@ fn each_end_of_a_departure_is_counted_once() {
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "a driver lost a departure"))]
 fn lost_departure_is_caught_or_stays_held() {
-    let mut pipeline = pipeline(&[], &Ask::Nothing);
+    let mut pipeline = pipeline(&[], &Target::Nothing);
     drop(one_departure(&mut pipeline).token);
     assert_eq!(pipeline.report().held, 1);
 }
 
 #[test]
 fn path_says_what_frames_need() {
-    let gap = Ask::Gap(Span::from_us(1));
+    let gap = Target::Gap(Span::from_us(1));
     let follow = |pipeline: Pipeline<HeapFrame>| {
         let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
         pipeline.slicing(&[Vec::new()], &sampling)
     };
-    assert_eq!(pipeline(&[], &Ask::Nothing).path(), Path::Counted);
-    assert_eq!(follow(pipeline(&[], &Ask::Nothing)).path(), Path::Counted);
+    assert_eq!(pipeline(&[], &Target::Nothing).path(), Path::Counted);
+    assert_eq!(follow(pipeline(&[], &Target::Nothing)).path(), Path::Counted);
     assert_eq!(pipeline(&[], &gap).path(), Path::Scheduled);
     assert_eq!(follow(pipeline(&[], &gap)).path(), Path::Ordered);
     assert_eq!(pipeline(&[], &gap).catching_up(CatchUp::AtMost(0), Span::ZERO).path(), Path::Ordered);

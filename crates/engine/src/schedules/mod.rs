@@ -106,7 +106,7 @@ pub trait Schedule: Send {
 
 /// A target for departures.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Ask {
+pub enum Target {
     /// No target: frames leave as soon as possible.
     #[default]
     Nothing,
@@ -245,23 +245,23 @@ impl fmt::Display for Impossible {
     }
 }
 
-impl Ask {
+impl Target {
     /// The schedule for this target; `line` is that of the output, if it has a line rate.
     ///
     /// # Errors
-    /// As [`Ask::check`], or an impossible law.
+    /// As [`Target::check`], or an impossible law.
     pub fn schedule(&self, line: Option<Line>, draw: Draw<'_>) -> Result<Box<dyn Schedule>, Impossible> {
         self.check(line)?;
         Ok(match self {
-            Ask::Nothing => Box::new(AsReady),
-            Ask::Gap(gap) => Box::new(FixedGap::new(*gap)),
-            Ask::IdleGap(gap) => Box::new(FixedGap::idle(*gap, line)),
-            Ask::Law(law) => Box::new(LawSchedule::new(law, line, draw).map_err(Impossible::Law)?),
-            Ask::Wave(wave) => Box::new(WaveSchedule::new(wave, line)?),
-            Ask::Depth(follow) => Box::new(DepthSchedule::new(*follow, line)),
-            Ask::Rate(Rate::Bits(rate, layer)) => Box::new(ConstantRate::bits(*rate, *layer)),
-            Ask::Rate(Rate::Frames(rate)) => Box::new(ConstantRate::frames(*rate)),
-            Ask::Rate(Rate::Line(share)) => {
+            Target::Nothing => Box::new(AsReady),
+            Target::Gap(gap) => Box::new(FixedGap::new(*gap)),
+            Target::IdleGap(gap) => Box::new(FixedGap::idle(*gap, line)),
+            Target::Law(law) => Box::new(LawSchedule::new(law, line, draw).map_err(Impossible::Law)?),
+            Target::Wave(wave) => Box::new(WaveSchedule::new(wave, line)?),
+            Target::Depth(follow) => Box::new(DepthSchedule::new(*follow, line)),
+            Target::Rate(Rate::Bits(rate, layer)) => Box::new(ConstantRate::bits(*rate, *layer)),
+            Target::Rate(Rate::Frames(rate)) => Box::new(ConstantRate::frames(*rate)),
+            Target::Rate(Rate::Line(share)) => {
                 Box::new(ConstantRate::share(*share, line.ok_or(Impossible::NoLine)?.rate()))
             }
         })
@@ -272,10 +272,10 @@ impl Ask {
     #[must_use]
     pub fn typed(&self, line: Option<Line>, length: f64, window: Span, windows: usize) -> Option<Vec<f64>> {
         match self {
-            Ask::Wave(wave) => wave.typed(line, length, window, windows),
-            Ask::Rate(rate) => Some(vec![waves::frame_bits(*rate, line, length); windows]),
-            Ask::Gap(gap) => Some(vec![length * 8.0 / gap.as_ns_f64() * 1e9; windows]),
-            Ask::Nothing | Ask::IdleGap(_) | Ask::Law(_) | Ask::Depth(_) => None,
+            Target::Wave(wave) => wave.typed(line, length, window, windows),
+            Target::Rate(rate) => Some(vec![waves::frame_bits(*rate, line, length); windows]),
+            Target::Gap(gap) => Some(vec![length * 8.0 / gap.as_ns_f64() * 1e9; windows]),
+            Target::Nothing | Target::IdleGap(_) | Target::Law(_) | Target::Depth(_) => None,
         }
     }
 
@@ -285,10 +285,10 @@ impl Ask {
     /// A target above the line rate, or a share of an unknown line rate.
     pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
         match self {
-            Ask::Rate(rate) => fits(*rate, line),
-            Ask::Wave(wave) => wave.check(line),
-            Ask::Depth(follow) => follow.check(line),
-            Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Law(_) => Ok(()),
+            Target::Rate(rate) => fits(*rate, line),
+            Target::Wave(wave) => wave.check(line),
+            Target::Depth(follow) => follow.check(line),
+            Target::Nothing | Target::Gap(_) | Target::IdleGap(_) | Target::Law(_) => Ok(()),
         }
     }
 
@@ -298,9 +298,9 @@ impl Ask {
     /// A file that cannot be read or has invalid content, with its line.
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         match self {
-            Ask::Law(law) => Arc::make_mut(law).load(files),
-            Ask::Wave(wave) => Arc::make_mut(wave).load(files),
-            Ask::Nothing | Ask::Gap(_) | Ask::IdleGap(_) | Ask::Rate(_) | Ask::Depth(_) => Ok(()),
+            Target::Law(law) => Arc::make_mut(law).load(files),
+            Target::Wave(wave) => Arc::make_mut(wave).load(files),
+            Target::Nothing | Target::Gap(_) | Target::IdleGap(_) | Target::Rate(_) | Target::Depth(_) => Ok(()),
         }
     }
 
@@ -308,7 +308,7 @@ impl Ask {
     #[must_use]
     pub fn fixed_gap(&self) -> Option<Span> {
         match self {
-            Ask::Gap(gap) => Some(*gap),
+            Target::Gap(gap) => Some(*gap),
             _ => None,
         }
     }
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn refuses_targets_above_the_line_rate() {
         let line = Some(Line::new(BitRate::from_gbps(10)));
-        let ask = |text: &str| Ask::Rate(text.parse().expect("a rate"));
+        let ask = |text: &str| Target::Rate(text.parse().expect("a rate"));
         let draw = Draw { seed: 1, path: "test", frames: None };
         assert!(ask("10Gbps").schedule(line, draw).is_ok());
         assert_eq!(ask("10.1Gbps").schedule(line, draw).err(), Some(Impossible::AboveLine(BitRate::from_gbps(10))));

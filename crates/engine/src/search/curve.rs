@@ -1,6 +1,6 @@
 //! Loss of a device at loads above its limit (RFC 2544 section 26.3).
 
-use super::{Outcome, Run, Trial, Verdict, failed, flaw};
+use super::{Outcome, Trial, TrialResult, Verdict, failed, flaw};
 use units::{FrameRate, Share, Span};
 
 /// Parameters of a loss curve.
@@ -26,7 +26,7 @@ pub struct CurveSettings {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     settings: CurveSettings,
-    runs: Vec<Run>,
+    runs: Vec<TrialResult>,
     /// Steps below the highest load, and the number of loads in a row without loss.
     steps: u32,
     clean: u32,
@@ -53,14 +53,14 @@ impl Curve {
 
     /// All trials so far. Those with a flaw say nothing about the device.
     #[must_use]
-    pub fn runs(&self) -> &[Run] {
+    pub fn runs(&self) -> &[TrialResult] {
         &self.runs
     }
 
     /// What limits the result: the tester, if it did not offer the highest load.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let offered = |run: &&Run| run.flaw.is_none();
+        let offered = |run: &&TrialResult| run.flaw.is_none();
         if self.next_trial().is_some() {
             Verdict::Unfinished
         } else if !self.runs.iter().filter(offered).any(|run| run.trial.load == self.settings.most) {
@@ -99,7 +99,7 @@ impl Curve {
         let Some(trial) = self.next_trial() else { return };
         let CurveSettings { tolerance, late, .. } = self.settings;
         let flaw = flaw(&trial, &outcome, tolerance, late, |by_itself| outcome.lost > 0 && by_itself.lost == 0);
-        self.runs.push(Run { trial, outcome, flaw });
+        self.runs.push(TrialResult { trial, outcome, flaw });
         match flaw {
             None => self.clean = if outcome.lost == 0 { self.clean + 1 } else { 0 },
             Some(_) if failed(&self.runs, trial.load) => self.clean = 0,
@@ -133,7 +133,7 @@ mod tests {
             let took = trial.duration;
             curve.tell(Outcome { sent, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 });
         }
-        let run = |run: &Run| (run.trial.load.millis() / 1_000, run.outcome.lost, run.flaw.is_none());
+        let run = |run: &TrialResult| (run.trial.load.millis() / 1_000, run.outcome.lost, run.flaw.is_none());
         (curve.verdict(), curve.runs().iter().map(run).collect())
     }
 

@@ -1,4 +1,4 @@
-use super::Run;
+use super::TrialResult;
 use units::{Share, Span};
 
 /// The criteria that a load must meet (RFC 9971, section 4.6).
@@ -71,7 +71,7 @@ impl Goal {
     }
 
     /// Classifies a load by its trials; `None` while further trials could change the result (RFC 9971, Appendix A).
-    pub(super) fn bound<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> Option<Bound> {
+    pub(super) fn bound<'a>(&self, runs: impl Iterator<Item = &'a TrialResult>) -> Option<Bound> {
         let (mut full_low, mut full_high, mut short_low, mut short_high) = (0.0, 0.0, 0.0, 0.0);
         for run in runs {
             let seconds = run.trial.duration.as_secs_f64();
@@ -102,7 +102,7 @@ impl Goal {
     }
 
     /// The loss that a load does not exceed, apart from the share of time that may be bad (RFC 9971, Appendix B).
-    pub(super) fn conditional_loss<'a>(&self, runs: impl Iterator<Item = &'a Run>) -> f64 {
+    pub(super) fn conditional_loss<'a>(&self, runs: impl Iterator<Item = &'a TrialResult>) -> f64 {
         let mut trials: Vec<(f64, f64)> = runs
             .filter(|run| run.trial.duration >= self.trial)
             .map(|run| (run.loss(), run.trial.duration.as_secs_f64()))

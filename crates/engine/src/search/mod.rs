@@ -72,7 +72,7 @@ impl Flaw {
 
 /// A completed trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct TrialResult {
     /// The trial as asked.
     pub trial: Trial,
     /// The outcome.
@@ -81,7 +81,7 @@ pub struct Run {
     pub flaw: Option<Flaw>,
 }
 
-impl Run {
+impl TrialResult {
     /// Share of frames lost.
     #[must_use]
     pub fn loss(&self) -> f64 {
@@ -135,7 +135,7 @@ impl Verdict {
 
 /// Result for a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
+pub struct GoalResult {
     /// Relevant lower bound: the highest load that meets the goal, below all loads that miss it.
     pub lower: Option<FrameRate>,
     /// Relevant upper bound: the lowest load that misses the goal.
@@ -187,7 +187,7 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Search {
     settings: Settings,
-    runs: Vec<Run>,
+    runs: Vec<TrialResult>,
     /// The lowest load that the tester failed to offer.
     beyond: Option<FrameRate>,
     /// Per goal: number of lower bounds that did not hold, and the highest lower bound ever found.
@@ -268,7 +268,7 @@ fn is_wide(goal: &Goal, lower: FrameRate, upper: FrameRate) -> bool {
 }
 
 /// True if the tester failed the last trial, of `load`, too often to try it again.
-fn failed(runs: &[Run], load: FrameRate) -> bool {
+fn failed(runs: &[TrialResult], load: FrameRate) -> bool {
     let failed = runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == load).take(ATTEMPTS);
     let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
     all == ATTEMPTS || far == FAR_ATTEMPTS
@@ -294,7 +294,7 @@ impl Search {
 
     /// All trials so far.
     #[must_use]
-    pub fn runs(&self) -> &[Run] {
+    pub fn runs(&self) -> &[TrialResult] {
         &self.runs
     }
 
@@ -325,7 +325,7 @@ impl Search {
     pub fn tell(&mut self, trial: Trial, outcome: Outcome) {
         let before: Vec<_> = self.settings.goals.iter().map(|goal| self.bounds(goal).0).collect();
         let flaw = self.flaw(&trial, &outcome);
-        self.runs.push(Run { trial, outcome, flaw });
+        self.runs.push(TrialResult { trial, outcome, flaw });
         if flaw.is_some() {
             if failed(&self.runs, trial.load) {
                 self.beyond = Some(self.beyond.map_or(trial.load, |beyond| beyond.min(trial.load)));
@@ -361,7 +361,8 @@ impl Search {
 
     fn flaw(&self, trial: &Trial, outcome: &Outcome) -> Option<Flaw> {
         let Settings { goals, tolerance, late, .. } = &self.settings;
-        let within = |outcome: &Outcome, goal| Run { trial: *trial, outcome: *outcome, flaw: None }.within(goal);
+        let within =
+            |outcome: &Outcome, goal| TrialResult { trial: *trial, outcome: *outcome, flaw: None }.within(goal);
         // The trial misses a goal that it would meet if the late frames had not been lost.
         flaw(trial, outcome, *tolerance, *late, |by_itself| {
             goals.iter().any(|goal| !within(outcome, goal) && within(by_itself, goal))
@@ -369,7 +370,7 @@ impl Search {
     }
 
     /// Valid trials at a load.
-    fn at(&self, load: FrameRate) -> impl Iterator<Item = &Run> + Clone {
+    fn at(&self, load: FrameRate) -> impl Iterator<Item = &TrialResult> + Clone {
         self.runs.iter().filter(move |run| run.flaw.is_none() && run.trial.load == load)
     }
 
@@ -442,7 +443,7 @@ impl Search {
         // Trials there that are somewhat shorter show it as well.
         let near = |load: FrameRate| {
             let range = load.millis() as f64 * (1.0 - far)..=load.millis() as f64 * (1.0 + far);
-            let long = |run: &&Run| run.flaw.is_none() && run.trial.duration * 4 >= goal.trial;
+            let long = |run: &&TrialResult| run.flaw.is_none() && run.trial.duration * 4 >= goal.trial;
             self.runs.iter().filter(long).filter(|run| range.contains(&(run.trial.load.millis() as f64))).count()
         };
         let load = [above, below].into_iter().filter(offered).find(|load| near(*load) < PROBES)?;
@@ -452,7 +453,7 @@ impl Search {
     /// The loads at which full trials disagree.
     fn spread(&self, goal: &Goal) -> Option<Spread> {
         let full = self.runs.iter().filter(|run| run.flaw.is_none() && run.trial.duration >= goal.trial);
-        let (met, missed): (Vec<&Run>, Vec<&Run>) = full.partition(|run| run.within(goal));
+        let (met, missed): (Vec<&TrialResult>, Vec<&TrialResult>) = full.partition(|run| run.within(goal));
         let from = missed.into_iter().map(|run| run.trial.load).min()?;
         let to = met.into_iter().map(|run| run.trial.load).max()?;
         (from <= to).then_some(Spread { from, to })
@@ -466,7 +467,7 @@ impl Search {
     }
 
     /// Valid trials of full length at a load.
-    fn full<'a>(&'a self, goal: &Goal, load: FrameRate) -> impl Iterator<Item = &'a Run> + Clone + use<'a> {
+    fn full<'a>(&'a self, goal: &Goal, load: FrameRate) -> impl Iterator<Item = &'a TrialResult> + Clone + use<'a> {
         let duration = goal.trial;
         self.at(load).filter(move |run| run.trial.duration >= duration)
     }
@@ -557,11 +558,12 @@ impl Search {
                 // The rate that came back at that load approximates the limit. If all its trials are flawed, the best
                 // one counts.
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
-                let came = |run: &Run| {
+                let came = |run: &TrialResult| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
                     run.outcome.sent.saturating_sub(run.outcome.lost) as f64 * 1_000.0 / seconds.max(1e-9)
                 };
-                let (flawed, counts): (Vec<&Run>, Vec<&Run>) = there.partition(|run| run.flaw.is_some());
+                let (flawed, counts): (Vec<&TrialResult>, Vec<&TrialResult>) =
+                    there.partition(|run| run.flaw.is_some());
                 let least_came = counts.into_iter().map(came).reduce(f64::min);
                 let came = least_came.or_else(|| flawed.into_iter().map(came).reduce(f64::max)).unwrap_or(0.0);
                 let stepped =
@@ -703,7 +705,7 @@ impl Search {
 
     /// The result for each goal so far.
     #[must_use]
-    pub fn found(&self) -> Vec<Found> {
+    pub fn found(&self) -> Vec<GoalResult> {
         let of = |(number, goal): (usize, &Goal)| {
             let (lower, upper) = self.bounds(goal);
             let unsure = self.is_falling(number) || self.is_inverted(goal, upper) || self.is_spread(number);
@@ -720,7 +722,7 @@ impl Search {
             let upper = upper.filter(|_| !by_tester);
             let throughput = lower
                 .map_or(0.0, |lower| lower.millis() as f64 / 1_000.0 * (1.0 - goal.conditional_loss(self.at(lower))));
-            Found { lower, upper, throughput, verdict, spread: self.spread(goal) }
+            GoalResult { lower, upper, throughput, verdict, spread: self.spread(goal) }
         };
         self.settings.goals.iter().enumerate().map(of).collect()
     }

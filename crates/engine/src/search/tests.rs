@@ -369,7 +369,7 @@ fn random_loss(mean: f64, seed: u64) -> Search {
 fn device_that_loses_at_random_is_unstable_over_a_wide_spread() {
     // Half of the trials of 693 000 frames lose one. Bounds half a percent apart are where chance put them.
     let searches: Vec<Search> = (0..9).map(|seed| random_loss(1e6, seed)).collect();
-    let found: Vec<Found> = searches.iter().map(|search| search.found()[0]).collect();
+    let found: Vec<GoalResult> = searches.iter().map(|search| search.found()[0]).collect();
     let unstable = found.iter().filter(|found| found.verdict == Verdict::Unstable).count();
     assert!(unstable >= 8, "{found:?}");
     let mut shares: Vec<f64> = found.iter().filter_map(|found| found.spread).map(|spread| spread.share()).collect();
@@ -378,7 +378,7 @@ fn device_that_loses_at_random_is_unstable_over_a_wide_spread() {
     for (search, found) in searches.iter().zip(&found) {
         let spread = found.spread.expect("trials disagree");
         let at = |load, within| {
-            let is_lossless = |run: &Run| run.outcome.lost == 0;
+            let is_lossless = |run: &TrialResult| run.outcome.lost == 0;
             search.runs().iter().any(|run| run.trial.load == load && is_lossless(run) == within)
         };
         assert!(at(spread.from, false) && at(spread.to, true), "both ends were measured: {spread:?}");
@@ -398,9 +398,9 @@ fn device_whose_trials_agree_has_no_spread() {
 fn classifies_loads_on_both_sides_of_each_boundary() {
     let goal = mlr(0.5);
     let of = |list: &[(u64, u64)]| {
-        let runs: Vec<Run> = list
+        let runs: Vec<TrialResult> = list
             .iter()
-            .map(|(ms, lost)| Run {
+            .map(|(ms, lost)| TrialResult {
                 trial: Trial { load: rate(1e5), duration: Span::from_ms(*ms) },
                 outcome: Outcome {
                     sent: 100_000,

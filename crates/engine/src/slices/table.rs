@@ -1,4 +1,4 @@
-use super::Way;
+use super::FrameTrace;
 use measure::{Mark, SliceMeter, TOGETHER};
 use packet::Identity;
 
@@ -85,9 +85,9 @@ impl Table {
     }
 
     /// A copy of one trace.
-    pub(super) fn way(&mut self, place: usize) -> Way {
+    pub(super) fn way(&mut self, place: usize) -> FrameTrace {
         let (identity, length) = self.named.get(place).copied().unwrap_or_default();
-        Way { marks: self.marks(place).made().to_vec(), identity, length }
+        FrameTrace { marks: self.marks(place).made().to_vec(), identity, length }
     }
 }
 

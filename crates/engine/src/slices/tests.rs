@@ -1,6 +1,6 @@
 use super::*;
 use crate::Pipeline;
-use crate::schedules::{Ask, Draw};
+use crate::schedules::{Draw, Target};
 use crate::stages::StageConfig;
 use crate::stages::waits::{Late, us};
 use packet::HeapFrame;
@@ -11,7 +11,7 @@ const BURST: u64 = 64;
 fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
     let gap = Span::from_us(1);
     let draw = Draw { seed: 1, path: "test", frames: None };
-    let schedule = Ask::Gap(gap).schedule(None, draw).expect("a schedule");
+    let schedule = Target::Gap(gap).schedule(None, draw).expect("a schedule");
     let sampling = Sampling { every, seed, backlog: false, listener: None };
     let mut pipeline = Pipeline::new(Vec::new(), schedule).slicing(&[Vec::new()], &sampling);
     for burst in 0..count {
@@ -55,7 +55,7 @@ fn stops_counting_frames_that_are_gone() {
 /// Slices of a frame that waited in its port's ring for `waited` before the poll, through these stages.
 fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> PipelineSlices {
     let built = stages.iter().map(|text| StageConfig::parse(text).expect(text).build(1, "test"));
-    let at_once = Ask::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
+    let at_once = Target::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
     let names = stages.iter().map(|text| text.split(' ').next().unwrap_or_default().to_owned()).collect();
     let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
     let mut pipeline = Pipeline::new(built.collect(), at_once).slicing(&[names], &sampling);
@@ -120,7 +120,7 @@ fn ring_wait_is_a_slice_if_the_port_reports_it() {
 #[test]
 fn first_frame_in_an_empty_queue_has_zero_queue_time() {
     let queueing = |parts| {
-        let at_once = Ask::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
+        let at_once = Target::Nothing.schedule(None, Draw { seed: 1, path: "test", frames: None }).expect("a schedule");
         let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
         let mut pipeline = Pipeline::new(Vec::new(), at_once).slicing(&[Vec::new()], &sampling);
         // Each reading is 1 µs after the one before.

@@ -73,23 +73,23 @@ impl Host {
 
 /// The receivers of a stream: the destination addresses of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct Destinations {
     v6: bool,
     addresses: Values,
     /// MAC addresses that the stream sets itself.
     macs: Option<Values>,
 }
 
-impl Target {
+impl Destinations {
     /// The receivers of the frames that `template` makes for `spec`; `None` without addresses.
-    pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Target> {
+    pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Destinations> {
         let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
         if !spec.tunnels.is_empty() {
             return None;
         }
         let site = template.site(Key::Destination)?;
         let addresses = said(Key::Destination).unwrap_or_else(|| Values::fixed(template.value(&site)));
-        Some(Target { v6: site.width == 16, addresses, macs: said(Key::Dmac) })
+        Some(Destinations { v6: site.width == 16, addresses, macs: said(Key::Dmac) })
     }
 
     /// Whether frames of the stream go to this address.
@@ -107,7 +107,7 @@ impl Target {
     #[must_use]
     pub fn mac(&self, own: MacAddr) -> MacAddr {
         let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number()).is_some());
-        if said { own } else { Target::MADE }
+        if said { own } else { Destinations::MADE }
     }
 
     /// Destination MAC address of a stream without `dmac`.
@@ -168,8 +168,8 @@ mod tests {
     fn receiver_has_the_destination_addresses() {
         let target = |spec: &StreamSpec| {
             let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
-            assert_eq!(template.value(&template.site(Key::Dmac).expect("Ethernet")), Target::MADE.number());
-            Target::of(spec, &template)
+            assert_eq!(template.value(&template.site(Key::Dmac).expect("Ethernet")), Destinations::MADE.number());
+            Destinations::of(spec, &template)
         };
         let mut spec = StreamSpec::made(Protocol::Udp, false);
         spec.fields.push((Key::Destination, walk("10.9.0.1", "10.9.0.3")));
@@ -177,12 +177,12 @@ mod tests {
         assert_eq!((v4.has(ip("10.9.0.3")), v4.has(ip("10.9.0.4")), v4.has(ip("::a09:1"))), (true, false, false));
         assert_eq!(v4.count(), 3);
         let own = MacAddr([2, 7, 7, 7, 7, 7]);
-        assert_eq!(v4.mac(own), Target::MADE);
+        assert_eq!(v4.mac(own), Destinations::MADE);
         spec.fields.push((Key::Dmac, Values::fixed(own.number())));
         let template = spec.template(&mut crate::random::Random::stream(1, "host"), 0).expect("a template").0;
-        let aimed = Target::of(&spec, &template).expect("a target");
+        let aimed = Destinations::of(&spec, &template).expect("a target");
         let other = MacAddr([2, 7, 7, 7, 7, 8]);
-        assert_eq!((aimed.mac(own), aimed.mac(other)), (own, Target::MADE), "never that of a router");
+        assert_eq!((aimed.mac(own), aimed.mac(other)), (own, Destinations::MADE), "never that of a router");
         assert_eq!(target(&StreamSpec::made(Protocol::Ethernet, false)), None);
     }
 

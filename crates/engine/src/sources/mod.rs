@@ -6,7 +6,7 @@ mod spec;
 mod stream;
 mod values;
 
-pub use host::{Host, Target};
+pub use host::{Destinations, Host};
 pub use mix::{Mix, SizeSpec, Sizes};
 pub use spec::{Payload, Stack, StreamSpec, Tunnel};
 pub use stream::Streams;

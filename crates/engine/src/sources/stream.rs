@@ -1,4 +1,4 @@
-use super::host::{Host, Target};
+use super::host::{Destinations, Host};
 use super::mix::Sizes;
 use super::spec::{Payload, StreamSpec};
 use super::values::{Counter, Walker};
@@ -16,7 +16,7 @@ struct Stream {
     /// Draws the payload of each frame.
     payload: Option<Random>,
     host: Option<Host>,
-    target: Option<Target>,
+    target: Option<Destinations>,
     /// Initial sums of a frame, from its common part.
     laid: Sums,
 }
@@ -49,7 +49,7 @@ impl Stream {
             fields.push(Field::new(site, Walker::new(values, random(&name))));
         }
         let host = Host::of(spec, &template);
-        let target = Target::of(spec, &template);
+        let target = Destinations::of(spec, &template);
         let sizes = Sizes::new(sizes, random("size"));
         let payload = (spec.payload == Some(Payload::RandomEach)).then(|| random("payload-each"));
         Ok(Stream { template, fields, sizes, sequence: 0, payload, host, target, laid: Sums::default() })
@@ -282,7 +282,7 @@ impl Streams {
     }
 
     /// The destination of each stream with addresses, in order.
-    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+    pub fn targets(&self) -> impl Iterator<Item = &Destinations> {
         self.streams.iter().filter_map(|stream| stream.target.as_ref())
     }
 

@@ -1,6 +1,6 @@
 //! Advice from the counters of a receiver, with commands that fix the problem.
 
-use super::report::{HostReport, InterfaceReport, Place, TCP_FULL, UDP_FULL, UNWANTED};
+use super::report::{HostReport, InterfaceReport, LossPoint, TCP_FULL, UDP_FULL, UNWANTED};
 use crate::figures::{counted, share, thousands};
 use serde::Serialize;
 use units::quoted;
@@ -13,7 +13,7 @@ pub struct Advice {
     /// `unwanted`, `broken-frames`, `interface-drops`.
     pub name: &'static str,
     /// The place of the loss.
-    pub place: Place,
+    pub place: LossPoint,
     /// The interface concerned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -54,10 +54,10 @@ pub(super) fn advise(report: &HostReport) -> Vec<Advice> {
 fn wire(interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
     let shell = quoted(name);
-    let broken = interface.lost(Place::Wire).filter(|broken| *broken > 0)?;
+    let broken = interface.lost(LossPoint::Wire).filter(|broken| *broken > 0)?;
     Some(Advice {
         name: "broken-frames",
-        place: Place::Wire,
+        place: LossPoint::Wire,
         interface: Some(name.clone()),
         frames: Some(broken),
         seen: format!("{} came broken: the cable, the optics, or the sender's frames", counted(broken, "frame")),
@@ -70,7 +70,7 @@ fn wire(interface: &InterfaceReport) -> Option<Advice> {
 fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let name = &interface.name;
     let shell = quoted(name);
-    let lost = interface.lost(Place::Ring).filter(|lost| *lost > 0);
+    let lost = interface.lost(LossPoint::Ring).filter(|lost| *lost > 0);
     let held = interface.no_buffer.filter(|times| *times > 0);
     let what = match (lost, held) {
         (Some(lost), _) => format!("{} found no free descriptor", counted(lost, "frame")),
@@ -83,7 +83,7 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let advice = |name_of_it, seen, commands| {
         Some(Advice {
             name: name_of_it,
-            place: Place::Ring,
+            place: LossPoint::Ring,
             interface: Some(name.clone()),
             frames: lost,
             seen,
@@ -150,7 +150,7 @@ fn spread(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let advice = |name_of_it, seen, commands| {
         Some(Advice {
             name: name_of_it,
-            place: Place::Queue,
+            place: LossPoint::Queue,
             interface: Some(name.clone()),
             frames: None,
             seen,
@@ -267,7 +267,7 @@ fn backlog(report: &HostReport) -> Option<Advice> {
             commands.extend(spreading(report, interface));
         }
     }
-    Some(Advice { name: "backlog", place: Place::Softnet, interface: None, frames: Some(lost), seen, commands })
+    Some(Advice { name: "backlog", place: LossPoint::Softnet, interface: None, frames: Some(lost), seen, commands })
 }
 
 /// Comment for a command whose current limit is unknown.
@@ -303,15 +303,22 @@ fn budget(report: &HostReport) -> Option<Advice> {
         larger(usecs, 16_000),
         or_more(budget)
     );
-    Some(Advice { name: "budget", place: Place::Softnet, interface: None, frames: None, seen, commands: vec![command] })
+    Some(Advice {
+        name: "budget",
+        place: LossPoint::Softnet,
+        interface: None,
+        frames: None,
+        seen,
+        commands: vec![command],
+    })
 }
 
 fn rest(report: &HostReport) -> Option<Advice> {
     let lost = report.lost.interface.filter(|lost| *lost > 0)?;
-    let worst = report.interfaces.iter().max_by_key(|interface| interface.lost(Place::Interface))?;
+    let worst = report.interfaces.iter().max_by_key(|interface| interface.lost(LossPoint::Interface))?;
     Some(Advice {
         name: "interface-drops",
-        place: Place::Interface,
+        place: LossPoint::Interface,
         interface: Some(worst.name.clone()),
         frames: Some(lost),
         seen: format!(
@@ -366,7 +373,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
         let count: u64 = counters.iter().map(|counter| report.protocol(counter)).fold(0, u64::saturating_add);
         (count > 0).then(|| Advice {
             name,
-            place: Place::Protocol,
+            place: LossPoint::Protocol,
             interface: None,
             frames: Some(count),
             seen: format!("{} came {why}", counted(count, "frame")),
@@ -412,7 +419,7 @@ fn udp(report: &HostReport) -> Option<Advice> {
         );
     }
     let name = if slow { "slow-reader" } else { "socket-buffer" };
-    Some(Advice { name, place: Place::Socket, interface: None, frames: Some(lost), seen, commands })
+    Some(Advice { name, place: LossPoint::Socket, interface: None, frames: Some(lost), seen, commands })
 }
 
 fn tcp(report: &HostReport) -> Vec<Advice> {
@@ -422,7 +429,7 @@ fn tcp(report: &HostReport) -> Vec<Advice> {
     let advice = |name, count: u64, why: &str, command: &str| {
         (count > 0).then(|| Advice {
             name,
-            place: Place::Socket,
+            place: LossPoint::Socket,
             interface: None,
             frames: Some(count),
             seen: format!("{} {why}", counted(count, "frame")),

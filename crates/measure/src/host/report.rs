@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Where a frame can be lost, in order of its way into the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum LossPoint {
     /// The frame arrived broken.
     Wire,
     /// The NIC had no free descriptor, or no room in its own memory.
@@ -28,25 +28,25 @@ pub enum Place {
     Socket,
 }
 
-impl Place {
+impl LossPoint {
     /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Place::Wire => "wire",
-            Place::Ring => "ring",
-            Place::Queue => "queue",
-            Place::Softnet => "softnet",
-            Place::Interface => "interface",
-            Place::Protocol => "protocol",
-            Place::Socket => "socket",
+            LossPoint::Wire => "wire",
+            LossPoint::Ring => "ring",
+            LossPoint::Queue => "queue",
+            LossPoint::Softnet => "softnet",
+            LossPoint::Interface => "interface",
+            LossPoint::Protocol => "protocol",
+            LossPoint::Socket => "socket",
         }
     }
 }
 
 /// Frames lost by place; `None` if there is no counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Lost {
+pub struct LossCounts {
     /// Broken frames of the watched interfaces.
     pub wire: Option<u64>,
     /// At the rings of the watched interfaces. Drivers count one frame under several names; this is the largest
@@ -62,26 +62,26 @@ pub struct Lost {
     pub socket: Option<u64>,
 }
 
-impl Lost {
+impl LossCounts {
     /// Each place with its loss, in order of a frame's path.
     #[must_use]
-    pub fn places(&self) -> [(Place, Option<u64>); 6] {
+    pub fn places(&self) -> [(LossPoint, Option<u64>); 6] {
         [
-            (Place::Wire, self.wire),
-            (Place::Ring, self.ring),
-            (Place::Softnet, self.softnet),
-            (Place::Interface, self.interface),
-            (Place::Protocol, self.protocol),
-            (Place::Socket, self.socket),
+            (LossPoint::Wire, self.wire),
+            (LossPoint::Ring, self.ring),
+            (LossPoint::Softnet, self.softnet),
+            (LossPoint::Interface, self.interface),
+            (LossPoint::Protocol, self.protocol),
+            (LossPoint::Socket, self.socket),
         ]
     }
 }
 
 /// A loss counter with its original name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Drop {
+pub struct DropCounter {
     /// The place.
-    pub place: Place,
+    pub place: LossPoint,
     /// Name of the counter in the driver or kernel.
     pub counter: String,
     /// Its increase.
@@ -126,7 +126,7 @@ pub struct InterfaceReport {
     /// Interrupts of the receive queues, if their names identify them.
     pub interrupts: Option<BTreeMap<String, u64>>,
     /// All loss counters, including those without an increase.
-    pub drops: Vec<Drop>,
+    pub drops: Vec<DropCounter>,
     /// Times that the NIC found no descriptor, and held the frame.
     pub no_buffer: Option<u64>,
     /// Settings.
@@ -135,7 +135,7 @@ pub struct InterfaceReport {
 
 impl InterfaceReport {
     /// The largest loss counter of a place; `None` if there is none.
-    pub(super) fn lost(&self, place: Place) -> Option<u64> {
+    pub(super) fn lost(&self, place: LossPoint) -> Option<u64> {
         self.drops.iter().filter(|drop| drop.place == place).map(|drop| drop.frames).max()
     }
 }
@@ -184,7 +184,7 @@ pub struct HostReport {
     /// The interfaces.
     pub interfaces: Vec<InterfaceReport>,
     /// Frames lost by place.
-    pub lost: Lost,
+    pub lost: LossCounts,
     /// The CPUs.
     pub cpus: Vec<Cpu>,
     /// Protocol counters that increased, such as `Udp.InDatagrams`.
@@ -233,10 +233,10 @@ impl HostReport {
 
     /// The protocol's loss counters of a place that increased, by name.
     #[must_use]
-    pub fn protocol_losses(&self, place: Place) -> Vec<(&'static str, u64)> {
+    pub fn protocol_losses(&self, place: LossPoint) -> Vec<(&'static str, u64)> {
         let names: Vec<&'static str> = match place {
-            Place::Protocol => UNWANTED.to_vec(),
-            Place::Socket => UDP_FULL.iter().chain(&TCP_FULL).copied().collect(),
+            LossPoint::Protocol => UNWANTED.to_vec(),
+            LossPoint::Socket => UDP_FULL.iter().chain(&TCP_FULL).copied().collect(),
             _ => Vec::new(),
         };
         names.into_iter().map(|name| (name, self.protocol(name))).filter(|(_, count)| *count > 0).collect()
@@ -262,22 +262,26 @@ fn interface(
     let per_second = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
     let mut drops = Vec::new();
     let mut note = |place, counter: &str, before: Option<u64>, after: u64| {
-        drops.extend(grown(before, Some(after)).map(|frames| Drop { place, counter: counter.to_owned(), frames }));
+        drops.extend(grown(before, Some(after)).map(|frames| DropCounter {
+            place,
+            counter: counter.to_owned(),
+            frames,
+        }));
     };
     // Only a NIC has a wire; veth has these files as well.
     let earlier: BTreeMap<String, u64> = before.wire().into_iter().collect();
     for (name, value) in after.wire() {
         if after.has_device || value > 0 {
-            note(Place::Wire, &name, earlier.get(&name).copied(), value);
+            note(LossPoint::Wire, &name, earlier.get(&name).copied(), value);
         }
     }
     // A kernel counter that was zero before is missing there.
     let earlier = before.ring();
     for (name, value) in after.ring() {
-        note(Place::Ring, &name, Some(earlier.get(&name).copied().unwrap_or(0)), value);
+        note(LossPoint::Ring, &name, Some(earlier.get(&name).copied().unwrap_or(0)), value);
     }
     if let Some(value) = after.statistics.get("rx_dropped") {
-        note(Place::Interface, "rx_dropped", before.statistics.get("rx_dropped").copied(), *value);
+        note(LossPoint::Interface, "rx_dropped", before.statistics.get("rx_dropped").copied(), *value);
     }
     let signs = |of: &InterfaceCounters| of.signs().into_values().reduce(u64::saturating_add);
     InterfaceReport {
@@ -393,21 +397,21 @@ pub(super) const TCP_FULL: [&str; 5] = [
     "TcpExt.ListenDrops",
 ];
 
-fn lost(interfaces: &[InterfaceReport], cpus: &[Cpu], protocols: Option<&BTreeMap<String, u64>>) -> Lost {
+fn lost(interfaces: &[InterfaceReport], cpus: &[Cpu], protocols: Option<&BTreeMap<String, u64>>) -> LossCounts {
     let sum = |place| interfaces.iter().filter_map(|of| of.lost(place)).reduce(u64::saturating_add);
     let softnet = cpus.iter().filter_map(|cpu| cpu.dropped).reduce(u64::saturating_add);
-    let ring = sum(Place::Ring);
+    let ring = sum(LossPoint::Ring);
     let protocol = |names: &[&str]| {
         let counters = protocols?;
         Some(names.iter().filter_map(|name| counters.get(*name)).copied().fold(0, u64::saturating_add))
     };
     // The kernel also counts a full backlog at the interface, and some drivers count the ring there.
     let explained = softnet.unwrap_or(0).saturating_add(ring.unwrap_or(0));
-    Lost {
-        wire: sum(Place::Wire),
+    LossCounts {
+        wire: sum(LossPoint::Wire),
         ring,
         softnet,
-        interface: sum(Place::Interface).map(|dropped| dropped.saturating_sub(explained)),
+        interface: sum(LossPoint::Interface).map(|dropped| dropped.saturating_sub(explained)),
         protocol: protocol(&UNWANTED),
         socket: protocol(&[UDP_FULL.as_slice(), TCP_FULL.as_slice()].concat()),
     }

@@ -5,7 +5,7 @@
 
 use super::bytes::Bytes;
 use super::link::Link;
-use super::oddities::Skip;
+use super::oddities::SkipReason;
 use super::{Broken, LONGEST_RECORD, Order, Read, Record};
 use packet::HeapFrame;
 
@@ -33,7 +33,7 @@ pub(super) struct Blocks {
 /// The properties of an interface that its frames depend on.
 #[derive(Clone, Copy)]
 struct Interface {
-    link: Result<Link, Skip>,
+    link: Result<Link, SkipReason>,
     snap: u32,
     ticks: Ticks,
     /// Bytes of FCS at the end of each frame.
@@ -123,11 +123,11 @@ impl Blocks {
     }
 
     /// Extracts the frame from the body of a block.
-    fn frame(&self, kind: u32, body: &[u8], frame: &mut HeapFrame) -> Result<Record, Skip> {
+    fn frame(&self, kind: u32, body: &[u8], frame: &mut HeapFrame) -> Result<Record, SkipReason> {
         let order = self.order;
         let fixed = if kind == SIMPLE_PACKET { 4 } else { 20 };
         if body.len() < fixed {
-            return Err(Skip::BadLength);
+            return Err(SkipReason::BadLength);
         }
         let rest = &body[fixed..];
         let stamp = || Some(u64::from(order.u32(body, 4)) << 32 | u64::from(order.u32(body, 8)));
@@ -149,12 +149,12 @@ impl Blocks {
                 Found { interface: order.u16(body, 0).into(), ticks: stamp(), held, original, rest }
             }
         };
-        let interface = self.interfaces.get(found.interface as usize).ok_or(Skip::UnknownInterface)?;
+        let interface = self.interfaces.get(found.interface as usize).ok_or(SkipReason::UnknownInterface)?;
         let link = interface.link?;
         if found.held > LONGEST_RECORD {
-            return Err(Skip::TooLong);
+            return Err(SkipReason::TooLong);
         }
-        let data = found.rest.get(..found.held as usize).ok_or(Skip::BadLength)?;
+        let data = found.rest.get(..found.held as usize).ok_or(SkipReason::BadLength)?;
         frame.refill(data, found.original);
         let options = found.rest.get(data.len().next_multiple_of(4)..).unwrap_or_default();
         let fcs = if kind == SIMPLE_PACKET { None } else { fcs_of_frame(options, order) };
@@ -168,12 +168,12 @@ impl Blocks {
 impl Interface {
     /// Parses an interface description. One that is too short still counts as an interface.
     fn of(body: &[u8], order: Order) -> Self {
-        let mut interface = Interface { link: Err(Skip::UnknownInterface), snap: 0, ticks: Ticks::USUAL, fcs: 0 };
+        let mut interface = Interface { link: Err(SkipReason::UnknownInterface), snap: 0, ticks: Ticks::USUAL, fcs: 0 };
         if body.len() < 8 {
             return interface;
         }
         let number = order.u16(body, 0);
-        interface.link = Link::of(number).ok_or(Skip::LinkType(number));
+        interface.link = Link::of(number).ok_or(SkipReason::LinkType(number));
         interface.snap = order.u32(body, 4);
         for (code, value) in options(&body[8..], order) {
             match (code, value) {

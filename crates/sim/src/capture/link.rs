@@ -1,6 +1,6 @@
 //! Link-layer headers of captures, and their conversion to Ethernet.
 
-use super::oddities::Skip;
+use super::oddities::SkipReason;
 use packet::{Frame, HeapFrame};
 
 /// Destination and source of generated headers: locally administered, as in streams.
@@ -39,7 +39,7 @@ impl Link {
     }
 
     /// Replaces the captured link-layer header by an Ethernet header. Returns whether it did, or why it cannot.
-    pub(super) fn make_frame(self, frame: &mut HeapFrame) -> Result<bool, Skip> {
+    pub(super) fn make_frame(self, frame: &mut HeapFrame) -> Result<bool, SkipReason> {
         let bytes = frame.bytes();
         let (taken, header) = match self {
             Link::Ethernet => return Ok(false),
@@ -69,45 +69,45 @@ impl Link {
 }
 
 /// The EtherType of an IP packet, by its version field.
-fn ip_version(packet: &[u8]) -> Result<[u8; 2], Skip> {
+fn ip_version(packet: &[u8]) -> Result<[u8; 2], SkipReason> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => Ok(IPV4),
         Some(6) => Ok(IPV6),
-        _ => Err(Skip::NotIp),
+        _ => Err(SkipReason::NotIp),
     }
 }
 
 /// The EtherType of an address family, in the byte order of the capturing host.
-fn of_family(family: [u8; 4]) -> Result<[u8; 2], Skip> {
+fn of_family(family: [u8; 4]) -> Result<[u8; 2], SkipReason> {
     let little = u32::from_le_bytes(family);
     match if little > 0xffff { little.swap_bytes() } else { little } {
         2 => Ok(IPV4),
         // Linux, Windows, OpenBSD and NetBSD, FreeBSD, macOS.
         10 | 23 | 24 | 28 | 30 => Ok(IPV6),
-        _ => Err(Skip::NotIp),
+        _ => Err(SkipReason::NotIp),
     }
 }
 
 /// The EtherType or length field for the protocol of a cooked header and its device type (ARPHRD).
-fn kind(protocol: [u8; 2], device: u16, payload: u32) -> Result<[u8; 2], Skip> {
+fn kind(protocol: [u8; 2], device: u16, payload: u32) -> Result<[u8; 2], SkipReason> {
     const CAN: u16 = 280;
     const FRAME_RELAY: u16 = 770;
     const WIFI: std::ops::RangeInclusive<u16> = 801..=803;
     const NETLINK: u16 = 824;
     if matches!(device, CAN | FRAME_RELAY | NETLINK) || WIFI.contains(&device) {
-        return Err(Skip::NotEthernet);
+        return Err(SkipReason::NotEthernet);
     }
     match u16::from_be_bytes(protocol) {
         0x0600.. => Ok(protocol),
         // Without and with an LLC header: Ethernet has a length here.
         1 | 4 if payload <= 1_500 => Ok((payload as u16).to_be_bytes()),
-        1 | 4 => Err(Skip::LongLlc),
-        _ => Err(Skip::NotEthernet),
+        1 | 4 => Err(SkipReason::LongLlc),
+        _ => Err(SkipReason::NotEthernet),
     }
 }
 
-fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Skip> {
-    bytes.first_chunk().copied().ok_or(Skip::Short)
+fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], SkipReason> {
+    bytes.first_chunk().copied().ok_or(SkipReason::Short)
 }
 
 /// An Ethernet header. Only the sender's address was captured, and whether the packet was a broadcast.
@@ -127,7 +127,7 @@ mod tests {
 
     const PACKET: [u8; 20] = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
 
-    fn framed(link: u16, before: &[u8], cut: u32) -> Result<(Vec<u8>, u32), Skip> {
+    fn framed(link: u16, before: &[u8], cut: u32) -> Result<(Vec<u8>, u32), SkipReason> {
         let record = [before, &PACKET].concat();
         let mut frame = HeapFrame::default();
         frame.refill(&record, record.len() as u32 + cut);
@@ -165,7 +165,7 @@ mod tests {
                 assert_eq!(kind([six, 0, 0, 0], link), Ok(IPV6));
                 assert_eq!(kind([0, 0, 0, six], link), Ok(IPV6));
             }
-            assert_eq!(kind([7, 0, 0, 0], link), Err(Skip::NotIp));
+            assert_eq!(kind([7, 0, 0, 0], link), Err(SkipReason::NotIp));
         }
         assert_eq!(
             framed(0, &[2, 0, 0, 0], 100).map(|(bytes, length)| (bytes.len(), length)),
@@ -187,11 +187,11 @@ mod tests {
         assert_eq!(cooked(65_534, 0x86dd, 0), Ok(0x86dd), "a tunnel");
         // LLC and Novell's IPX: the length field, including truncated bytes.
         assert_eq!((cooked(1, 4, 0), cooked(1, 4, 18), cooked(1, 1, 0)), (Ok(20), Ok(38), Ok(20)));
-        assert_eq!((cooked(1, 4, 1_480), cooked(1, 4, 1_481)), (Ok(1_500), Err(Skip::LongLlc)));
+        assert_eq!((cooked(1, 4, 1_480), cooked(1, 4, 1_481)), (Ok(1_500), Err(SkipReason::LongLlc)));
         for (device, protocol) in
             [(280, 0x000c), (280, 0x000d), (1, 0x000c), (824, 0), (824, 0x0800), (803, 0x0800), (1, 3)]
         {
-            assert_eq!(cooked(device, protocol, 0), Err(Skip::NotEthernet), "{device} {protocol}");
+            assert_eq!(cooked(device, protocol, 0), Err(SkipReason::NotEthernet), "{device} {protocol}");
         }
     }
 
@@ -199,11 +199,11 @@ mod tests {
     fn skips_records_without_packets() {
         let mut frame = HeapFrame::default();
         for (link, bytes, why) in [
-            (101, &[][..], Skip::NotIp),
-            (12, &[0x15], Skip::NotIp),
-            (0, &[2, 0, 0], Skip::Short),
-            (113, &[0; 15], Skip::Short),
-            (276, &[0; 19], Skip::Short),
+            (101, &[][..], SkipReason::NotIp),
+            (12, &[0x15], SkipReason::NotIp),
+            (0, &[2, 0, 0], SkipReason::Short),
+            (113, &[0; 15], SkipReason::Short),
+            (276, &[0; 19], SkipReason::Short),
         ] {
             frame.refill(bytes, 60);
             let link = Link::of(link).expect("it is read");

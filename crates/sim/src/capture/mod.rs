@@ -9,7 +9,7 @@ mod packed;
 mod pipe;
 mod writer;
 
-pub use oddities::{Oddities, Skip};
+pub use oddities::{CaptureAnomalies, SkipReason};
 pub use packed::{is_standard, open_plain};
 pub use pipe::{end_pipes_when, end_silent_pipes_after, ended_for};
 pub use writer::CaptureWriter;
@@ -37,7 +37,7 @@ pub struct CaptureReader {
     /// Records read, whether frames or not.
     records: u64,
     frames: u64,
-    pub(crate) oddities: Oddities,
+    pub(crate) oddities: CaptureAnomalies,
 }
 
 enum Format {
@@ -63,7 +63,7 @@ impl Record {
 /// Result of reading a record.
 enum Read {
     Frame(Record),
-    Skipped(Skip),
+    Skipped(SkipReason),
     End,
 }
 
@@ -147,7 +147,7 @@ impl CaptureReader {
             format,
             records: 0,
             frames: 0,
-            oddities: Oddities::default(),
+            oddities: CaptureAnomalies::default(),
         })
     }
 
@@ -159,7 +159,7 @@ impl CaptureReader {
 
     /// The oddities so far.
     #[must_use]
-    pub fn oddities(&self) -> &Oddities {
+    pub fn oddities(&self) -> &CaptureAnomalies {
         &self.oddities
     }
 
@@ -192,7 +192,7 @@ impl CaptureReader {
     /// # Errors
     /// As [`CaptureReader::read`].
     pub fn read_stamped(&mut self, frame: &mut HeapFrame) -> Result<Option<u64>, SimError> {
-        let record = self.next(frame, |record| record.time_ns.is_none().then_some(Skip::NoStamp))?;
+        let record = self.next(frame, |record| record.time_ns.is_none().then_some(SkipReason::NoStamp))?;
         Ok(record.and_then(|record| record.time_ns))
     }
 
@@ -200,7 +200,7 @@ impl CaptureReader {
     fn next(
         &mut self,
         frame: &mut HeapFrame,
-        unfit: impl Fn(&Record) -> Option<Skip>,
+        unfit: impl Fn(&Record) -> Option<SkipReason>,
     ) -> Result<Option<Record>, SimError> {
         loop {
             let read = match &mut self.format {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     /// Timestamps in µs and first bytes of the frames, the skipped records, and what ended the file.
-    type Seen = (Vec<(u64, u8)>, BTreeMap<Skip, u64>, Option<SimError>);
+    type Seen = (Vec<(u64, u8)>, BTreeMap<SkipReason, u64>, Option<SimError>);
 
     fn see(bytes: &[u8]) -> Seen {
         let folder = tempfile::tempdir().expect("a folder");
@@ -449,7 +449,8 @@ mod tests {
             let (seen, skipped, ended) = see(&file.raw(&other.bytes).bytes);
             assert!(ended.is_none(), "{ended:?}");
             assert_eq!(seen, [(1, 1), (2, 2), (3, 3), (4, 4), (6, 6), (8, 8)]);
-            let expected = [(Skip::LinkType(105), 1), (Skip::NoStamp, 1), (Skip::UnknownInterface, 1)];
+            let expected =
+                [(SkipReason::LinkType(105), 1), (SkipReason::NoStamp, 1), (SkipReason::UnknownInterface, 1)];
             assert_eq!(skipped, BTreeMap::from(expected));
         }
     }
@@ -485,7 +486,7 @@ mod tests {
         let file = start().block(6, |body| body.words(&[0, 0, 2, 900, 900]).raw(&[2; 60])).block(6, |body| body);
         let (seen, skipped, ended) = see(&file.packet(0, 3, &[3; 60], &[]).bytes);
         assert!(ended.is_none(), "{ended:?}");
-        assert_eq!((seen, skipped), (vec![(1, 1), (3, 3)], BTreeMap::from([(Skip::BadLength, 2)])));
+        assert_eq!((seen, skipped), (vec![(1, 1), (3, 3)], BTreeMap::from([(SkipReason::BadLength, 2)])));
         let place = start().bytes.len() as u64;
         for broken in [
             start().words(&[6, 8]),

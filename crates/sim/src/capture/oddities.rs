@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 
 /// Why a record cannot be used as a frame. The run continues without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Skip {
+pub enum SkipReason {
     /// Unsupported link type, by its number in the tcpdump registry.
     LinkType(u16),
     /// Captured without an Ethernet header, and not an IP packet that could get one.
@@ -27,7 +27,7 @@ pub enum Skip {
     BadLength,
 }
 
-impl Skip {
+impl SkipReason {
     /// The name in reports.
     #[must_use]
     pub fn name(self) -> String {
@@ -38,45 +38,45 @@ impl Skip {
     #[must_use]
     pub fn meaning(self) -> String {
         match self {
-            Skip::LinkType(number) => format!(
+            SkipReason::LinkType(number) => format!(
                 "link type {number} is not read: netlathe reads Ethernet (1), IP alone (12, 14, 101, 228, 229), loopback (0, 108) and tcpdump -i any (113, 276)"
             ),
-            Skip::NotIp => "no Ethernet header, and no IP packet that could get one".into(),
-            Skip::NotEthernet => "CAN, netlink or 802.11 of a cooked capture, which Ethernet cannot carry".into(),
-            Skip::Short => "shorter than the header of the link type".into(),
-            Skip::LongLlc => "an LLC frame over 1500 B, which the length field of Ethernet cannot say".into(),
-            Skip::TooLong => "longer than 262 144 B".into(),
-            Skip::NoStamp => {
+            SkipReason::NotIp => "no Ethernet header, and no IP packet that could get one".into(),
+            SkipReason::NotEthernet => "CAN, netlink or 802.11 of a cooked capture, which Ethernet cannot carry".into(),
+            SkipReason::Short => "shorter than the header of the link type".into(),
+            SkipReason::LongLlc => "an LLC frame over 1500 B, which the length field of Ethernet cannot say".into(),
+            SkipReason::TooLong => "longer than 262 144 B".into(),
+            SkipReason::NoStamp => {
                 "no time stamp, as all simple packet blocks: gen --pcap with --rate, --gap or --speed max needs none"
                     .into()
             }
-            Skip::UnknownInterface => "an interface that the file does not describe".into(),
-            Skip::BadLength => "a length that does not fit in the block".into(),
+            SkipReason::UnknownInterface => "an interface that the file does not describe".into(),
+            SkipReason::BadLength => "a length that does not fit in the block".into(),
         }
     }
 }
 
-impl fmt::Display for Skip {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Skip::LinkType(number) => return write!(f, "link-type-{number}"),
-            Skip::NotIp => "not-ip",
-            Skip::NotEthernet => "not-ethernet",
-            Skip::Short => "short-header",
-            Skip::LongLlc => "long-llc",
-            Skip::TooLong => "too-long",
-            Skip::NoStamp => "no-stamp",
-            Skip::UnknownInterface => "unknown-interface",
-            Skip::BadLength => "bad-length",
+            SkipReason::LinkType(number) => return write!(f, "link-type-{number}"),
+            SkipReason::NotIp => "not-ip",
+            SkipReason::NotEthernet => "not-ethernet",
+            SkipReason::Short => "short-header",
+            SkipReason::LongLlc => "long-llc",
+            SkipReason::TooLong => "too-long",
+            SkipReason::NoStamp => "no-stamp",
+            SkipReason::UnknownInterface => "unknown-interface",
+            SkipReason::BadLength => "bad-length",
         })
     }
 }
 
 /// Unusual records of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
+pub struct CaptureAnomalies {
     /// Skipped records, by reason.
-    pub skipped: BTreeMap<Skip, u64>,
+    pub skipped: BTreeMap<SkipReason, u64>,
     /// Frames captured without an Ethernet header, which got a generated one.
     pub made_headers: u64,
     /// Frames with a timestamp before that of the preceding record.
@@ -94,8 +94,8 @@ pub struct Oddities {
     pub capped_gaps: u64,
 }
 
-impl Oddities {
-    pub(crate) fn skip(&mut self, why: Skip) {
+impl CaptureAnomalies {
+    pub(crate) fn skip(&mut self, why: SkipReason) {
         *self.skipped.entry(why).or_default() += 1;
     }
 
@@ -106,8 +106,8 @@ impl Oddities {
     }
 }
 
-impl AddAssign<&Oddities> for Oddities {
-    fn add_assign(&mut self, other: &Oddities) {
+impl AddAssign<&CaptureAnomalies> for CaptureAnomalies {
+    fn add_assign(&mut self, other: &CaptureAnomalies) {
         for (why, records) in &other.skipped {
             *self.skipped.entry(*why).or_default() += records;
         }

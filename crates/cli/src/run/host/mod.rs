@@ -10,7 +10,7 @@ use crate::run::readiness;
 use crate::run::stop::Stop;
 use link::Link;
 use machine::{installed, run, settings, snapshot};
-use measure::host::{HostReport, InterfaceReport, Lost};
+use measure::host::{HostReport, InterfaceReport, LossCounts};
 use measure::{Caveat, CaveatKind, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ struct Interval {
     /// Its end, in s since the run began.
     at_s: f64,
     interfaces: BTreeMap<String, Speed>,
-    lost: Lost,
+    lost: LossCounts,
 }
 
 #[derive(Clone, Copy, Serialize)]

@@ -2,7 +2,7 @@
 
 use super::Interval;
 use crate::output;
-use measure::host::{HostReport, InterfaceReport, Place};
+use measure::host::{HostReport, InterfaceReport, LossPoint};
 use std::fmt::{self, Write};
 use std::time::Duration;
 
@@ -144,10 +144,10 @@ fn queues(of: &InterfaceReport) -> String {
 }
 
 /// The counters of a place that grew.
-fn by_name(report: &HostReport, place: Place) -> Vec<String> {
+fn by_name(report: &HostReport, place: LossPoint) -> Vec<String> {
     let of_interfaces = report.interfaces.iter().flat_map(|of| &of.drops).filter(|drop| drop.place == place);
     let mut found: Vec<String> = of_interfaces
-        .filter(|drop| drop.frames > 0 && place != Place::Interface)
+        .filter(|drop| drop.frames > 0 && place != LossPoint::Interface)
         .map(|drop| format!("{} {}", drop.counter, output::thousands(drop.frames)))
         .collect();
     let named = report.protocol_losses(place).into_iter();
@@ -156,13 +156,13 @@ fn by_name(report: &HostReport, place: Place) -> Vec<String> {
 }
 
 /// Why the losses at a place are unknown.
-fn unknown(place: Place) -> &'static str {
+fn unknown(place: LossPoint) -> &'static str {
     match place {
-        Place::Wire => "the interface has no NIC behind it",
-        Place::Ring => "the driver counts no losses there",
-        Place::Queue => "frames are not lost here",
-        Place::Softnet => "/proc/net/softnet_stat cannot be read",
-        Place::Interface => "the counter was reset",
-        Place::Protocol | Place::Socket => "/proc/net/snmp cannot be read",
+        LossPoint::Wire => "the interface has no NIC behind it",
+        LossPoint::Ring => "the driver counts no losses there",
+        LossPoint::Queue => "frames are not lost here",
+        LossPoint::Softnet => "/proc/net/softnet_stat cannot be read",
+        LossPoint::Interface => "the counter was reset",
+        LossPoint::Protocol | LossPoint::Socket => "/proc/net/snmp cannot be read",
     }
 }

@@ -5,7 +5,7 @@ use crate::output::{self, Failure};
 use crate::plan::detour;
 use crate::plan::request::{Arrivals, Request};
 use dpdk::HostUse;
-use lab::Own;
+use lab::LabInterface;
 use scenario::{Driver, PipelinePlan, PortSpec, SourcePlan};
 
 /// Refuses ports that this host uses itself. A generator's output is none of them, unless its driver takes what arrives:
@@ -83,7 +83,7 @@ fn use_of(interface: &str) -> Option<String> {
     uses.iter().find(|one| !own.as_ref().is_some_and(|own| is_of_lab(own, one))).map(ToString::to_string)
 }
 
-fn is_of_lab(own: &Own, one: &HostUse) -> bool {
+fn is_of_lab(own: &LabInterface, one: &HostUse) -> bool {
     match one {
         HostUse::Address(address, _) => own.addresses.contains(address),
         HostUse::PortOf(..) | HostUse::Carries(..) => own.switched,

@@ -37,7 +37,7 @@ use dataplane::{has_threads, limit_stage};
 use devices::{as_driver, device, log_level};
 use dpdk::{Eal, EalConfig, Mbuf, TscClock};
 use engine::Pipeline;
-use engine::schedules::{Ask, Draw};
+use engine::schedules::{Draw, Target};
 use engine::stages::StageConfig;
 use other_forwarders::Carried;
 use rate_reload::Reload;
@@ -341,7 +341,7 @@ fn open(
     stop: &AtomicBool,
 ) -> Result<Worker, Failure> {
     let frames = assemble::frames(plan)?;
-    let schedule = |ask: &Ask, path: &str, frames: Option<u64>| {
+    let schedule = |ask: &Target, path: &str, frames: Option<u64>| {
         let draw = Draw { seed: request.seed(), path, frames };
         ask.schedule(plan.line, draw).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
     };
@@ -367,7 +367,7 @@ fn open(
     if let Some(BackPlan { name, stages }) = &plan.back {
         let names = [assemble::names(stages)];
         let stages = assemble::stages(stages, name, build)?;
-        let mut pipeline = Pipeline::new(stages, schedule(&Ask::Nothing, name, None)?).answering();
+        let mut pipeline = Pipeline::new(stages, schedule(&Target::Nothing, name, None)?).answering();
         if let Some(sampling) = sampling(name) {
             pipeline = pipeline.slicing(&names, &sampling);
         }

@@ -8,7 +8,7 @@ use dataplane::{Supply, Whole};
 use measure::{Caveat, CaveatKind};
 use packet::{Frame, HeapFrame};
 use scenario::Replay;
-use sim::{Oddities, ReplaySource, Source};
+use sim::{CaptureAnomalies, ReplaySource, Source};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::Time;
@@ -30,7 +30,7 @@ struct Found {
     cut: u64,
     /// The length of the longest, without FCS.
     longest: usize,
-    oddities: Oddities,
+    oddities: CaptureAnomalies,
 }
 
 impl Records {

@@ -8,7 +8,7 @@ use crate::run::live::devices::device;
 use crate::run::stop::Stop;
 use dataplane::ArrivalPort;
 use dpdk::{Eal, Received, RingConfig};
-use engine::sources::Target;
+use engine::sources::Destinations;
 use measure::{AnswersReport, Flow, StreamMeter};
 use packet::{Answered, MacAddr, Stamp};
 use scenario::PortSpec;
@@ -32,7 +32,7 @@ pub(crate) struct FarEnd {
 
 /// What answers on the interface.
 struct Neighbour {
-    targets: Vec<Target>,
+    targets: Vec<Destinations>,
     own: MacAddr,
     /// Addresses that the kernel answers for by itself.
     kernels: Vec<IpAddr>,
@@ -81,7 +81,7 @@ impl FarEnd {
     pub(crate) fn open(
         eal: &'static Eal,
         port: &PortSpec,
-        targets: Vec<Target>,
+        targets: Vec<Destinations>,
         streams: u32,
         wait: Duration,
     ) -> Result<Self, Failure> {

@@ -15,7 +15,7 @@ use crate::run::outcome::Outcome;
 use crate::run::pipelines;
 use crate::run::resolution;
 use crate::run::stop::Stop;
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use measure::{Caveat, CaveatKind, ClockSource, PipelineReport};
 use packet::{Frame, HeapFrame};
 use page::Verdict;
@@ -37,11 +37,11 @@ pub(crate) fn run(plan: MeasurePlan) -> Result<ExitCode, Failure> {
 }
 
 impl Measure {
-    fn measure(&self, port: &PortSpec, expected: Option<Ask>, only: Option<Only>) -> Result<ExitCode, Failure> {
+    fn measure(&self, port: &PortSpec, expected: Option<Target>, only: Option<Only>) -> Result<ExitCode, Failure> {
         let folder = self.common.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
         let law = match &expected {
-            Some(Ask::Law(law)) => Some(law.place().map_err(Failure::new)?),
+            Some(Target::Law(law)) => Some(law.place().map_err(Failure::new)?),
             _ => None,
         };
         let mut receiver = Receiver::new(only, expected.clone(), law, self.common.window, self.max_streams);
@@ -64,7 +64,7 @@ impl Measure {
         let mut report = receiver.report();
         say_if_none_met(&report);
         report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
-        if let Some(Ask::Gap(gap)) = expected {
+        if let Some(Target::Gap(gap)) = expected {
             resolution::warn(&mut outcome.caveats, resolution::of_stamps(gap));
         }
         if let Some(beyond) = report.streams_beyond {
@@ -101,26 +101,30 @@ impl Measure {
     }
 
     /// Why the expectation is missed, if it is.
-    fn miss(&self, expected: &Ask, report: &PipelineReport) -> Option<String> {
+    fn miss(&self, expected: &Target, report: &PipelineReport) -> Option<String> {
         let (Some(gap), Some(rate)) = (&report.gap, &report.rate) else {
             return Some("fewer than two frames arrived".into());
         };
         let frame_rate = 1e9 / gap.mean_ns;
         let frames: fn(f64) -> String = |rate| format!("{} frames/s", output::digits(rate, 10));
         let (asked, got, figure) = match expected {
-            Ask::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, output::time as fn(f64) -> String),
-            Ask::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, frames),
-            Ask::Rate(Rate::Bits(asked, Layer::Wire)) => {
+            Target::Gap(asked) => (asked.as_ns_f64(), gap.mean_ns, output::time as fn(f64) -> String),
+            Target::Rate(Rate::Frames(asked)) => (asked.millis() as f64 / 1_000.0, frame_rate, frames),
+            Target::Rate(Rate::Bits(asked, Layer::Wire)) => {
                 let overhead = frame_rate * f64::from(WireLen::OVERHEAD) * 8.0;
                 (asked.bps() as f64, rate.mean_bps + overhead, output::bits as fn(f64) -> String)
             }
-            Ask::Rate(Rate::Bits(asked, _)) => (asked.bps() as f64, rate.mean_bps, output::bits as fn(f64) -> String),
-            Ask::Law(_) => {
+            Target::Rate(Rate::Bits(asked, _)) => {
+                (asked.bps() as f64, rate.mean_bps, output::bits as fn(f64) -> String)
+            }
+            Target::Law(_) => {
                 let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
                 return (p < LEAST_P)
                     .then(|| format!("gaps of this law would fit this badly with a probability of only {p:.2e}"));
             }
-            Ask::Nothing | Ask::IdleGap(_) | Ask::Wave(_) | Ask::Depth(_) | Ask::Rate(Rate::Line(_)) => return None,
+            Target::Nothing | Target::IdleGap(_) | Target::Wave(_) | Target::Depth(_) | Target::Rate(Rate::Line(_)) => {
+                return None;
+            }
         };
         let off = (got - asked).abs() / asked;
         if off > self.tolerance.as_f64() {

@@ -3,7 +3,7 @@
 use crate::options::common::Common;
 use crate::output::{self, Failure};
 use crate::plan::frame_filter::Only;
-use engine::schedules::Ask;
+use engine::schedules::Target;
 use engine::schedules::laws::Placed;
 use measure::{
     Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
@@ -17,15 +17,15 @@ use std::time::Duration;
 use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Span, Time};
 
 /// The inter-departure time that should follow a frame of `length`, where that is known of each.
-fn gap_after(expected: &Ask, length: FrameLen) -> Option<Span> {
+fn gap_after(expected: &Target, length: FrameLen) -> Option<Span> {
     let at = |rate: BitRate, bytes: u32| {
         Span::from_ps((u128::from(bytes) * 8 * u128::from(PS_PER_S) / u128::from(rate.bps().max(1))) as u64)
     };
     match expected {
-        Ask::Gap(gap) => Some(*gap),
-        Ask::Rate(Rate::Frames(rate)) => Some(rate.gap()),
-        Ask::Rate(Rate::Bits(rate, Layer::Frame)) => Some(at(*rate, length.bytes())),
-        Ask::Rate(Rate::Bits(rate, Layer::Wire)) => Some(at(*rate, length.on_wire().bytes())),
+        Target::Gap(gap) => Some(*gap),
+        Target::Rate(Rate::Frames(rate)) => Some(rate.gap()),
+        Target::Rate(Rate::Bits(rate, Layer::Frame)) => Some(at(*rate, length.bytes())),
+        Target::Rate(Rate::Bits(rate, Layer::Wire)) => Some(at(*rate, length.on_wire().bytes())),
         _ => None,
     }
 }
@@ -34,7 +34,7 @@ fn gap_after(expected: &Ask, length: FrameLen) -> Option<Span> {
 pub(crate) struct Receiver {
     /// Which frames are measured, if not all.
     only: Option<Only>,
-    expected: Option<Ask>,
+    expected: Option<Target>,
     pub(super) gaps: GapMeter,
     conformance: ConformanceMeter,
     rate: RateMeter,
@@ -53,14 +53,14 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(super) fn new(
         only: Option<Only>,
-        expected: Option<Ask>,
+        expected: Option<Target>,
         law: Option<Placed>,
         window: Span,
         streams: u32,
     ) -> Self {
         Receiver {
             only,
-            gaps: GapMeter::new(expected.as_ref().and_then(Ask::fixed_gap), None).at_hand(),
+            gaps: GapMeter::new(expected.as_ref().and_then(Target::fixed_gap), None).at_hand(),
             expected,
             conformance: ConformanceMeter::new(None).at_hand(),
             rate: RateMeter::new(window),

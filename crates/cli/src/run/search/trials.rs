@@ -7,12 +7,12 @@ use crate::render::search_results::Measured;
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use crate::run::verdicts::seen_instead;
-use engine::schedules::{Ask, Draw};
+use engine::schedules::{Draw, Target};
 use engine::search::{Outcome, Trial};
 use engine::sources::{StreamSpec, Streams};
 use engine::{Line, Pipeline};
 use serde_json::{Value, json};
-use sim::{CountingSink, Limits, Lines, OfferedSource, Watch, WhenFull};
+use sim::{CountingSink, Limits, Lines, Observer, OfferedSource, WhenFull};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use units::{FrameRate, PS_PER_S, Rate, Span, Time};
 /// Ends a trial when the user wants.
 struct Onlooker<'a>(&'a Stop);
 
-impl Watch for Onlooker<'_> {
+impl Observer for Onlooker<'_> {
     fn go_on(&mut self, _: u64, _: Time) -> bool {
         !self.0.asked()
     }
@@ -66,19 +66,19 @@ fn in_virtual_time(
     stop: &Stop,
 ) -> Result<Measured, Failure> {
     let count = frames(trial);
-    let schedule = |ask: &Ask| {
+    let schedule = |ask: &Target| {
         let draw = Draw { seed, path: "search", frames: Some(count) };
         ask.schedule(None, draw).map_err(|error| Failure::new(format!("{error}")))
     };
     let streams = Streams::new(specs, seed, 0).map_err(Failure::new)?;
-    let mut source = OfferedSource::new(streams, schedule(&Ask::Rate(Rate::Frames(trial.load)))?, count, line);
+    let mut source = OfferedSource::new(streams, schedule(&Target::Rate(Rate::Frames(trial.load)))?, count, line);
     let mut built = Vec::new();
     for (i, text) in stages.iter().enumerate() {
         // Read anew: a stage may keep what it learnt.
         let stage = read_stage(text, line).map_err(|error| Failure::new(format!("--dut: {error}")))?;
         built.push(stage.build(seed, &format!("trial{number}/dut/{i}")));
     }
-    let mut pipeline = Pipeline::new(built, schedule(&Ask::Nothing)?);
+    let mut pipeline = Pipeline::new(built, schedule(&Target::Nothing)?);
     let mut sink = CountingSink::default();
     let limits = Limits { duration: None, window: Span::from_ms(100), asked_gap: None };
     let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Onlooker(stop));

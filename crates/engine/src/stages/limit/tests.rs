@@ -1,5 +1,5 @@
 use crate::pipeline::Pipeline;
-use crate::schedules::{Ask, Draw, Text};
+use crate::schedules::{Draw, Target, Text};
 use crate::stages::{Item, Outlet, StageConfig};
 use measure::{DropReason, LimitReport};
 use packet::{Frame, HeapFrame};
@@ -319,7 +319,7 @@ fn exact_schemes_agree_and_light_lock_deviates() {
 fn pipeline_accounts_for_every_frame() {
     let draw = Draw { seed: 1, path: "test", frames: None };
     let stage = config("limit key dst-ip rate 1Mbps users 10 workers 4").build(1, "test");
-    let mut pipeline = Pipeline::new(vec![stage], Ask::Nothing.schedule(None, draw).expect("a schedule"));
+    let mut pipeline = Pipeline::new(vec![stage], Target::Nothing.schedule(None, draw).expect("a schedule"));
     for i in 0..1_000_u64 {
         let at = Time::from_ps(i * 3_000_000);
         while let Some(due) = pipeline.deadline().filter(|due| *due <= at) {
