@@ -129,7 +129,7 @@ fn compare(
 
 fn kernel(points: Points, tried: &Tried) -> Outcome<()> {
     let filter = Filter { family: true, ..Filter::default() };
-    let (mut kernel, costs) = slice::calibrate(BUFFER, points, &[], &filter)?;
+    let (mut kernel, costs) = slice::calibrate(BUFFER, points, &[], &filter, &|| false)?;
     kernel.follow(&filter)?;
     let own = std::process::id();
     kernel.adopt(own)?;

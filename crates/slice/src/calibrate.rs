@@ -143,17 +143,24 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Attaches the probes and measures their cost, by the same work with and without them. The probes evaluate the
-/// conditions of `filter` for each packet, because that takes time too.
+/// conditions of `filter` for each packet, because that takes time too. Once `stopped` returns true, the measurement ends
+/// after the present turn, some 50 ms.
 ///
 /// # Errors
 /// As [`Kernel::attach`], or no usable loopback.
-pub fn calibrate(buffer: u32, points: Points, events: &[Event], filter: &Filter) -> Result<(Kernel, Costs), Error> {
+pub fn calibrate(
+    buffer: u32,
+    points: Points,
+    events: &[Event],
+    filter: &Filter,
+    stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<(Kernel, Costs), Error> {
     // Runs on a separate thread, because it may need its own network namespace.
     thread::scope(|scope| {
         let started = thread::Builder::new().spawn_scoped(scope, || {
             let mut bench = bench()?;
             let kernel = Kernel::attach(buffer, points, events)?;
-            measure(&mut bench, kernel, filter)
+            measure(&mut bench, kernel, filter, stopped)
         });
         let thread = started.map_err(failed("starting the thread of the calibration"))?;
         thread.join().unwrap_or_else(|_| Err(failed("the thread of the calibration")(io::Error::other("it panicked"))))
@@ -227,7 +234,12 @@ impl Others {
     }
 }
 
-fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Kernel, Costs), Error> {
+fn measure(
+    bench: &mut Bench,
+    mut kernel: Kernel,
+    filter: &Filter,
+    stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<(Kernel, Costs), Error> {
     let failed = failed("TCP over 127.0.0.1");
     let cpu = bench.cpu;
     let turn = |bench: &mut Bench, kernel: &mut Kernel| {
@@ -243,7 +255,8 @@ fn measure(bench: &mut Bench, mut kernel: Kernel, filter: &Filter) -> Result<(Ke
     let others = Others::than(bench).map_err(&failed)?;
     let mut turns: Vec<Turn> = Vec::new();
     let begun = Instant::now();
-    while turns.len() < FEWEST || turns.len() < TURNS && begun.elapsed() < ENOUGH {
+    let enough = |turns: usize| turns >= FEWEST && (turns >= TURNS || begun.elapsed() >= ENOUGH);
+    while turns.is_empty() || !stopped() && !enough(turns.len()) {
         kernel.rest()?;
         let ((off, counts_off), call_off) = (turn(bench, &mut kernel)?, Bench::calls());
         kernel.resume()?;

@@ -72,10 +72,12 @@ fn ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-/// Reads a byte for each signal.
+/// Reads one byte per signal.
 fn exit_on_second(mut told: UnixStream) -> io::Result<()> {
     let mut bytes = [0; 16];
     told.read_exact(&mut bytes[..1])?;
+    // The time that stalled files have starts now.
+    sim::ended_for();
     thread::sleep(ONE);
     told.set_nonblocking(true)?;
     while told.read(&mut bytes).is_ok_and(|count| count > 0) {}

@@ -53,7 +53,7 @@ struct Gathering {
 pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     rights::require(&SLICE)?;
     let filter = Filter { port, ..Filter::default() };
-    let (mut kernel, costs) = slice::calibrate(BUFFER, Points::All, &[], &filter).map_err(Failure::new)?;
+    let (mut kernel, costs) = slice::calibrate(BUFFER, Points::All, &[], &filter, &|| false).map_err(Failure::new)?;
     kernel.follow(&filter).map_err(Failure::new)?;
     let probes = kernel.probes();
     let stop = Arc::new(AtomicBool::new(false));

@@ -14,7 +14,7 @@ use crate::run::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
 use slice::{
-    Book, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
+    Book, Costs, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
 };
 use std::io;
 use std::os::fd::AsFd;
@@ -38,22 +38,38 @@ impl KernelSlices {
         match &self.read {
             Some(path) => {
                 // A pipe whose writer is silent ends with the first signal.
-                let _stop = Stop::on_signals()?;
+                let stop = Stop::on_signals()?;
                 let file = sim::open_plain(path).map_err(Failure::new)?;
-                let journal = Journal::read(path, file).map_err(Failure::new)?;
-                self.read_file(journal, folder)
+                self.read_file(Journal::read(path, file), folder, &stop)
             }
             None => self.follow(folder),
         }
     }
 
-    fn read_file(&self, journal: Journal, folder: Option<PageFolder>) -> Result<ExitCode, Failure> {
-        let header = journal.header().clone();
+    fn read_file(
+        &self,
+        journal: Result<Journal, slice::Error>,
+        folder: Option<PageFolder>,
+        stop: &Stop,
+    ) -> Result<ExitCode, Failure> {
+        let ended_early = || output::warn("a signal ended the reading: later packets are missing");
+        let (journal, header) = match journal {
+            Ok(journal) => {
+                let header = journal.header().clone();
+                (Some(journal), header)
+            }
+            // Nothing had come from a silent pipe.
+            Err(_) if stop.asked() => {
+                ended_early();
+                (None, Header::new(Costs::default(), "unknown"))
+            }
+            Err(cause) => return Err(Failure::new(cause)),
+        };
         let mut book = Book::new(header.costs);
         let mut first = Vec::new();
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut broken = None;
-        for entry in journal {
+        for entry in journal.into_iter().flatten() {
             match entry {
                 Ok(Entry::Window(_)) => book.window(),
                 Ok(Entry::Pace(pace)) => book.at_pace(pace),
@@ -66,6 +82,10 @@ impl KernelSlices {
                     let read = self.take(&record, &mut book)?;
                     left = if read { left.saturating_sub(record.packets.into()) } else { 0 };
                     keep(&mut first, &record);
+                }
+                Err(_) if stop.asked() => {
+                    ended_early();
+                    break;
                 }
                 // Whoever wrote it was killed: what it had written counts.
                 Err(cause) => {
@@ -92,7 +112,7 @@ impl KernelSlices {
         // Probes are loaded and their costs measured: that takes seconds.
         let starting = Progress::starting(!self.quiet, "slice kernel");
         let (mut kernel, costs) =
-            slice::calibrate(self.buffer, points, &self.counters, &filter).map_err(Failure::new)?;
+            slice::calibrate(self.buffer, points, &self.counters, &filter, &|| stop.asked()).map_err(Failure::new)?;
         if let Some(journal) = &mut journal {
             journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
         }
@@ -108,7 +128,13 @@ impl KernelSlices {
         let before = kernel.counters().map_err(Failure::new)?;
         let counted_before = kernel.totals().map_err(Failure::new)?;
         drop(starting);
-        let mut program = self.start(&mut kernel)?;
+        let mut program = match stop.asked() {
+            true => {
+                output::warn("a signal ended the run before its start: no packet was followed");
+                None
+            }
+            false => self.start(&mut kernel)?,
+        };
         // The command was started with the rights of whoever started us.
         #[cfg(feature = "live")]
         self.keep_what_is_needed();

@@ -22,6 +22,33 @@ fn too_few_open_files_are_named() {
     }
 }
 
+/// Signals right after the start find the measurement of the probes' cost, which takes seconds.
+#[test]
+fn a_signal_during_the_calibration_ends_the_run_with_its_report() {
+    let Some((bench, _turn)) = bench() else { return };
+    let made = Command::new("mkfifo").arg(bench.path("fifo")).status().expect("mkfifo is there");
+    assert!(made.success());
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let words = ["slice", "kernel", "--json", "--write", "fifo", "--", "touch", "started"];
+        let running = bench.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        super::common::await_handlers(running.id());
+        thread::sleep(Duration::from_millis(250));
+        let begun = Instant::now();
+        let sent = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        let finished = Finished::of(running.wait_with_output().expect("it ends"));
+        took.push(begun.elapsed());
+        assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+        let report = finished.report();
+        assert_eq!(report["packets"]["seen"], 0, "{report}");
+        assert!(finished.stderr.contains("before its start"), "{}", finished.stderr);
+        assert!(!bench.path("started").exists(), "COMMAND was not started");
+    }
+    took.sort();
+    assert!(took[2] < Duration::from_secs(1), "{took:?}");
+}
+
 #[test]
 fn a_process_that_ends_ends_the_run() {
     let Some((_bench, _turn)) = bench() else { return };
