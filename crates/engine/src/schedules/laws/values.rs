@@ -1,6 +1,6 @@
 use super::copula::{Chain, Transfer};
 use super::sampler::Sampler;
-use super::{Correlation, GapLaw, Placed, Sampling, Table};
+use super::{Correlation, GapLaw, Placed, Sampling, Shape, Table};
 use crate::random::Random;
 use crate::schedules::Files;
 use std::fmt;
@@ -174,6 +174,12 @@ impl Distribution {
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
         !matches!(self, Distribution::File(table) if !table.is_read())
+    }
+
+    /// The value, in units of the jitter, below which this share of the draws is. `None` until its file was read.
+    #[must_use]
+    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
+        self.is_ready().then(|| self.table().quantile(measure::special::Probability::below(share)))
     }
 
     fn table(&self) -> Table {

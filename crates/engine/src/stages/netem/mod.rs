@@ -130,15 +130,26 @@ impl Netem {
     /// A note if keeping the order bends the law of the jitter.
     fn ordered(&self) -> Option<String> {
         let delay = self.delay.as_ref().filter(|delay| self.keep_order && delay.jitter > Span::ZERO)?;
-        let longest = delay.most() + delay.jitter;
-        Some(match delay.distribution {
-            Distribution::Uniform => format!(
-                "keep-order: a frame waits for those ahead, so delays are longer than asked: the closer the frames, the nearer all are to {longest}, and not to {}",
-                delay.most()
-            ),
-            _ => "keep-order: a frame waits for those ahead, so delays are longer than asked, the more so the closer the frames"
-                .to_owned(),
-        })
+        let mut note =
+            "keep-order: a frame waits for those ahead, so delays are longer than asked: the closer the frames, \
+                        the nearer all are to "
+                .to_owned();
+        let mean = delay.most();
+        let at = |p: f64| {
+            let steps = delay.distribution.quantile(p)?;
+            Some((mean.as_ns_f64() + steps * delay.jitter.as_ns_f64()).max(0.0) / 1e6)
+        };
+        let Some(longest) = at(1.0) else { return Some(note + "the longest of the table") };
+        note += &format!("{longest:.3} ms, and not to {mean}");
+        // The last of N frames that arrive together leaves after the longest of N independent delays.
+        if delay.correlation == Share::default()
+            && let (Some(ten), Some(hundred)) = (at(libm::pow(0.5, 0.1)), at(libm::pow(0.5, 0.01)))
+        {
+            note += &format!(
+                "; if 10 arrive together, the last is delayed by {ten:.3} ms at the median, of 100 by {hundred:.3} ms"
+            );
+        }
+        Some(note)
     }
 
     /// A note if reorder leaves no frames for the delay.

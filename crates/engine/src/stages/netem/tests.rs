@@ -387,7 +387,21 @@ fn notes_the_effects_of_a_jitter() {
     assert!(note.contains("40.0 % of the frames") && note.contains("the mean is 1.800 ms"), "{note}");
     assert!(notes("delay 1ms 5ms distribution normal").contains("the mean is longer"));
     let note = notes("delay 10ms 5ms keep-order");
-    assert!(note.contains("nearer all are to 15ms, and not to 10ms"), "{note}");
+    assert!(note.contains("nearer all are to 15.000 ms, and not to 10ms"), "{note}");
+    // The 93.3 % and 99.3 % quantiles: 10 ms ± 5 ms × (2 p − 1), and 10 ms + 5 ms × 1.4990 and 2.4626 for the normal law.
+    assert!(note.contains("by 14.330 ms at the median, of 100 by 14.931 ms"), "{note}");
+    for (law, longest, ten, hundred) in [
+        ("normal", 27.613, 17.494, 22.310),
+        ("pareto", 29.999, 16.417, 29.999),
+        ("paretonormal", 29.402, 16.686, 28.078),
+    ] {
+        let note = notes(&format!("delay 10ms 5ms distribution {law} keep-order"));
+        let figures: Vec<f64> = note.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        for (figure, expected) in [(figures[0], longest), (figures[2], ten), (figures[4], hundred)] {
+            assert!((figure / expected - 1.0_f64).abs() < 0.01, "{law}: {expected} {note}");
+        }
+    }
+    assert!(!notes("delay 10ms 5ms 25% keep-order").contains("together"));
     assert_eq!(notes("delay 10ms 5ms") + &notes("delay 5ms 5ms") + &notes("delay 10ms keep-order"), "");
 }
 
