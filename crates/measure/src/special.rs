@@ -280,7 +280,8 @@ mod tests {
                 ],
             ),
         ] {
-            for (p, wanted) in points().zip(wanted) {
+            // A large shape takes thousands of terms, each a thousand times as long under Miri.
+            for (p, wanted) in points().zip(wanted).filter(|_| !cfg!(miri) || shape < 1_000.0) {
                 close(gamma_quantile(shape, p), wanted, relative, &format!("shape {shape} at {p:?}"));
             }
         }
