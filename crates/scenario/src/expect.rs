@@ -149,7 +149,15 @@ impl Expectation {
                 return Err(ParseError::new(what, format!("write {}", listed(&names))));
             }
         }
+        if fields == ["skipped"] {
+            let what = format!("'{prefix}.skipped' has a figure for each reason");
+            return Err(ParseError::new(what, format!("write {prefix}.skipped.REASON, such as {prefix}.skipped.cut")));
+        }
+        let is_virtual = plan.output.is_virtual();
         let lacking = match fields[0].as_str() {
+            "return" | "flow" | "answers" if is_virtual => "live ports",
+            "fillers" if is_virtual && plan.line.is_none() => "a port with a line rate, such as wire:10G",
+            "conformance" if ask.is_some_and(|ask| matches!(ask, Target::Nothing)) => "a gap or a rate",
             "limit" if !stages.iter().any(|stage| matches!(stage, StageConfig::Limit(_))) => "a stage limit",
             "delay" | "reorder" | "choices" | "effects" if stages.is_empty() => "a stage",
             "fit" if ask.is_some_and(|ask| !matches!(ask, Target::Law(_))) => "a gap of a law",
@@ -273,6 +281,7 @@ mod tests {
             pipeline("a", class),
             pipeline("b", "stages = [\"limit key dst-ip rate 1Mbps mode police\"]\ngap = \"10us\""),
             pipeline("law", "gap = \"chi2 df 6 in 80us..120us\""),
+            pipeline("none", "").replace("wire:10G", "null"),
             format!("[[expect]]\nthat = \"{that}\"\n"),
         ];
         crate::read("a.toml", &text.concat(), None).map(drop).map_err(|problems| problems.to_string())
@@ -290,6 +299,9 @@ mod tests {
             "a.web.delay.asked.p99 < 6ms",
             "b.gap.error.max_ns < 1ns",
             "law.fit.ks_p > 0.01%",
+            "law.conformance.within_1us >= 0%",
+            "b.fillers.frames == 0",
+            "b.skipped.cut == 0",
             "b.rate.mean_bps < 10Mbps",
         ] {
             assert_eq!(checked(that), Ok(()), "{that}");
@@ -312,6 +324,11 @@ mod tests {
             ("law.gap.error.p99 < 1ms", "only with a fixed gap"),
             ("b.fit.kl < 1%", "only with a gap of a law"),
             ("a.gap.error.p99 < 1ms", "only with a fixed gap"),
+            ("b.return.out.frames == 0", "only with live ports"),
+            ("b.flow.kernel_drops == 0", "only with live ports"),
+            ("none.fillers.frames == 0", "only with a port with a line rate"),
+            ("none.conformance.within_1us > 90%", "only with a gap or a rate"),
+            ("b.skipped == 0", "write b.skipped.REASON"),
         ] {
             let said = checked(that).expect_err(that);
             assert!(said.contains(told), "{that}: {said}");

@@ -14,7 +14,8 @@ use crate::run::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
 use slice::{
-    Book, Costs, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn, Turns,
+    Book, Costs, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn,
+    Turns,
 };
 use std::io;
 use std::os::fd::AsFd;
