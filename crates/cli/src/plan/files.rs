@@ -1,6 +1,7 @@
 //! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
 
 use super::capture_oddities;
+use super::free_memory::free_memory;
 use crate::output;
 use engine::schedules::Files;
 use packet::HeapFrame;
@@ -18,7 +19,11 @@ const ENDLESS: usize = 256 << 20;
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
     let mut file = File::open(path)?;
-    let endless = !file.metadata()?.is_file();
+    let metadata = file.metadata()?;
+    let endless = !metadata.is_file();
+    if let Some(lacking) = lacking_memory(metadata.len()) {
+        return Err(io::Error::new(ErrorKind::OutOfMemory, lacking));
+    }
     let mut text = Vec::new();
     loop {
         let before = text.len();
@@ -37,6 +42,21 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
 }
 
+/// Smaller texts always fit.
+const SMALL: u64 = 4 << 20;
+/// Memory for each byte of a text: the text, its values, and what grows by doubling.
+const PER_BYTE: u64 = 8;
+
+/// Why a text of this length cannot be read into memory.
+fn lacking_memory(length: u64) -> Option<String> {
+    let (bytes, megabytes) = (length.saturating_mul(PER_BYTE), |bytes: u64| output::thousands(bytes / 1_000_000));
+    let (free, leaves, _) = free_memory().into_iter().min_by_key(|(free, ..)| *free)?;
+    (length > SMALL && bytes > free).then(|| {
+        let (length, needs, free) = (megabytes(length), megabytes(bytes), megabytes(free));
+        format!("its {length} MB of text take up to {needs} MB of memory, and {leaves} {free} MB")
+    })
+}
+
 /// U+FEFF in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -46,10 +66,13 @@ pub(crate) struct OnDisk;
 impl Files for OnDisk {
     fn text(&self, path: &Path) -> Result<String, ParseError> {
         read_text(path).map_err(|cause| {
-            ParseError::new(
-                format!("cannot read {}: {cause}", path.display()),
-                "check the path, its permissions, and that it is a text file",
-            )
+            let remedy = match cause.kind() {
+                ErrorKind::OutOfMemory => {
+                    "give fewer lines, such as a sample of them by shuf -n 1000000, or more memory (ulimit -v, the machine's)"
+                }
+                _ => "check the path, its permissions, and that it is a text file",
+            };
+            ParseError::new(format!("cannot read {}: {cause}", path.display()), remedy)
         })
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod disk;
 mod emulate;
 pub(crate) mod files;
 pub(crate) mod frame_filter;
+pub(crate) mod free_memory;
 mod generate;
 mod limit;
 pub(crate) mod measure;

@@ -1,13 +1,13 @@
 //! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
 
 use crate::output::{self, Failure};
+use crate::plan::free_memory::free_memory;
 use crate::plan::request::Request;
 use engine::meters::Users;
 use engine::stages::{Limit, StageConfig};
 use measure::{Caveat, CaveatKind, LimitedUser, PipelineReport};
 use scenario::PipelinePlan;
 use std::fmt::Write as _;
-use std::fs;
 
 /// Adds what the stages of a plan did to the report of their pipeline or class.
 pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
@@ -35,35 +35,18 @@ pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
     });
     let users: usize = limits.sum();
     let bytes = users as u64 * Users::BYTES_PER_USER as u64;
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let machine = read("/proc/meminfo");
-    let free = kibibytes(&machine, "MemAvailable:").map(|free| free + kibibytes(&machine, "SwapFree:").unwrap_or(0));
-    let used = kibibytes(&read("/proc/self/status"), "VmSize:").unwrap_or(0);
-    let limit = read("/proc/self/limits").lines().find_map(|line| {
-        let soft = line.strip_prefix("Max address space")?.split_whitespace().next()?;
-        soft.parse::<u64>().ok().map(|bytes| (bytes / 1024).saturating_sub(used))
-    });
-    let bounds = [
-        (free, "the machine has", "give it more memory"),
-        (limit, "the limit on memory leaves", "raise the limit with ulimit -v"),
-    ];
     let megabytes = |bytes: u64| output::thousands(bytes / 1_000_000);
-    for (bound, leaves, raise) in bounds {
-        if let Some(bound) = bound.map(|bound| bound * 1024).filter(|bound| *bound < bytes) {
+    for (free, leaves, raise) in free_memory() {
+        if free < bytes {
             return Err(Failure::new(format!(
                 "--users: {} users take {} MB, and {leaves} {} MB: write a smaller --users ('users' in a scenario), or {raise}",
                 output::thousands(users as u64),
                 megabytes(bytes),
-                megabytes(bound)
+                megabytes(free)
             )));
         }
     }
     Ok(())
-}
-
-/// A field of a file in /proc whose unit is KiB.
-fn kibibytes(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
 /// Frames without a key are many from this share on.

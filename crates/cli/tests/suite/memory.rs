@@ -51,6 +51,25 @@ fn stream_numbers_of_others_cost_little() {
     assert!(pipeline["streams_beyond"].is_null());
 }
 
+#[test]
+fn a_table_larger_than_memory_is_refused_by_name() {
+    let bench = Bench::new();
+    bench.generate("64B", 100);
+    bench.write("table.txt", b"123456789ns\n".repeat(4_000_000));
+    let line = "shape --in pcap:in.pcap --out null --gap 'table table.txt'";
+    let script = format!("ulimit -v 300000; exec \"$0\" {line}");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("a shell");
+    let finished = Finished::of(output);
+    assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+    for part in ["--gap", "table.txt: its 48 MB of text", "the limit on memory leaves ", "shuf -n"] {
+        assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
+    }
+}
+
 #[cfg(feature = "live")]
 #[test]
 fn memory_that_is_not_there_is_an_error_with_a_remedy() {
