@@ -32,7 +32,11 @@ fn main() -> ExitCode {
             output::say(format_args!("a stack of {has} KiB is too small: set ulimit -s {least} or more"));
             ExitCode::from(Failure::STATUS)
         }
-        _ => carry_out(),
+        _ => {
+            let status = carry_out();
+            output::stderr::finish();
+            status
+        }
     }
 }
 

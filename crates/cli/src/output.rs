@@ -1,5 +1,7 @@
 //! Output: reports, notes and failures.
 
+pub(crate) mod stderr;
+
 use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use std::borrow::Cow;
@@ -61,8 +63,7 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
 /// Prints text that has styles on stdout as it is; false when its reader went away.
 pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     if STDOUT_LEFT.load(Ordering::Relaxed) {
-        // A failed write to stderr cannot be reported anywhere.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        stderr::write(text.to_owned());
         return Ok(true);
     }
     let mut stdout = std::io::stdout().lock();
@@ -88,12 +89,12 @@ fn clears() -> &'static str {
 
 /// Writes a whole line to stderr, since DPDK writes there, too. A failure cannot be reported anywhere.
 pub(crate) fn say(text: impl fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("{}netlathe: {}\n", clears(), visible(&text.to_string())).as_bytes());
+    stderr::write(format!("{}netlathe: {}\n", clears(), visible(&text.to_string())));
 }
 
 /// Says a line on stderr as it is, of a run that goes on.
 pub(crate) fn line(text: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{}", visible(&text.to_string()));
+    stderr::write(format!("{}\n", visible(&text.to_string())));
 }
 
 /// Whether a character acts on a terminal instead of standing there: control characters, those of bidirectional text, and

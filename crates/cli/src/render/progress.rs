@@ -1,6 +1,6 @@
 //! How far a run is: one line for each pipeline, on a terminal only, gone when the run ends.
 
-use crate::output;
+use crate::output::{self, stderr};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,8 @@ impl Progress {
         progress.starting = true;
         output::set_starting(progress.shown);
         progress.say(0, "starting".to_owned());
-        progress.lines.iter().for_each(ProgressBar::tick);
+        let lines = progress.lines.clone();
+        stderr::run(move || lines.iter().for_each(ProgressBar::tick));
         progress
     }
 
@@ -57,14 +58,16 @@ impl Progress {
         self.begin.elapsed()
     }
 
-    /// Clears the lines while something else is written to the terminal.
-    pub(crate) fn aside(&self, write: impl FnOnce()) {
-        self.all.suspend(write);
+    /// Clears the lines while a note is written to the terminal.
+    pub(crate) fn note(&self, text: String) {
+        let all = self.all.clone();
+        stderr::run(move || all.suspend(|| output::note(text)));
     }
 
     /// What line number `i` says from now on.
     pub(crate) fn say(&self, i: usize, text: String) {
-        self.lines[i].set_message(text);
+        let line = self.lines[i].clone();
+        stderr::run(move || line.set_message(text));
     }
 }
 
@@ -73,8 +76,10 @@ impl Drop for Progress {
         if self.starting {
             output::set_starting(false);
         }
-        for line in &self.lines {
-            line.finish_and_clear();
+        // A hidden line draws nothing.
+        if self.shown {
+            let lines = self.lines.clone();
+            stderr::run(move || lines.iter().for_each(ProgressBar::finish_and_clear));
         }
     }
 }

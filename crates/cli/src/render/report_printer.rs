@@ -1,12 +1,17 @@
 //! Prints on a separate thread, so that a reader of stdout that has stopped reading does not delay the end of a run.
 
-use crate::output::{self, Failure};
-use std::io::Write as _;
+use crate::output::{self, Failure, stderr};
+#[cfg(feature = "slice")]
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
+#[cfg(feature = "slice")]
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a reader has to take the report after the user ends the run.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// How long a reader of stdout has to take the rest after the user ends the run.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
+/// Interval between checks for room, and for the end.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Prints the report of a run on stdout. If a signal ends a run whose stdout is not read, the report goes to stderr.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -15,11 +20,78 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     while !printing.is_finished() {
         if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
             output::note("stdout is not read: the report is written to stderr");
-            // A failed write to stderr cannot be reported anywhere.
-            let _ = std::io::stderr().write_all(output::shown(text).as_bytes());
+            stderr::write(output::shown(text).into_owned());
             return Ok(());
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(LOOK);
     }
     printing.join().unwrap_or_else(|_| Err(Failure::new("the thread that prints the report failed")))
+}
+
+/// Texts that wait to be printed.
+#[cfg(feature = "slice")]
+const WAITING: usize = 1 << 14;
+
+/// Many items that are printed on stdout while a run goes on.
+#[cfg(feature = "slice")]
+pub(crate) struct ItemPrinter {
+    queue: SyncSender<String>,
+    thread: JoinHandle<Result<bool, Failure>>,
+    waits: bool,
+    left_out: u64,
+}
+
+#[cfg(feature = "slice")]
+impl ItemPrinter {
+    /// If the reader is too slow, `waits` until the user ends the run; else leaves items out and counts them.
+    pub(crate) fn start(waits: bool) -> Result<Self, Failure> {
+        let (queue, texts) = sync_channel::<String>(WAITING);
+        let print = move || {
+            for text in texts {
+                if !output::is_read(&text)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        let thread = thread::Builder::new().name("stdout".to_owned()).spawn(print);
+        let thread = thread
+            .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
+        Ok(ItemPrinter { queue, thread, waits, left_out: 0 })
+    }
+
+    /// Prints an item soon. Returns false when stdout has no reader any more, or cannot be written.
+    pub(crate) fn print(&mut self, text: String) -> bool {
+        let mut next = text;
+        loop {
+            match self.queue.try_send(next) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(back)) if self.waits && sim::ended_for().is_none() => next = back,
+                Err(TrySendError::Full(_)) => {
+                    self.left_out += 1;
+                    return true;
+                }
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Prints what is left. A reader that has stopped reading is waited for until the user ends the run.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let ItemPrinter { queue, thread, left_out, .. } = self;
+        drop(queue);
+        while !thread.is_finished() {
+            if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
+                output::warn("stdout is not read: some lines were not printed");
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+        if left_out > 0 {
+            let lines = output::counted(left_out, "item");
+            output::warn(format!("{lines} of --each were not printed because stdout was read too slowly"));
+        }
+        thread.join().map_err(|_| Failure::new("the thread that prints items failed"))?.map(drop)
+    }
 }

@@ -2,23 +2,32 @@
 //!
 //! The kernel ends a child when the thread that started it ends (PR_SET_PDEATHSIG), but only the child itself can ask for
 //! that. So netlathe starts itself, asks, and then is or becomes the program. Children are started by the main thread, which
-//! lives as long as the process.
+//! lives as long as the process. What a program has started in turn is found by a variable of its environment, and ended
+//! by a guardian process.
 
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
 use std::env;
-#[cfg(feature = "slice")]
-use std::ffi::OsStr;
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read as _};
 #[cfg(feature = "slice")]
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 #[cfg(feature = "slice")]
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, ExitCode};
+use std::process::{self, Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Marks the programs of a run, by its process and the time of its start.
+const RUN: &str = "NETLATHE_RUN";
+/// How long a guardian looks for programs that start others while it ends them.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The first argument of a guardian; the number of its parent follows, then the value of [`RUN`].
+const GUARDIAN: &str = "guardian-of";
 /// The first argument of a netlathe that is started by another one; its number follows, then what to do.
 const NETLATHE: &str = "netlathe-child-of";
 /// The same for a program that netlathe replaces itself with.
@@ -30,8 +39,78 @@ pub(crate) fn netlathe() -> io::Result<Command> {
     with(NETLATHE)
 }
 
-/// The command, as one that is killed when this process ends. Its environment is kept; what else was set is not.
-pub(crate) fn ending_with_us(command: &Command) -> io::Result<Command> {
+/// A process that ends all programs of a run if this process is killed.
+pub(crate) struct Guardian {
+    process: Child,
+    run: String,
+}
+
+impl Guardian {
+    pub(crate) fn start() -> io::Result<Guardian> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let run = format!("{}-{}", process::id(), now.as_nanos());
+        let mut command = with(GUARDIAN)?;
+        command.arg(&run).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Signals of the terminal are not for it.
+        let process = command.process_group(0).spawn()?;
+        Ok(Guardian { process, run })
+    }
+
+    /// The command, as one that is killed when this process ends, with all that it starts unless they clear their
+    /// environment. Its environment is kept; what else was set is not.
+    pub(crate) fn ending_with_us(&self, command: &Command) -> io::Result<Command> {
+        let mut command = ending_with_us(command)?;
+        command.env(RUN, &self.run);
+        Ok(command)
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // A run that ends by itself leaves alone what its program left running on purpose.
+        let _ended = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
+/// Waits for the end of the parent, and kills the programs of its run.
+fn guard(run: &OsStr) -> io::Result<()> {
+    let (mut ended, tells) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, tells)?;
+    ask_for(Signal::SIGTERM)?;
+    ended.read_exact(&mut [0])?;
+    let wanted = [RUN.as_bytes(), b"=", run.as_encoded_bytes()].concat();
+    let start = Instant::now();
+    // A program may start another one between two looks.
+    while end_marked(&wanted) && start.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Kills the processes with this entry in their environment. Returns whether there were any.
+fn end_marked(wanted: &[u8]) -> bool {
+    let mut any = false;
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|set| set == wanted) {
+            any = true;
+            // It may have ended meanwhile, which is what is wanted.
+            let _ended = kill(Pid::from_raw(id), Signal::SIGKILL);
+        }
+    }
+    any
+}
+
+/// Asks the kernel for a signal when the parent ends. Fails if the parent of the second argument has ended already.
+fn ask_for(signal: Signal) -> io::Result<()> {
+    let parent = env::args().nth(2).and_then(|number| number.parse().ok()).map(Pid::from_raw);
+    prctl::set_pdeathsig(signal)?;
+    if parent == Some(getppid()) { Ok(()) } else { Err(io::Error::other("the parent has ended")) }
+}
+
+/// The command, as one that is killed when this process ends.
+fn ending_with_us(command: &Command) -> io::Result<Command> {
     let mut other = with(PROGRAM)?;
     other.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -74,11 +153,13 @@ pub(crate) fn arguments() -> Result<Vec<OsString>, ExitCode> {
     let signal = match all.get(1).and_then(|word| word.to_str()) {
         Some(NETLATHE) => Signal::SIGTERM,
         Some(PROGRAM) => Signal::SIGKILL,
+        Some(GUARDIAN) => {
+            let guarded = all.get(3).is_some_and(|run| guard(run).is_ok());
+            return Err(if guarded { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         _ => return Ok(all),
     };
-    let parent = all.get(2).and_then(|number| number.to_str()?.parse().ok()).map(Pid::from_raw);
-    // It may have ended before this one could ask.
-    if prctl::set_pdeathsig(signal).is_err() || parent != Some(getppid()) {
+    if ask_for(signal).is_err() {
         return Err(ExitCode::FAILURE);
     }
     all.drain(1..3);

@@ -2,6 +2,7 @@ use crate::options::lab::{Action, Lab, Shape};
 use crate::output::{self, Failure};
 use crate::rights;
 use crate::rights::list::LAB;
+use crate::run::child_processes::Guardian;
 use ::lab::{RunRequest, State};
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -37,7 +38,9 @@ impl Lab {
                 }
                 let name = name.unwrap_or_else(::lab::default_name);
                 let run = RunRequest { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
-                let ours = |command| crate::run::child_processes::ending_with_us(&command);
+                let guardian =
+                    Guardian::start().map_err(|cause| Failure::new(format!("cannot run netlathe: {cause}")))?;
+                let ours = |command| guardian.ending_with_us(&command);
                 let status = ::lab::run_by(&run, ours).map_err(Failure::new)?;
                 return Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)));
             }

@@ -212,7 +212,7 @@ impl Search {
             let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
             curve.tell(measured.outcome);
             if let Some(run) = curve.runs().last().filter(|_| self.verbose && !self.quiet) {
-                lab.progress.aside(|| output::note(format!("{name}: {}", search::trial_words(run))));
+                lab.progress.note(format!("{name}: {}", search::trial_words(run)));
             }
         }
         Ok(true)
@@ -241,7 +241,7 @@ impl Search {
                 let flaw = search::flaw_words(run.flaw);
                 let (frames, lost) = (output::thousands(run.frames), output::thousands(run.outcome.lost));
                 let line = format!("{}: burst of {frames} frames: {lost} lost{flaw}", one.size);
-                lab.progress.aside(|| output::note(line));
+                lab.progress.note(line);
             }
         }
         Ok(true)
@@ -264,7 +264,7 @@ impl Search {
         lab.known = known.join("; ");
         if let Some(run) = one.machine.runs().last().filter(|_| self.verbose && !self.quiet) {
             let line = format!("{}: {}; {}", one.size, search::trial_words(run), lab.known);
-            lab.progress.aside(|| output::note(line));
+            lab.progress.note(line);
         }
     }
 }

@@ -1,7 +1,7 @@
 use crate::options::slice::Attach;
 use crate::output::{self, Failure, thousands};
 use crate::render::progress::Progress;
-use crate::render::report_printer;
+use crate::render::report_printer::{self, ItemPrinter};
 use crate::run::stop::Stop;
 use measure::Report;
 use serde::Serialize;
@@ -89,7 +89,9 @@ impl Attach {
         let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
         let mut gathered = Gathered { head, book: None };
         drop(starting);
-        let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered);
+        let mut items = self.each.is_some().then(|| ItemPrinter::start(false)).transpose()?;
+        let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered, items.as_mut());
+        let printed = items.map_or(Ok(()), ItemPrinter::finish);
         if reader.is_removed() {
             let ring = self.ring.display();
             output::warn(format!(
@@ -113,7 +115,7 @@ impl Attach {
         } else if !self.quiet {
             report_printer::print(&slice::program_text(&program, self.raw))?;
         }
-        ended.map(|()| ExitCode::SUCCESS)
+        ended.and(printed).map(|()| ExitCode::SUCCESS)
     }
 
     /// Reads blocks until the time or their count is up, or somebody ends it. Where the ring is cut meanwhile, what was
@@ -124,6 +126,7 @@ impl Attach {
         ns_per_tick: f64,
         stop: &Stop,
         gathered: &mut Gathered,
+        mut items: Option<&mut ItemPrinter>,
     ) -> Result<(), Failure> {
         let Gathered { head, book } = gathered;
         reader.forget();
@@ -149,7 +152,9 @@ impl Attach {
                 book.lost(reader.lost());
                 book.add(&block);
                 left -= 1;
-                if self.each.is_some() && !output::is_read(&(book.line(&block, |id| reader.name(id)) + "\n"))? {
+                if let Some(items) = items.as_mut()
+                    && !items.print(book.line(&block, |id| reader.name(id)) + "\n")
+                {
                     // The reader is gone.
                     left = 0;
                 }

@@ -3,13 +3,13 @@ use crate::options::slice::KernelSlices;
 use crate::output::{self, Failure, thousands};
 use crate::render::page_folder::PageFolder;
 use crate::render::progress::Progress;
-use crate::render::report_printer;
+use crate::render::report_printer::{self, ItemPrinter};
 use crate::render::slices::{Set, SlicesReport, WindowsReport};
 use crate::rights;
 #[cfg(feature = "live")]
 use crate::rights::list::Capability;
 use crate::rights::list::SLICE;
-use crate::run::child_processes;
+use crate::run::child_processes::{self, Guardian};
 use crate::run::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
@@ -67,6 +67,7 @@ impl KernelSlices {
             Err(cause) => return Err(Failure::new(cause)),
         };
         let mut book = Book::new(header.costs);
+        let mut items = self.items(true)?;
         let mut first = Vec::new();
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut broken = None;
@@ -80,7 +81,7 @@ impl KernelSlices {
                     book.lost_records(evicted);
                 }
                 Ok(Entry::Record(record)) => {
-                    let read = self.take(&record, &mut book)?;
+                    let read = self.take(&record, &mut book, items.as_mut())?;
                     left = if read { left.saturating_sub(record.packets.into()) } else { 0 };
                     keep(&mut first, &record);
                 }
@@ -95,6 +96,7 @@ impl KernelSlices {
                 }
             }
         }
+        items.map_or(Ok(()), ItemPrinter::finish)?;
         let why = vec!["the records were read from a file".to_owned()];
         let set = Set { probes: header.probes, why, ..Set::default() };
         let done = self.report(&book, set, None, folder.map(|folder| (folder, first)))?;
@@ -120,6 +122,7 @@ impl KernelSlices {
         let mut run = Run {
             asked: self,
             book: Book::new(costs),
+            items: self.items(false)?,
             journal,
             left: self.count.unwrap_or(u64::MAX),
             failure: None,
@@ -129,13 +132,14 @@ impl KernelSlices {
         let before = kernel.counters().map_err(Failure::new)?;
         let counted_before = kernel.totals().map_err(Failure::new)?;
         drop(starting);
-        let mut program = match stop.asked() {
+        let started = match stop.asked() {
             true => {
                 output::warn("a signal ended the run before its start: no packet was followed");
                 None
             }
             false => self.start(&mut kernel)?,
         };
+        let (mut program, _guardian) = started.unzip();
         // The command was started with the rights of whoever started us.
         #[cfg(feature = "live")]
         self.keep_what_is_needed();
@@ -164,11 +168,12 @@ impl KernelSlices {
         if let Some(counters) = &set.counters {
             run.lost(0, counters.full);
         }
+        let printed = run.items.map_or(Ok(()), ItemPrinter::finish);
         let written = run.journal.map_or(Ok(()), end_journal);
         let page = folder.map(|folder| (folder, run.first));
         // A failure of the run must not lose its report.
         let done = self.report(&run.book, set, status, page)?;
-        run.failure.map_or(Ok(()), Err).and(written).and(Ok(done))
+        run.failure.map_or(Ok(()), Err).and(printed).and(written).and(Ok(done))
     }
 
     /// Keeps what takes probes off and on again, and root's way to files that are written at the end; and to end the command
@@ -226,12 +231,13 @@ impl KernelSlices {
     }
 
     /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
-    fn start(&self, kernel: &mut Kernel) -> Result<Option<Child>, Failure> {
+    fn start(&self, kernel: &mut Kernel) -> Result<Option<(Child, Guardian)>, Failure> {
         let Some((name, arguments)) = self.program.split_first() else { return Ok(None) };
         let failed = |cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy()));
         let mut command = Command::new(child_processes::find(name).map_err(failed)?);
         command.args(arguments);
-        let mut command = child_processes::ending_with_us(&command).map_err(failed)?;
+        let guardian = Guardian::start().map_err(failed)?;
+        let mut command = guardian.ending_with_us(&command).map_err(failed)?;
         if self.json {
             let stderr = io::stderr().as_fd().try_clone_to_owned();
             command.stdout(Stdio::from(stderr.map_err(waiting)?));
@@ -242,22 +248,27 @@ impl KernelSlices {
         kernel.disown(own).map_err(Failure::new)?;
         let child = child.map_err(failed)?;
         kernel.adopt(child.id()).map_err(Failure::new)?;
-        Ok(Some(child))
+        Ok(Some((child, guardian)))
     }
 
     /// Counts a packet, and prints it with `--each`. Returns false when stdout has no reader any more.
-    fn take(&self, record: &Record, book: &mut Book) -> Result<bool, Failure> {
+    fn take(&self, record: &Record, book: &mut Book, items: Option<&mut ItemPrinter>) -> Result<bool, Failure> {
         book.add(record);
-        match self.each.as_deref() {
-            Some("lines") => output::is_read(&(slice::line(record, book.costs()) + "\n")),
+        let Some(items) = items else { return Ok(true) };
+        Ok(items.print(match self.each.as_deref() {
+            Some("lines") => slice::line(record, book.costs()) + "\n",
             Some("waterfall") => {
                 let head = slice::line(record, book.costs());
                 let head = head.split_once(" B:").map_or("", |(head, _)| head);
-                output::is_read(&format!("{head} B\n{}\n", slice::waterfall(record, book.costs())))
+                format!("{head} B\n{}\n", slice::waterfall(record, book.costs()))
             }
-            Some(_) => output::is_read(&(serde_json::to_string(record).map_err(Failure::new)? + "\n")),
-            None => Ok(true),
-        }
+            _ => serde_json::to_string(record).map_err(Failure::new)? + "\n",
+        }))
+    }
+
+    /// The printer of `--each`.
+    fn items(&self, waits: bool) -> Result<Option<ItemPrinter>, Failure> {
+        self.each.is_some().then(|| ItemPrinter::start(waits)).transpose()
     }
 
     fn report(
@@ -343,6 +354,7 @@ fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
 struct Run<'a> {
     asked: &'a KernelSlices,
     book: Book,
+    items: Option<ItemPrinter>,
     journal: Option<JournalWriter<Lines>>,
     left: u64,
     failure: Option<Failure>,
@@ -457,7 +469,7 @@ impl Run<'_> {
             keep(&mut self.first, record);
         }
         self.note(|journal| journal.write(record));
-        match self.asked.take(record, &mut self.book) {
+        match self.asked.take(record, &mut self.book, self.items.as_mut()) {
             Ok(true) => {}
             Ok(false) => self.left = 0,
             Err(failure) => self.failure = Some(failure),

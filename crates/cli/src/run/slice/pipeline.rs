@@ -6,6 +6,7 @@ use crate::output::{self, Failure};
 use crate::plan::request::{Hears, SliceListener};
 use crate::plan::{self, Plan};
 use crate::render::progress::Progress;
+use crate::render::report_printer::PATIENCE;
 use crate::run::pipelines;
 use clap::Parser;
 use measure::slices::{SlicePart, waterfall};
@@ -96,8 +97,6 @@ impl PipelineSlices {
     }
 }
 
-/// How long a reader of stdout has to take the rest once the user ends the run.
-const PATIENCE: Duration = Duration::from_millis(800);
 /// Interval between checks for room, and for the end.
 const LOOK: Duration = Duration::from_millis(1);
 /// Frames that wait to be printed.

@@ -79,6 +79,54 @@ fn the_command_of_slice_kernel_ends_with_it() {
     }
 }
 
+/// Whether a process with these arguments runs.
+fn runs(arguments: &[&str]) -> bool {
+    let wanted: Vec<u8> = arguments.iter().flat_map(|word| word.bytes().chain([0])).collect();
+    let listed = fs::read_dir("/proc").expect("it is mounted").flatten();
+    listed.into_iter().any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|words| words == wanted))
+}
+
+/// Kills the command once programs that its program has started run: one of them in a session of its own.
+fn grandchildren_end_with(words: &[&str], nap: &str) -> Result<(), String> {
+    let script = format!("sleep {nap}1 & setsid sleep {nap}2 & wait");
+    let naps = [format!("{nap}1"), format!("{nap}2")];
+    let naps = naps.each_ref().map(|nap| ["sleep", nap.as_str()]);
+    let mut command = Command::new(crate::bed::netlathe());
+    command.args(words).args(["--", "sh", "-c", &script]);
+    let command = Program::start(command);
+    let start = Instant::now();
+    while !naps.iter().all(|nap| runs(nap)) {
+        if start.elapsed() > PATIENCE || stat(command.pid()).is_none_or(|(state, _)| state == 'Z') {
+            return Err(format!("no program was started: {:?}", command.wait()));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    command.signal("KILL");
+    command.wait();
+    let start = Instant::now();
+    while naps.iter().any(|nap| runs(nap)) {
+        assert!(start.elapsed() < PATIENCE, "{words:?}: a program lives on");
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn programs_that_a_command_has_started_end_with_it() {
+    let name = crate::bed::lab_name("orphan-grand");
+    let nap = std::process::id().to_string();
+    let ended = grandchildren_end_with(&["lab", "run", "--name", &name], &nap);
+    let _left = lab::down(&name);
+    if let Err(why) = ended {
+        println!("SKIP: {why}");
+    }
+    if cfg!(feature = "slice")
+        && let Err(why) = grandchildren_end_with(&["slice", "kernel", "--port", "7", "--duration", "60s"], &(nap + "0"))
+    {
+        println!("SKIP: {why}");
+    }
+}
+
 #[test]
 fn the_word_between_two_netlathes_is_refused_by_others() {
     let run = |words: &[&str]| Command::new(crate::bed::netlathe()).args(words).output().expect("it runs");

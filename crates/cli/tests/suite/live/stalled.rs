@@ -6,9 +6,11 @@ use crate::common::{Bench, Finished};
 use lab::Node;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -218,6 +220,69 @@ fn a_report_that_is_not_read_goes_to_stderr() {
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
     assert!(finished.stderr.contains("written to stderr"), "{}", finished.stderr);
     assert!(finished.stderr.contains("out"), "{}", finished.stderr);
+}
+
+/// A socket that takes nothing more, as a terminal that was stopped by Ctrl-S; and its other end.
+fn full_socket() -> (Stdio, UnixStream) {
+    let (full, other) = UnixStream::pair().expect("a pair");
+    full.set_nonblocking(true).expect("it is ours");
+    while (&full).write(&[b'x'; 512]).is_ok() {}
+    while (&full).write(b"x").is_ok() {}
+    full.set_nonblocking(false).expect("it is ours");
+    (Stdio::from(OwnedFd::from(full)), other)
+}
+
+/// Kills a command that does not end.
+fn ended(mut running: Child) -> Finished {
+    let start = Instant::now();
+    while running.try_wait().expect("it can be asked").is_none() {
+        if start.elapsed() > Duration::from_secs(10) {
+            let _killed = running.kill();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Finished::of(running.wait_with_output().expect("it has ended"))
+}
+
+#[test]
+fn a_stalled_stderr_does_not_hold_up_a_run() {
+    let bench = Bench::new();
+    bench.generate("64B", 1_000);
+    // Each line has notes to write.
+    for line in [
+        "emulate --in pcap:in.pcap --out null --forward 'delay 10ms 5ms keep-order' --json",
+        "search --dut 'limit key dst-ip rate 1Mbps mode police burst 1000B' --size 64B --trial 10ms --width 50% -v --json",
+    ] {
+        let (stderr, _other) = full_socket();
+        let running = bench.command(crate::common::words(line)).stdout(Stdio::piped()).stderr(stderr).spawn();
+        let finished = ended(running.expect("it starts"));
+        assert_eq!(finished.status, Some(0), "{line}");
+        serde_json::from_str::<serde_json::Value>(&finished.stdout).expect("one object");
+    }
+}
+
+#[cfg(feature = "slice")]
+#[test]
+fn a_stalled_stdout_does_not_hold_up_the_end_of_slice_kernel() {
+    let bench = Bench::new();
+    let talk = "import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0))
+for _ in range(300): s.sendto(b'x' * 99, s.getsockname()); s.recv(99)";
+    let made = bench.run(["slice", "kernel", "-q", "--write", "records", "--", "python3", "-c", talk]);
+    if made.status != Some(0) {
+        println!("SKIP: {}", made.stderr);
+        return;
+    }
+    let (stdout, _other) = full_socket();
+    let mut command = bench.command(["slice", "kernel", "--each", "lines", "--read", "records"]);
+    let running = command.stdout(stdout).stderr(Stdio::piped()).spawn().expect("it starts");
+    crate::common::await_handlers(running.id());
+    thread::sleep(Duration::from_millis(200));
+    let _ended = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+    let finished = ended(running);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("some lines were not printed"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("matched"), "the report goes to stderr: {}", finished.stderr);
 }
 
 #[test]

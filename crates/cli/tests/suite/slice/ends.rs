@@ -26,13 +26,14 @@ fn too_few_open_files_are_named() {
 #[test]
 fn a_signal_during_the_calibration_ends_the_run_with_its_report() {
     let Some((bench, _turn)) = bench() else { return };
-    let made = Command::new("mkfifo").arg(bench.path("fifo")).status().expect("mkfifo is there");
-    assert!(made.success());
+    let begun = Instant::now();
+    bench.run(["slice", "kernel", "-q", "--duration", "1ms"]);
+    let whole = begun.elapsed();
     let mut took = Vec::new();
     for _ in 0..5 {
-        let words = ["slice", "kernel", "--json", "--write", "fifo", "--", "touch", "started"];
+        let words = ["slice", "kernel", "--json", "--", "touch", "started"];
         let running = bench.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        super::common::await_handlers(running.id());
+        crate::common::await_handlers(running.id());
         thread::sleep(Duration::from_millis(250));
         let begun = Instant::now();
         let sent = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
@@ -40,13 +41,14 @@ fn a_signal_during_the_calibration_ends_the_run_with_its_report() {
         let finished = Finished::of(running.wait_with_output().expect("it ends"));
         took.push(begun.elapsed());
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);
-        let report = finished.report();
+        let report: Value = serde_json::from_str(&finished.stdout).expect("one object");
         assert_eq!(report["packets"]["seen"], 0, "{report}");
         assert!(finished.stderr.contains("before its start"), "{}", finished.stderr);
         assert!(!bench.path("started").exists(), "COMMAND was not started");
     }
     took.sort();
-    assert!(took[2] < Duration::from_secs(1), "{took:?}");
+    // Loading the probes is most of the rest.
+    assert!(took[2] < whole * 3 / 4, "{took:?} of {whole:?}");
 }
 
 #[test]

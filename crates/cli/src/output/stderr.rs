@@ -1,0 +1,67 @@
+//! Standard error, written by one thread: a terminal that is stopped, or a pipe that is not read, must not hold up a
+//! thread that waits for the end of a run.
+
+use std::cell::Cell;
+use std::io::Write as _;
+use std::mem;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// How long a caller waits for its text to be written. Later callers do not wait until the thread has caught up.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Texts that wait to be written; more are left out.
+const WAITING: usize = 1_024;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+static QUEUE: OnceLock<Option<SyncSender<(Job, SyncSender<()>)>>> = OnceLock::new();
+static STALLED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static IS_WRITER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Writes text. A failed write to standard error cannot be reported anywhere.
+pub(crate) fn write(text: String) {
+    run(move || {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    });
+}
+
+/// Runs a job that writes to standard error. Returns when it is done, unless standard error stalls.
+pub(crate) fn run(job: impl FnOnce() + Send + 'static) {
+    // Without memory for a thread, the caller writes.
+    let Some(queue) = QUEUE.get_or_init(start).as_ref().filter(|_| !IS_WRITER.get()) else { return job() };
+    let (tell, done) = sync_channel(1);
+    if let Err(refused) = queue.try_send((Box::new(job), tell)) {
+        // Dropping a line of progress draws it.
+        mem::forget(refused);
+    } else if !STALLED.load(Ordering::Relaxed) && done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        STALLED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Gives a slow reader the chance to take the last texts before the program ends.
+pub(crate) fn finish() {
+    if STALLED.swap(false, Ordering::Relaxed) {
+        run(|| {});
+    }
+}
+
+fn start() -> Option<SyncSender<(Job, SyncSender<()>)>> {
+    let (give, jobs) = sync_channel(WAITING);
+    thread::Builder::new().name("stderr".to_owned()).spawn(move || write_all(&jobs)).ok().map(|_| give)
+}
+
+fn write_all(jobs: &Receiver<(Job, SyncSender<()>)>) {
+    IS_WRITER.set(true);
+    for (job, tell) in jobs {
+        job();
+        STALLED.store(false, Ordering::Relaxed);
+        // The caller may have stopped waiting.
+        let _ = tell.send(());
+    }
+}
