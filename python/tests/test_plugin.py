@@ -40,7 +40,7 @@ def test_a_failure_shows_figures_command_and_page(tests: pytest.Pytester) -> Non
         [
             "*netlathe 1-gen*",
             "*netlathe 2-shape*",
-            "command: *netlathe shape*",
+            "command: * shape --json *",
             "page: */2-shape/report.html",
             "shape.out.frames = 100",
         ]

@@ -75,7 +75,7 @@ def test_figures_have_the_paths_of_expectations(report: Report) -> None:
     figures = report.figures()
     assert figures["down.gap.mean_ns"] == 10_000.0
     assert figures["down.web.out.frames"] == 1
-    assert "down.name" not in figures
+    assert "down.name" not in figures and "schema" not in figures
 
 
 def test_another_schema_is_refused() -> None:

@@ -6,7 +6,7 @@ This package starts the program `netlathe` and reads its report. It needs only t
 
     with netlathe.run("scenarios/even-gaps.toml") as r:
         r.wait()
-        assert r.report.even.gap.error.max < 10e-6
+        assert r.report.even.gap.error.p99 < 10e-6
 
 Every command is a function that starts the program and returns a `Run`: `run`, `gen`, `shape`, `emulate`, `limit`,
 `measure`, `search`, `disk` and `slice`. Their arguments are the options of the program (`netlathe.describe("shape")`
@@ -14,7 +14,7 @@ prints them); `Program` shows how to write them. Wherever the ports of a run are
 is virtual: no privileges are needed and the results are the same on every machine.
 
 A `Report` is the JSON report of the program. Names that end in `_ns` can be written without it and then are seconds:
-`report.even.gap.max`.
+`report.even.gap.p99`.
 
 A run that does not work raises one of three errors, each with `status`, `message` and `report`:
 

@@ -71,7 +71,9 @@ class Item(Mapping[str, Any]):
 
     def figures(self) -> dict[str, int | float]:
         """All figures below this object by their path, as `[[expect]]` names them: `{"down.gap.mean_ns": 10000.0, …}`."""
-        return dict(_figures(self._data, ""))
+        figures = dict(_figures(self._data, ""))
+        figures.pop("schema", None)
+        return figures
 
     def _lists(self) -> list[Items]:
         return [self[key] for key in ("pipelines", "classes") if isinstance(self._data.get(key), list)]

@@ -35,7 +35,7 @@ class Run:
         with netlathe.emulate(between=("eth0", "eth1"), forward="delay 20ms") as r:
             r.ready()
             ...                       # your test
-        print(r.report.forward.delay.mean)
+        print(r.report.forward.delay.p99)
     """
 
     def __init__(
