@@ -1,7 +1,8 @@
 //! A pipeline as text and as a plan.
 
 use crate::classes::{ClassOptions, ClassPlan, ClassText};
-use crate::ports::{FillerSpec, PortSpec};
+use crate::filler::FillerSpec;
+use crate::ports::PortSpec;
 use crate::problem::{Origin, Text};
 use crate::replay::{Replay, Speed};
 use engine::schedules::Target;

@@ -2,67 +2,12 @@
 
 use crate::document::Scenario;
 use crate::plan::{Pacer, PipelinePlan, SourcePlan};
-use crate::ports::{Driver, FillerSpec, PortSpec};
 use engine::CatchUp;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
-use packet::FillerKind;
 use std::fmt;
-use units::{FrameLen, Span};
-
-impl fmt::Display for PortSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PortSpec::Interface { name, driver, queues } => {
-                write!(f, "if:{name}")?;
-                match driver {
-                    Some(Driver::AfXdp) => f.write_str(",driver=af_xdp")?,
-                    Some(Driver::AfPacket) => f.write_str(",driver=af_packet")?,
-                    None => {}
-                }
-                queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))
-            }
-            PortSpec::Tap(name) => write!(f, "tap:{name}"),
-            PortSpec::Pci(address) => write!(f, "pci:{address}"),
-            PortSpec::Dpdk(args) => write!(f, "dpdk:{args}"),
-            PortSpec::Pcap(path) => write!(f, "pcap:{}", path.display()),
-            PortSpec::Wire(wire) => {
-                write!(f, "wire:{}", wire.rate)?;
-                if let Some(path) = &wire.pcap {
-                    write!(f, ",pcap={}", path.display())?;
-                }
-                if let Some(path) = &wire.frames {
-                    write!(f, ",frames={}", path.display())?;
-                }
-                f.write_str(if wire.keep_fillers { ",fillers=keep" } else { "" })?;
-                f.write_str(if wire.deficit_idle_count { ",dic=on" } else { "" })
-            }
-            PortSpec::Line(line) => {
-                write!(f, "line:{},slots={}", line.rate, line.slots)?;
-                if let Some(path) = &line.frames {
-                    write!(f, ",frames={}", path.display())?;
-                }
-                f.write_str(if line.keep_fillers { ",fillers=keep" } else { "" })
-            }
-            PortSpec::Null => f.write_str("null"),
-        }
-    }
-}
-
-impl fmt::Display for FillerSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            FillerKind::Own => f.write_str("self")?,
-            FillerKind::MacControl => f.write_str("mac-control")?,
-            FillerKind::BlackHole(mac) => write!(f, "blackhole={mac}")?,
-        }
-        if self.align > 1 {
-            write!(f, ",align={}", self.align)?;
-        }
-        if self.longest > FrameLen::MAX_STANDARD { write!(f, ",longest={}", self.longest) } else { Ok(()) }
-    }
-}
+use units::Span;
 
 /// Prints a text as a TOML string: quoted, with TOML's escapes (Rust's differ).
 struct Quoted<T>(T);

@@ -1,9 +1,10 @@
 //! Turns the text of a pipeline into a plan.
 
 use crate::classes;
+use crate::filler::FillerSpec;
 use crate::gateway;
 use crate::plan::{BackPlan, Pacer, PipelinePlan, PipelineText, SourcePlan};
-use crate::ports::{FillerSpec, PortSpec, line_rate};
+use crate::ports::{PortSpec, line_rate};
 use crate::problem::{Origin, Problems, Text};
 use crate::replay::{Replay, Speed, parse_rewrite};
 use crate::stream::parse_stream;
