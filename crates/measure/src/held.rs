@@ -21,6 +21,9 @@ pub struct Held {
 pub struct HeldMeter {
     asked: Delays,
     got: Delays,
+    /// Absolute differences between the two, in ps, and the largest.
+    off: Tallies,
+    most_off: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -36,14 +39,23 @@ impl HeldMeter {
         let asked = held.asked.signed_ps();
         let late = start.signed_ps_since(ask);
         self.asked.add(asked);
-        self.got.add(asked.saturating_add(held.waited.signed_ps()).saturating_add(late));
+        let error = held.waited.signed_ps().saturating_add(late);
+        self.got.add(asked.saturating_add(error));
+        self.off.count(error.unsigned_abs());
+        self.most_off = self.most_off.max(error.unsigned_abs());
     }
 
     /// The delays, if any frame left.
     #[must_use]
     pub fn report(&self) -> Option<DelayReport> {
         let got = self.got.figures()?;
-        Some(DelayReport { count: self.got.moments.count(), got, asked: self.asked.figures()? })
+        let asked = self.asked.figures()?;
+        let all = self.off.all();
+        let max_ns = ns(self.most_off as f64);
+        let quantile = |q: f64| ns(all.value_at_quantile(q) as f64).min(max_ns);
+        let error =
+            DelayError { mean_ns: got.mean_ns - asked.mean_ns, max_ns, p50_ns: quantile(0.5), p99_ns: quantile(0.99) };
+        Some(DelayReport { count: self.got.moments.count(), got, asked, error })
     }
 
     /// A plot of measured and asked delays; `law` has the delays by the law, if there is one.
@@ -90,6 +102,21 @@ pub struct DelayReport {
     pub got: DelayFigures,
     /// Delays decided by the stages.
     pub asked: DelayFigures,
+    /// Delay obtained − delay asked, frame by frame.
+    pub error: DelayError,
+}
+
+/// Difference between the delays obtained and asked of the same frames.
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
+pub struct DelayError {
+    /// Signed mean.
+    pub mean_ns: f64,
+    /// Largest absolute difference.
+    pub max_ns: f64,
+    /// Median absolute difference, to 0.1 %.
+    pub p50_ns: f64,
+    /// 99th percentile of the absolute difference, to 0.1 %.
+    pub p99_ns: f64,
 }
 
 /// Figures of delays, in ns.
@@ -129,6 +156,12 @@ mod tests {
         assert_eq!(delay.count, 4);
         assert!((delay.asked.mean_ns - 20_000.0).abs() < 1e-6 && (delay.asked.max_ns - 30_000.0).abs() < 1e-6);
         assert!((delay.got.mean_ns - 21_750.0).abs() < 1e-6 && (delay.got.max_ns - 30_000.0).abs() < 1e-6);
+        // Three frames were as asked, one was 7 µs off.
+        assert!((delay.error.mean_ns - 1_750.0).abs() < 1e-6 && delay.error.p50_ns < 1e-6, "{delay:?}");
+        assert!(
+            (delay.error.max_ns - 7_000.0).abs() < 1e-6 && (delay.error.p99_ns - 7_000.0).abs() < 1e-6,
+            "{delay:?}"
+        );
         assert!((delay.got.p99_ns - delay.got.max_ns).abs() < 1e-6, "no quantile is above the largest: {delay:?}");
     }
 

@@ -41,7 +41,7 @@ pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Eff
 pub use figure_list::{Figure, Named, Unit, figures as all_figures, named, report_schema};
 pub use fit::{FitMeter, FitReport, Reference};
 pub use gaps::GapMeter;
-pub use held::{DelayFigures, DelayReport, Held, HeldMeter};
+pub use held::{DelayError, DelayFigures, DelayReport, Held, HeldMeter};
 pub use limit::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp, UserTable, WorkerLoad};
 pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};

@@ -297,6 +297,7 @@ mod tests {
             "b.limit.error.1s.worst_error < 2%",
             "b.gap.error.p99 < 10us",
             "a.web.delay.asked.p99 < 6ms",
+            "a.web.delay.error.p99 < 10us",
             "b.gap.error.max_ns < 1ns",
             "law.fit.ks_p > 0.01%",
             "law.conformance.within_1us >= 0%",
