@@ -66,7 +66,6 @@ pub struct PipelineReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<AnswersReport>,
     /// Frames made by duplication.
-    #[schemars(extend("row" = "{frame} made by duplication"))]
     pub copies: u64,
     /// Frames dropped, by reason.
     pub drops: Drops,

@@ -63,8 +63,8 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     frame_lines(out, report)?;
     gap_lines(out, report)?;
     lateness_lines(out, report)?;
-    readiness_lines(out, report)?;
     figure_rows(out, report)?;
+    readiness_lines(out, report)?;
     line_lines(out, report)?;
     if let Some(limit) = &report.limit {
         limit_lines(out, limit)?;
@@ -116,6 +116,9 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     writeln!(out, "  out       {}", tally(&report.left))?;
     for (reason, frames) in report.drops.iter() {
         writeln!(out, "  dropped   {}: {} ({})", counted(frames, "frame"), reason.name(), reason.meaning())?;
+    }
+    if report.copies > 0 {
+        writeln!(out, "  copies    {} made by duplication", counted(report.copies, "frame"))?;
     }
     for (effect, frames) in report.effects.iter() {
         writeln!(out, "  {:<9} {}: {}", effect.name(), counted(frames, "frame"), effect.meaning())?;
