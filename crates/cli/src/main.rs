@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 #[cfg(feature = "live")]
 #[global_allocator]
-static MEMORY: dpdk::OrEnd = dpdk::OrEnd;
+static MEMORY: dpdk::AbortOnOutOfMemory = dpdk::AbortOnOutOfMemory;
 
 /// The least stack to run in, in bytes: building the options alone takes some 100 KiB.
 const LEAST_STACK: u64 = 256 << 10;

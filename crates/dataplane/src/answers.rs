@@ -1,8 +1,8 @@
 use crate::outlet::Outlet;
 use dpdk::{Burst, Mbuf, RxQueue};
 use engine::sources::Host;
-use measure::{AnsweredTally, AnswersReport, Books, DropReason};
-use packet::{Answered, Frame};
+use measure::{AnsweredTally, AnswersReport, DropReason, FrameCounters};
+use packet::{AnsweredRequest, Frame};
 use std::collections::VecDeque;
 use units::{Span, Time};
 
@@ -18,10 +18,10 @@ pub(crate) struct Answers {
     received: Burst,
     /// Buffer for the next answer.
     text: Vec<u8>,
-    ready: VecDeque<(Answered, Mbuf)>,
+    ready: VecDeque<(AnsweredRequest, Mbuf)>,
     looked: Time,
     report: AnswersReport,
-    drops: Books,
+    drops: FrameCounters,
 }
 
 /// Counts a frame that needs no answer.
@@ -53,7 +53,7 @@ impl Answers {
             ready: VecDeque::with_capacity(MOST_READY),
             looked: Time::ZERO,
             report: heard,
-            drops: Books::default(),
+            drops: FrameCounters::default(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Answers {
     }
 
     /// The oldest waiting answer.
-    pub(crate) fn next(&mut self) -> Option<(Answered, Mbuf)> {
+    pub(crate) fn next(&mut self) -> Option<(AnsweredRequest, Mbuf)> {
         self.ready.pop_front()
     }
 

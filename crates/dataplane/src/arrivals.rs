@@ -1,7 +1,7 @@
 //! Frames that arrive on any live port, each with the time of its arrival, for programs that only count them.
 
 use crate::Error;
-use crate::device::{Device, Opened, Reads};
+use crate::device::{Device, Opened, ReceiveMode};
 use crate::pools::SHALLOW_POOL;
 use dpdk::{Burst, Eal, LaunchTime, NicLink, PacketRing, Pool, Received, RingConfig, TscClock};
 use packet::{Frame, MacAddr};
@@ -49,7 +49,7 @@ impl ArrivalPort {
     /// A port that cannot be opened, with the remedy.
     pub fn of_device(eal: &'static Eal, device: &Device) -> Result<ArrivalPort, Error> {
         let pool = Pool::new(eal, "arrivals", SHALLOW_POOL - 1, Device::data_room(device.mtu()?))?;
-        let opened = device.open(eal, &pool, LaunchTime::Never, 1, Reads::All, None)?;
+        let opened = device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All, None)?;
         let (clock, now) = (TscClock::new(eal), Instant::now());
         let polled = Polled {
             opened,

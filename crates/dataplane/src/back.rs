@@ -9,7 +9,7 @@ use units::{FrameLen, Span, Time};
 
 /// The way back: carries frames from the output port to the input port, unchanged and at once, or through its own
 /// stages.
-pub(crate) struct Back {
+pub(crate) struct ReturnPath {
     queues: Vec<RxQueue>,
     turn: usize,
     clock: TscClock,
@@ -29,23 +29,23 @@ pub(crate) struct Back {
 }
 
 /// Stages of the way back.
-pub(crate) struct BackStages {
+pub(crate) struct ReturnStages {
     pub(crate) name: String,
     pub(crate) pipeline: Pipeline<Mbuf>,
     pub(crate) window: Span,
     pub(crate) limit: u64,
 }
 
-impl Back {
+impl ReturnPath {
     pub(crate) fn new(
         queues: Vec<RxQueue>,
         tx: TxQueue,
-        stages: Option<BackStages>,
+        stages: Option<ReturnStages>,
         clock: TscClock,
         shown: Option<Arc<Counters>>,
     ) -> Self {
         let (pipeline, direction, limit) = match stages {
-            Some(BackStages { name, pipeline, window, limit }) => {
+            Some(ReturnStages { name, pipeline, window, limit }) => {
                 (pipeline.measuring(None, None, window), Some(name), limit)
             }
             None => {
@@ -55,7 +55,7 @@ impl Back {
             }
         };
         let (received, burst) = (Burst::new(), Burst::new());
-        Back {
+        ReturnPath {
             queues,
             turn: 0,
             clock,
@@ -173,7 +173,7 @@ impl Back {
     }
 }
 
-impl Drop for Back {
+impl Drop for ReturnPath {
     fn drop(&mut self) {
         // Frames that the input has not taken are in the report as held.
         self.tokens.drain(..).for_each(Token::hold);
@@ -181,7 +181,7 @@ impl Drop for Back {
 }
 
 /// Adds the figures of the way back to `report`, if there is one.
-pub(crate) fn with_back(report: PipelineReport, back: Option<&Back>) -> PipelineReport {
+pub(crate) fn with_back(report: PipelineReport, back: Option<&ReturnPath>) -> PipelineReport {
     match back {
         Some(back) => back.report(report),
         None => report,

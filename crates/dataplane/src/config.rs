@@ -1,5 +1,5 @@
 use crate::device::Device;
-use crate::replay::{Supply, Whole};
+use crate::replay::{BufferedReplay, FrameSupply};
 use dpdk::LaunchTime;
 use engine::Line;
 use engine::sources::Streams;
@@ -54,11 +54,11 @@ pub enum Feed {
     /// Frames from a supply. If the pipeline has stages, they are not taken before their time.
     Replay {
         /// Frames and their times.
-        supply: Box<dyn Supply>,
+        supply: Box<dyn FrameSupply>,
         /// Frames may be taken before their time, because there are no stages.
         ahead: bool,
         /// The same frames in memory, if they fit and have no times.
-        whole: Option<Whole>,
+        whole: Option<BufferedReplay>,
     },
 }
 

@@ -1,6 +1,6 @@
 use dpdk::Mbuf;
 use engine::Pipeline;
-use measure::{Books, DropReason, Drops};
+use measure::{DropReason, Drops, FrameCounters};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -54,7 +54,7 @@ impl Counters {
 
     /// Publishes copies and drops of this part and of the later `parts`. Drops are rare, so usually only one figure is
     /// compared.
-    pub(crate) fn publish_books(&self, books: &Books, parts: &[Counters]) {
+    pub(crate) fn publish_books(&self, books: &FrameCounters, parts: &[Counters]) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let copies = books.copies + parts.iter().map(|part| load(&part.copies)).sum::<u64>();
         self.copies.store(copies, Ordering::Relaxed);

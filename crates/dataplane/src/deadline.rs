@@ -1,5 +1,5 @@
 use crate::answers::{Answers, CLEAR};
-use crate::back::{Back, with_back};
+use crate::back::{ReturnPath, with_back};
 use crate::outlet::Outlet;
 use crate::rounds::Rounds;
 use dpdk::BURST;
@@ -21,7 +21,7 @@ const FELL_BEHIND: Span = Span::from_ms(10);
 /// prepared before the wait, so that only the driver call follows it. The departure is accounted for afterwards.
 pub(crate) struct DeadlinePacer {
     outlet: Outlet,
-    back: Option<Back>,
+    back: Option<ReturnPath>,
     answers: Option<Answers>,
     paced: bool,
     cost: Cost,
@@ -30,7 +30,7 @@ pub(crate) struct DeadlinePacer {
 }
 
 impl DeadlinePacer {
-    pub(crate) fn new(outlet: Outlet, back: Option<Back>, paced: bool) -> Self {
+    pub(crate) fn new(outlet: Outlet, back: Option<ReturnPath>, paced: bool) -> Self {
         DeadlinePacer { outlet, back, answers: None, paced, cost: Cost::default(), refilled: false }
     }
 

@@ -46,7 +46,7 @@ pub enum Driver {
 
 /// The frames that a pipeline reads from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reads {
+pub(crate) enum ReceiveMode {
     /// All frames that arrive, and they count.
     All,
     /// Frames that arrive on some queue and may be for us.
@@ -118,7 +118,7 @@ impl Device {
     /// Opens and starts the port. For an interface without a stated driver, tries AF_XDP first and falls back to
     /// AF_PACKET.
     ///
-    /// The port has at least `senders` transmit queues. If arriving frames count ([`Reads::All`]), no frame may arrive on
+    /// The port has at least `senders` transmit queues. If arriving frames count ([`ReceiveMode::All`]), no frame may arrive on
     /// a queue that is not read. `mtu_of_nic` is the MTU of a NIC bound to DPDK, if it differs from the driver's default.
     pub(crate) fn open(
         &self,
@@ -126,7 +126,7 @@ impl Device {
         pool: &Pool,
         launch_time: LaunchTime,
         senders: u16,
-        reads: Reads,
+        reads: ReceiveMode,
         mtu_of_nic: Option<u16>,
     ) -> Result<Opened, Error> {
         let mut config = PortConfig { launch_time, tx_queues: senders.max(1), ..PortConfig::default() };
@@ -148,12 +148,12 @@ impl Device {
                 // One packet socket receives from all queues; an XDP socket receives from its own queue.
                 let packet = || {
                     let tx_queues = queues.unwrap_or(1).max(senders);
-                    let rx_queues = if reads == Reads::Nothing { 0 } else { queues.unwrap_or(1) };
+                    let rx_queues = if reads == ReceiveMode::Nothing { 0 } else { queues.unwrap_or(1) };
                     started(Port::packet(name, pool, &PortConfig { rx_queues, tx_queues, ..config.clone() })?)
                 };
                 let xdp = || {
                     let wanted = queues.unwrap_or(link.rx_queues).max(senders);
-                    xdp_has(name, &link, wanted, reads == Reads::All)?;
+                    xdp_has(name, &link, wanted, reads == ReceiveMode::All)?;
                     let queues = wanted;
                     // The buffers of all rings come from one pool.
                     let ring = (XDP_RING / queues.next_power_of_two()).max(64);

@@ -1,6 +1,6 @@
-use crate::back::{Back, with_back};
+use crate::back::{ReturnPath, with_back};
 use crate::counters::Counters;
-use crate::intake::Ready;
+use crate::intake::ReadyFrame;
 use crate::rounds::Rounds;
 use dpdk::BURST;
 use engine::Departure;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 /// A part of a pipeline that does not carry out departures: takes frames from the input or the preceding part, runs its
 /// stages, and passes ready frames to the next part, which runs on another thread.
 pub(crate) struct Feeder<'a> {
-    ready: rtrb::Producer<Ready>,
-    back: Option<Back>,
+    ready: rtrb::Producer<ReadyFrame>,
+    back: Option<ReturnPath>,
     /// Set in the first part, which bounds the frames in progress: counters of the other parts, of which the last
     /// carries out departures, and the counters for observers.
     shown: Option<(&'a [Counters], &'a Counters)>,
@@ -21,8 +21,8 @@ pub(crate) struct Feeder<'a> {
 impl<'a> Feeder<'a> {
     /// The first part. The `others` follow it, and `shown` publishes the progress of all parts.
     pub(crate) fn first(
-        ready: rtrb::Producer<Ready>,
-        back: Option<Back>,
+        ready: rtrb::Producer<ReadyFrame>,
+        back: Option<ReturnPath>,
         others: &'a [Counters],
         shown: &'a Counters,
     ) -> Self {
@@ -30,7 +30,7 @@ impl<'a> Feeder<'a> {
     }
 
     /// A part between two others.
-    pub(crate) fn between(ready: rtrb::Producer<Ready>) -> Self {
+    pub(crate) fn between(ready: rtrb::Producer<ReadyFrame>) -> Self {
         Feeder { ready, back: None, shown: None, handed: 0 }
     }
 
@@ -59,7 +59,7 @@ impl<'a> Feeder<'a> {
                 && let Some(Departure { frame, token }) = rounds.pipeline.next_departure()
             {
                 let (at, class) = (token.ready(), token.class());
-                let item = Ready { frame, at, class, way: token.hand_on(&mut rounds.pipeline) };
+                let item = ReadyFrame { frame, at, class, way: token.hand_on(&mut rounds.pipeline) };
                 self.ready.push(item).expect("there is room, and only this thread adds");
                 self.handed += 1;
             }

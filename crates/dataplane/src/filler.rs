@@ -4,9 +4,9 @@
 //! The clock of such a pipeline is the *head*: the position on the line up to which frames were handed over. Frames
 //! that arrive are ready at the head, so no target is in the past of the line.
 
-use crate::back::{Back, with_back};
+use crate::back::{ReturnPath, with_back};
 use crate::fillers::Fillers;
-use crate::fresh::Fresh;
+use crate::fresh::StreamBurst;
 use crate::line::{NearEnd, Planned};
 use crate::queue::Queue;
 use crate::rounds::Rounds;
@@ -42,10 +42,10 @@ pub(crate) struct FillerPacer {
     /// End of data on the line; fillers follow. For data available on demand, a run is timed by the line and not by the
     /// clock, because the queue is ahead of the clock.
     ends: Time,
-    fresh: Fresh,
+    fresh: StreamBurst,
     /// Frames that the port has not taken yet, and later bursts that were prepared before the line started.
-    under_way: UnderWay,
-    ahead: VecDeque<UnderWay>,
+    under_way: PartialBurst,
+    ahead: VecDeque<PartialBurst>,
     /// The queue takes no more frames.
     full: bool,
     /// A line that reports where data frames were. For other ports only the plan is known.
@@ -83,7 +83,7 @@ struct Data {
 }
 
 /// A burst with its frames in order: each starts where the one before ends.
-struct UnderWay {
+struct PartialBurst {
     out: Outgoing,
     /// Length of each frame in byte times.
     lengths: [u32; BURST],
@@ -96,9 +96,9 @@ struct UnderWay {
     first_data: usize,
 }
 
-impl Default for UnderWay {
+impl Default for PartialBurst {
     fn default() -> Self {
-        UnderWay {
+        PartialBurst {
             out: Outgoing::new(),
             lengths: [0; BURST],
             first: 0,
@@ -109,7 +109,7 @@ impl Default for UnderWay {
     }
 }
 
-impl UnderWay {
+impl PartialBurst {
     /// Adds a frame and gives up its ownership.
     #[inline]
     fn add(&mut self, position: u64, length: WireLen, frame: Mbuf) {
@@ -191,8 +191,8 @@ impl FillerPacer {
             pending: None,
             never: None,
             ends: Time::MAX,
-            fresh: Fresh::default(),
-            under_way: UnderWay::default(),
+            fresh: StreamBurst::default(),
+            under_way: PartialBurst::default(),
             ahead: VecDeque::new(),
             full: false,
             line,
@@ -210,7 +210,7 @@ impl FillerPacer {
     }
 
     /// Runs to the end and returns the report.
-    pub(crate) fn run(self, rounds: Rounds<'_>, back: Option<Back>) -> PipelineReport {
+    pub(crate) fn run(self, rounds: Rounds<'_>, back: Option<ReturnPath>) -> PipelineReport {
         // Chosen once: frames that nothing can hold back need no queue.
         let pipeline = &rounds.pipeline;
         let direct = pipeline.path() >= Path::Scheduled && !pipeline.is_slicing() && pipeline.forgiven().is_none();
@@ -222,7 +222,7 @@ impl FillerPacer {
     }
 
     /// With `DIRECT`, frames are generated when the line has room for them, and go straight to the schedule.
-    fn run_as<const DIRECT: bool>(mut self, mut rounds: Rounds<'_>, mut back: Option<Back>) -> PipelineReport {
+    fn run_as<const DIRECT: bool>(mut self, mut rounds: Rounds<'_>, mut back: Option<ReturnPath>) -> PipelineReport {
         // The rings of a port are polled without pause.
         let naps = !rounds.intake.is_port();
         if self.bounded && rounds.intake.is_stream() {
@@ -347,7 +347,7 @@ impl FillerPacer {
 
     /// Frames that are out of the pipeline and have not left.
     fn holds(&self) -> u64 {
-        let data: usize = self.ahead.iter().chain([&self.under_way]).map(UnderWay::rest).sum();
+        let data: usize = self.ahead.iter().chain([&self.under_way]).map(PartialBurst::rest).sum();
         data as u64 + u64::from(self.pending.is_some()) + u64::from(self.never.is_some())
     }
 

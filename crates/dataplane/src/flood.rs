@@ -9,8 +9,8 @@ use crate::neighbour;
 use crate::worker::RunContext;
 use dpdk::{BURST, Burst, Outgoing, SharedFrame, TscClock, TxQueue};
 use engine::Bursts;
-use measure::{AnsweredTally, Books, DepthReport, DropReason, PipelineReport, RateReport, StreamReport};
-use packet::{Answered, Frame, Stamp};
+use measure::{AnsweredTally, DepthReport, DropReason, FrameCounters, PipelineReport, RateReport, StreamReport};
+use packet::{AnsweredRequest, Frame, Stamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,13 +28,13 @@ pub(crate) struct Flood<'a> {
     run: RunContext<'a>,
     bursts: Bursts,
     /// The part of the counters that was published.
-    told: Books,
+    told: FrameCounters,
     round: u64,
     /// When the port last took a frame.
     busy_at: Time,
     answers: Option<Answers>,
     /// Answers that the port has not taken yet, with their kinds.
-    replies: (Burst, VecDeque<Answered>),
+    replies: (Burst, VecDeque<AnsweredRequest>),
     answered: AnsweredTally,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Flood<'a> {
             end: run.end(run.clock.now()),
             run,
             bursts,
-            told: Books::default(),
+            told: FrameCounters::default(),
             round,
             busy_at: now,
             answers,

@@ -9,10 +9,10 @@ use units::{FrameLen, Time};
 
 /// Frames of a stream that go straight to the schedule, which computes many departures at once.
 #[derive(Default)]
-pub(crate) struct Fresh {
+pub(crate) struct StreamBurst {
     frames: Burst,
     /// Departures of all frames of the burst, and how many frames have gone.
-    asks: Vec<Ask>,
+    asks: Vec<PlannedDeparture>,
     gone: usize,
     // Empty except while frames are generated.
     lengths: Vec<FrameLen>,
@@ -23,14 +23,14 @@ pub(crate) struct Fresh {
 
 /// Departure of a frame.
 #[derive(Clone, Copy)]
-struct Ask {
+struct PlannedDeparture {
     length: FrameLen,
     at: Time,
     /// The nearest byte time.
     position: u64,
 }
 
-impl Fresh {
+impl StreamBurst {
     /// Starts the stream now, if it has not started.
     pub(crate) fn begin(&mut self, now: Time) {
         self.start.get_or_insert(now);
@@ -51,7 +51,7 @@ impl Fresh {
             self.make(to, rounds);
         }
         let frame = self.frames.pop_front()?;
-        let Ask { length, at, position } = self.asks[self.gone];
+        let PlannedDeparture { length, at, position } = self.asks[self.gone];
         self.gone += 1;
         Some((frame, rounds.pipeline.place(length, at), position))
     }
@@ -79,7 +79,11 @@ impl Fresh {
         pipeline.dues(self.ready(), &self.lengths, &mut self.dues);
         let asks = self.lengths.drain(..).zip(self.dues.drain(..));
         self.asks.clear();
-        self.asks.extend(asks.map(|(length, Due { at, .. })| Ask { length, at, position: planner.nearest_start(at) }));
+        self.asks.extend(asks.map(|(length, Due { at, .. })| PlannedDeparture {
+            length,
+            at,
+            position: planner.nearest_start(at),
+        }));
         self.gone = 0;
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn tell_waits(queues: &mut [RxQueue], clock: TscClock) -> bool {
 
 /// The way in: takes frames from the queues of a port, or generates those of a stream, and accounts for them.
 pub(crate) struct Intake {
-    from: From,
+    from: FrameSource,
     /// Frames that the pipeline may hold.
     limit: u64,
     received: Burst,
@@ -25,15 +25,15 @@ pub(crate) struct Intake {
     depth: u64,
 }
 
-enum From {
+enum FrameSource {
     Port { queues: Vec<RxQueue>, turn: usize, clock: TscClock },
     Stream { maker: Maker, start: Option<Time> },
-    Replay { ring: rtrb::Consumer<Read>, ahead: bool, start: Option<Time> },
-    Thread { ring: rtrb::Consumer<Ready>, made: bool },
+    Replay { ring: rtrb::Consumer<CaptureItem>, ahead: bool, start: Option<Time> },
+    Thread { ring: rtrb::Consumer<ReadyFrame>, made: bool },
 }
 
 /// A frame that has passed the stages on another thread, and when.
-pub(crate) struct Ready {
+pub(crate) struct ReadyFrame {
     pub(crate) frame: Mbuf,
     pub(crate) at: Time,
     pub(crate) class: u32,
@@ -42,16 +42,16 @@ pub(crate) struct Ready {
 }
 
 /// A frame of a capture, ready at a time since the start, or the length of a frame that fits no buffer.
-pub(crate) enum Read {
-    Frame(Ready),
+pub(crate) enum CaptureItem {
+    Frame(ReadyFrame),
     TooLong(FrameLen),
 }
 
-impl Read {
+impl CaptureItem {
     fn at(&self, start: Time) -> Time {
         match self {
-            Read::Frame(ready) => start + ready.at.since(Time::ZERO),
-            Read::TooLong(_) => start,
+            CaptureItem::Frame(ready) => start + ready.at.since(Time::ZERO),
+            CaptureItem::TooLong(_) => start,
         }
     }
 }
@@ -59,26 +59,26 @@ impl Read {
 impl Intake {
     /// Takes frames from the queues of a port, in turn.
     pub(crate) fn of_port(queues: Vec<RxQueue>, limit: u64, clock: TscClock) -> Self {
-        Intake::new(From::Port { queues, turn: 0, clock }, limit)
+        Intake::new(FrameSource::Port { queues, turn: 0, clock }, limit)
     }
 
     /// Takes the frames that `maker` generates. All are ready from the first poll on.
     pub(crate) fn of_stream(maker: Maker, limit: u64) -> Self {
-        Intake::new(From::Stream { maker, start: None }, limit)
+        Intake::new(FrameSource::Stream { maker, start: None }, limit)
     }
 
     /// Takes frames that another thread received and ran through the stages; `made` if they are of a stream.
-    pub(crate) fn of_thread(ring: rtrb::Consumer<Ready>, made: bool) -> Self {
-        Intake::new(From::Thread { ring, made }, u64::MAX)
+    pub(crate) fn of_thread(ring: rtrb::Consumer<ReadyFrame>, made: bool) -> Self {
+        Intake::new(FrameSource::Thread { ring, made }, u64::MAX)
     }
 
     /// Takes frames from [`crate::replay::read`]. They are ready at their time, counted from the first poll; with
     /// `ahead` they may be taken earlier.
-    pub(crate) fn of_replay(ring: rtrb::Consumer<Read>, ahead: bool) -> Self {
-        Intake::new(From::Replay { ring, ahead, start: None }, u64::MAX)
+    pub(crate) fn of_replay(ring: rtrb::Consumer<CaptureItem>, ahead: bool) -> Self {
+        Intake::new(FrameSource::Replay { ring, ahead, start: None }, u64::MAX)
     }
 
-    fn new(from: From, limit: u64) -> Self {
+    fn new(from: FrameSource, limit: u64) -> Self {
         Intake { from, limit, received: Burst::new(), segmented: 0, depth: 0 }
     }
 
@@ -86,34 +86,37 @@ impl Intake {
     /// never end.
     pub(crate) fn ended(&self) -> bool {
         match &self.from {
-            From::Stream { maker, .. } => maker.left() == 0,
-            From::Thread { ring, .. } => ring.is_abandoned() && ring.is_empty(),
-            From::Replay { ring, .. } => ring.is_abandoned() && ring.is_empty(),
-            From::Port { .. } => false,
+            FrameSource::Stream { maker, .. } => maker.left() == 0,
+            FrameSource::Thread { ring, .. } => ring.is_abandoned() && ring.is_empty(),
+            FrameSource::Replay { ring, .. } => ring.is_abandoned() && ring.is_empty(),
+            FrameSource::Port { .. } => false,
         }
     }
 
     /// True if frames are generated on demand.
     pub(crate) fn makes(&self) -> bool {
-        matches!(self.from, From::Stream { .. })
+        matches!(self.from, FrameSource::Stream { .. })
     }
 
     /// Generates some frames of a stream without the pipeline. Returns the lengths of frames that fit no buffer.
     pub(crate) fn make(&mut self, burst: &mut Burst) -> Vec<FrameLen> {
         match &mut self.from {
-            From::Stream { maker, .. } => maker.make(burst, AHEAD),
+            FrameSource::Stream { maker, .. } => maker.make(burst, AHEAD),
             _ => Vec::new(),
         }
     }
 
     /// True if the frames are of a stream, where ending early loses nothing.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.from, From::Stream { .. } | From::Replay { .. } | From::Thread { made: true, .. })
+        matches!(
+            self.from,
+            FrameSource::Stream { .. } | FrameSource::Replay { .. } | FrameSource::Thread { made: true, .. }
+        )
     }
 
     /// True if the frames arrive at a port.
     pub(crate) fn is_port(&self) -> bool {
-        matches!(self.from, From::Port { .. })
+        matches!(self.from, FrameSource::Port { .. })
     }
 
     /// Largest number of frames that the pipeline held.
@@ -126,7 +129,7 @@ impl Intake {
     /// taken.
     pub(crate) fn take(&mut self, now: Time, most: usize, elsewhere: u64, pipeline: &mut Pipeline<Mbuf>) -> usize {
         match &mut self.from {
-            From::Stream { maker, start } => {
+            FrameSource::Stream { maker, start } => {
                 let start = *start.get_or_insert(now);
                 // A class with rare frames needs more frames ahead than a class that has all frames.
                 let settled = pipeline.due().is_some() && pipeline.is_settled();
@@ -147,7 +150,7 @@ impl Intake {
                 }
                 made
             }
-            From::Replay { ring, ahead, start } => {
+            FrameSource::Replay { ring, ahead, start } => {
                 let start = *start.get_or_insert(now);
                 let mut came = 0;
                 while came < most
@@ -160,17 +163,17 @@ impl Intake {
                     }
                     came += 1;
                     match ring.pop() {
-                        Ok(Read::Frame(Ready { frame, .. })) => pipeline.push(now.max(at), at, frame),
-                        Ok(Read::TooLong(length)) => pipeline.refuse(length, DropReason::TooLong),
+                        Ok(CaptureItem::Frame(ReadyFrame { frame, .. })) => pipeline.push(now.max(at), at, frame),
+                        Ok(CaptureItem::TooLong(length)) => pipeline.refuse(length, DropReason::TooLong),
                         Err(_) => break,
                     }
                 }
                 came
             }
-            From::Thread { ring, .. } => {
+            FrameSource::Thread { ring, .. } => {
                 let mut came = 0;
                 while came < most
-                    && let Ok(Ready { frame, at, class, way }) = ring.pop()
+                    && let Ok(ReadyFrame { frame, at, class, way }) = ring.pop()
                 {
                     // This thread's reading of the clock may be older than the other thread's.
                     pipeline.hand(class as usize, now.max(at), at, frame, way);
@@ -178,7 +181,7 @@ impl Intake {
                 }
                 came
             }
-            From::Port { queues, turn, clock } => {
+            FrameSource::Port { queues, turn, clock } => {
                 let most = most.min(BURST);
                 let (mut came, mut depth) = (0, self.depth);
                 for _ in 0..queues.len() {

@@ -41,7 +41,7 @@ pub use dpdk::LaunchTime;
 pub use floor::Floor;
 pub use line::OnLine;
 pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
-pub use replay::{Supply, Whole};
+pub use replay::{BufferedReplay, FrameSupply};
 pub use worker::{Finished, PortSummary, Worker};
 
 /// Why a live run could not start.

@@ -54,14 +54,14 @@ struct Shift {
 #[derive(Default)]
 struct Shared {
     /// Nothing more will be sent.
-    done: Alone<AtomicBool>,
+    done: CacheLine<AtomicBool>,
     /// Number of data frames that have started.
-    started: Alone<AtomicU64>,
+    started: CacheLine<AtomicU64>,
 }
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Alone<T>(T);
+struct CacheLine<T>(T);
 
 /// The pacer's end: announces planned data frames and learns their actual starts. Dropping it ends the line.
 pub(crate) struct NearEnd {

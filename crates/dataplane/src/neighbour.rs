@@ -3,7 +3,7 @@ use crate::answers::ignore;
 use dpdk::{Burst, Pool, Started};
 use engine::sources::Host;
 use measure::{AnsweredTally, AnswersReport};
-use packet::{Answered, Asker, Frame, MacAddr};
+use packet::{AnsweredRequest, Asker, Frame, MacAddr};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -72,11 +72,11 @@ pub(crate) fn meet(
 }
 
 /// Counts an answer by kind of request.
-pub(crate) fn count(answered: &mut AnsweredTally, what: Answered) {
+pub(crate) fn count(answered: &mut AnsweredTally, what: AnsweredRequest) {
     *match what {
-        Answered::Arp => &mut answered.arp,
-        Answered::Solicitation => &mut answered.ndp,
-        Answered::Echo => &mut answered.echo,
+        AnsweredRequest::Arp => &mut answered.arp,
+        AnsweredRequest::Solicitation => &mut answered.ndp,
+        AnsweredRequest::Echo => &mut answered.echo,
     } += 1;
 }
 

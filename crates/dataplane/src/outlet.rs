@@ -4,7 +4,7 @@ use dpdk::{BURST, Burst, Mbuf, TxQueue};
 use engine::slices::Reading;
 use engine::{Departure, Pipeline, Token};
 use measure::{AnsweredTally, DropReason};
-use packet::{Answered, Frame, Stamp};
+use packet::{AnsweredRequest, Frame, Stamp};
 use units::{PS_PER_NS, Span, Time};
 
 /// Cache line size in bytes on most CPUs.
@@ -34,17 +34,17 @@ struct Lane {
     tx: TxQueue,
     /// Frames to send, and the data of each.
     burst: Burst,
-    asks: Vec<What>,
+    asks: Vec<QueuedFrame>,
 }
 
 /// Kind of a frame that is handed over.
-enum What {
-    Departure(Ask),
-    Answer(Answered),
+enum QueuedFrame {
+    Departure(QueuedDeparture),
+    Answer(AnsweredRequest),
 }
 
 /// Data of a departing frame.
-struct Ask {
+struct QueuedDeparture {
     token: Token,
     /// Its stamp, and the end of the stamp in the frame.
     stamp: Option<(Stamp, usize)>,
@@ -126,15 +126,15 @@ impl Outlet {
             token.is_of_stream(stamp.stream);
         }
         lane.burst.push(frame).expect("frames are added while there is room");
-        lane.asks.push(What::Departure(Ask { token, stamp, start: Time::ZERO }));
+        lane.asks.push(QueuedFrame::Departure(QueuedDeparture { token, stamp, start: Time::ZERO }));
         self.waiting += 1;
     }
 
     /// Adds an answer to a neighbour after the present departures.
-    pub(crate) fn add_answer(&mut self, answered: Answered, frame: Mbuf) {
+    pub(crate) fn add_answer(&mut self, answered: AnsweredRequest, frame: Mbuf) {
         let lane = &mut self.lanes[0];
         lane.burst.push(frame).expect("answers are added while there is room");
-        lane.asks.push(What::Answer(answered));
+        lane.asks.push(QueuedFrame::Answer(answered));
         self.answers_waiting += 1;
     }
 
@@ -166,11 +166,11 @@ impl Outlet {
             let sent = lane.hand_over(&now, self.launch.is_some(), self.stamps, self.clock.as_ref());
             for what in lane.asks.drain(..sent) {
                 match what {
-                    What::Departure(Ask { token, start, .. }) => {
+                    QueuedFrame::Departure(QueuedDeparture { token, start, .. }) => {
                         taken += 1;
                         token.complete(pipeline, start);
                     }
-                    What::Answer(answered) => {
+                    QueuedFrame::Answer(answered) => {
                         neighbour::count(&mut self.answered, answered);
                         self.answers_waiting -= 1;
                     }
@@ -184,7 +184,7 @@ impl Outlet {
     /// Ends the run: frames that no queue has taken stay with the pipeline.
     pub(crate) fn hold_rest(&mut self) {
         for what in self.lanes.iter_mut().flat_map(|lane| lane.asks.drain(..)) {
-            if let What::Departure(Ask { token, .. }) = what {
+            if let QueuedFrame::Departure(QueuedDeparture { token, .. }) = what {
                 token.hold();
             }
         }
@@ -203,11 +203,11 @@ impl Outlet {
             });
             for what in too_long {
                 match what {
-                    What::Departure(Ask { token, .. }) => {
+                    QueuedFrame::Departure(QueuedDeparture { token, .. }) => {
                         token.discard(pipeline, DropReason::TooLong);
                         self.waiting -= 1;
                     }
-                    What::Answer(_) => self.answers_waiting -= 1,
+                    QueuedFrame::Answer(_) => self.answers_waiting -= 1,
                 }
             }
             burst.retain(|frame| tx.carries(frame));
@@ -232,7 +232,7 @@ impl Lane {
         while !burst.is_empty() {
             let at = now();
             for (frame, what) in burst.iter_mut().zip(&mut asks[sent..]).take(most) {
-                let What::Departure(ask) = what else { continue };
+                let QueuedFrame::Departure(ask) = what else { continue };
                 // A NIC that got a frame in time sends it on target, as far as can be seen here.
                 ask.start = if launched { at.max(ask.token.at()) } else { at };
                 if let (Some(wall), Some((stamp, end))) = (wall, ask.stamp) {
@@ -243,7 +243,7 @@ impl Lane {
             let handed = clock.map(|clock| clock());
             let taken = tx.send_up_to(burst, most);
             for what in &mut asks[sent..sent + taken] {
-                if let (What::Departure(ask), Some(handed)) = (what, handed) {
+                if let (QueuedFrame::Departure(ask), Some(handed)) = (what, handed) {
                     ask.token.is_handed_over(handed);
                 }
             }

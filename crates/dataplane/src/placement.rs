@@ -1,5 +1,5 @@
 use crate::Error;
-use crate::back::Back;
+use crate::back::ReturnPath;
 use crate::counters::Counters;
 use crate::feeder::{self, Feeder};
 use crate::intake::Intake;
@@ -28,7 +28,7 @@ pub(crate) struct Flow {
     pub(crate) intake: Intake,
     pub(crate) pipeline: Pipeline<Mbuf>,
     /// The way back, if there is one.
-    pub(crate) back: Option<Back>,
+    pub(crate) back: Option<ReturnPath>,
 }
 
 impl Placement<'_> {
@@ -39,7 +39,7 @@ impl Placement<'_> {
     pub(crate) fn run(
         self,
         flow: Flow,
-        depart: impl FnOnce(Rounds<'_>, Option<Back>) -> PipelineReport + Send,
+        depart: impl FnOnce(Rounds<'_>, Option<ReturnPath>) -> PipelineReport + Send,
     ) -> Result<PipelineReport, Error> {
         let Placement { eal, run, cpus, limit, made } = self;
         let Flow { intake, pipeline, back } = flow;

@@ -1,5 +1,5 @@
 use crate::Error;
-use crate::intake::{Read, Ready};
+use crate::intake::{CaptureItem, ReadyFrame};
 use dpdk::{BURST, Eal, Pool, SharedFrame};
 use packet::{Frame, HeapFrame};
 use std::thread::{self, JoinHandle};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use units::Time;
 
 /// Frames from a source other than a port, each with its ready time since the start of the run.
-pub trait Supply: Send + Sync {
+pub trait FrameSupply: Send + Sync {
     /// Writes the next frame to `frame` and returns its time; `None` at the end.
     fn next(&mut self, frame: &mut HeapFrame) -> Option<Time>;
 
@@ -17,14 +17,14 @@ pub trait Supply: Send + Sync {
 
 /// All frames of a supply, if they fit in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Whole {
+pub struct BufferedReplay {
     /// Bytes of the frames, without FCS.
     pub frames: Vec<Vec<u8>>,
     /// Number of repetitions.
     pub times: u64,
 }
 
-impl Whole {
+impl BufferedReplay {
     /// Limit on the number of frames, because each takes a whole buffer.
     pub const MOST: usize = 1 << 15;
 
@@ -75,9 +75,9 @@ pub(crate) fn ends_soon(reader: &JoinHandle<Option<String>>) -> bool {
 /// A thread that cannot be started.
 pub(crate) fn read(
     eal: &'static Eal,
-    mut supply: Box<dyn Supply>,
+    mut supply: Box<dyn FrameSupply>,
     pool: Pool,
-    mut ring: rtrb::Producer<Read>,
+    mut ring: rtrb::Producer<CaptureItem>,
 ) -> Result<JoinHandle<Option<String>>, Error> {
     let (told, full) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().spawn(move || {
@@ -100,8 +100,8 @@ pub(crate) fn read(
                 thread::sleep(Duration::from_micros(20));
             };
             let read = match frame.copy_from(next.bytes()) {
-                Ok(()) => Read::Frame(Ready { frame, class: 0, at, way: None }),
-                Err(_) => Read::TooLong(next.length()),
+                Ok(()) => CaptureItem::Frame(ReadyFrame { frame, class: 0, at, way: None }),
+                Err(_) => CaptureItem::TooLong(next.length()),
             };
             // There is room, and this thread is the only producer.
             let _ = ring.push(read);

@@ -1,7 +1,7 @@
 //! The parts of a pipeline on one to four threads: the output and the counters are the same, frame by frame. Nothing
 //! here is timed; with fewer CPUs than threads it only takes longer.
 
-use dataplane::{Config, Counters, Device, Feed, Finished, LaunchTime, Pacing, Supply, Worker, limit_stage};
+use dataplane::{Config, Counters, Device, Feed, Finished, FrameSupply, LaunchTime, Pacing, Worker, limit_stage};
 use dpdk::{Eal, EalConfig, HugePages};
 use engine::classes::{Classifier, Rule};
 use engine::schedules::{Draw, Target};
@@ -20,7 +20,7 @@ const HUGE: u64 = 500;
 /// UDP frames to four ports in turn, of many lengths, one every 20 µs.
 struct Made(u64);
 
-impl Supply for Made {
+impl FrameSupply for Made {
     fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
         let number = self.0;
         self.0 += 1;

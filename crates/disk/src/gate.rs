@@ -2,7 +2,7 @@
 
 use crate::DiskConfig;
 use crate::delay::{Delay, Draws};
-use crate::later::Later;
+use crate::later::Scheduler;
 use crate::operations::{Operation, Operations};
 use crate::report::{Answered, Tallies};
 use engine::random::Random;
@@ -21,9 +21,9 @@ pub(crate) struct Gate {
     operations: Operations,
     decisions: Mutex<Decisions>,
     bucket: Option<Arc<Mutex<Bucket>>>,
-    later: Later,
+    later: Scheduler,
     /// Performs operations only when they are due, on separate threads, because they may take long.
-    late: Later,
+    late: Scheduler,
     /// Bytes of memory in waiting replies.
     held: Arc<AtomicUsize>,
     tallies: Arc<Mutex<Tallies>>,
@@ -78,8 +78,8 @@ impl Gate {
             operations,
             decisions: Mutex::new(decisions),
             bucket: ask.rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate)))),
-            later: Later::start().map_err(crate::Error::Threads)?,
-            late: Later::start().map_err(crate::Error::Threads)?,
+            later: Scheduler::start().map_err(crate::Error::Threads)?,
+            late: Scheduler::start().map_err(crate::Error::Threads)?,
             held: Arc::default(),
             tallies: Arc::default(),
             hurry: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Runs jobs when they are due, on its own threads.
 ///
 /// The caller does not wait, so any number of operations can be in progress.
-pub(crate) struct Later {
+pub(crate) struct Scheduler {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -61,7 +61,7 @@ impl Ord for Job {
     }
 }
 
-impl Later {
+impl Scheduler {
     /// Two, because copying a large reply takes time, in which the other thread handles jobs that are due.
     const THREADS: usize = 2;
 
@@ -69,7 +69,7 @@ impl Later {
     pub(crate) fn start() -> std::io::Result<Self> {
         let (changed, idle) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { state: Mutex::default(), changed, idle });
-        let mut later = Later { shared, threads: Vec::new() };
+        let mut later = Scheduler { shared, threads: Vec::new() };
         for _ in 0..Self::THREADS {
             let shared = Arc::clone(&later.shared);
             later.threads.push(std::thread::Builder::new().name("disk-later".into()).spawn(move || shared.work())?);
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-impl Drop for Later {
+impl Drop for Scheduler {
     /// Runs the remaining jobs at once.
     fn drop(&mut self) {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn runs_jobs_in_order_and_never_early() {
-        let later = Later::start().expect("threads");
+        let later = Scheduler::start().expect("threads");
         let (done, order) = channel();
         let start = Instant::now();
         for ms in [30, 10, 20, 10] {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn runs_hurried_jobs_before_settle_returns() {
-        let later = Later::start().expect("threads");
+        let later = Scheduler::start().expect("threads");
         let done = Arc::new(Mutex::new(0));
         for _ in 0..50 {
             let done = Arc::clone(&done);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn runs_remaining_jobs_on_drop() {
         for hurry in [false, true] {
-            let later = Later::start().expect("threads");
+            let later = Scheduler::start().expect("threads");
             let (done, count) = channel();
             for _ in 0..100 {
                 let done = done.clone();

@@ -43,7 +43,7 @@ struct Node {
     /// Number of lookups by the kernel that it has not forgotten.
     lookups: u64,
     /// Last known name.
-    place: Place,
+    place: NodeName,
     /// The name is gone.
     displaced: bool,
     used: u64,
@@ -51,14 +51,14 @@ struct Node {
 
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq)]
-struct Place {
+struct NodeName {
     parent: u64,
     name: OsString,
 }
 
-impl Place {
+impl NodeName {
     fn new(parent: u64, name: &OsStr) -> Self {
-        Place { parent, name: name.to_owned() }
+        NodeName { parent, name: name.to_owned() }
     }
 }
 
@@ -81,7 +81,7 @@ impl Nodes {
             handle: Some(Arc::new(root)),
             file,
             lookups: 1,
-            place: Place::new(ROOT, OsStr::new(".")),
+            place: NodeName::new(ROOT, OsStr::new(".")),
             // It is reachable only through its handle.
             displaced: true,
             used: 0,
@@ -138,7 +138,7 @@ impl Nodes {
             node.lookups += 1;
             node.used = clock;
             if number != ROOT {
-                node.place = Place::new(parent, name);
+                node.place = NodeName::new(parent, name);
                 node.displaced = false;
             }
             if node.handle.is_none() {
@@ -159,7 +159,7 @@ impl Nodes {
             handle: Some(Arc::new(handle)),
             file,
             lookups: 1,
-            place: Place::new(parent, name),
+            place: NodeName::new(parent, name),
             displaced: false,
             used: clock,
         };
@@ -199,7 +199,7 @@ impl Nodes {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let number = *self.table().by_file.get(&(stat.st_dev, stat.st_ino))?;
         let handle = self.get(number).ok()?;
-        let here = self.table().by_number.get(&number).is_some_and(|node| node.place == Place::new(parent, name));
+        let here = self.table().by_number.get(&number).is_some_and(|node| node.place == NodeName::new(parent, name));
         here.then_some(Held { number, _handle: handle })
     }
 
@@ -217,7 +217,7 @@ impl Nodes {
         if let Some(held) = held
             && let Some(node) = self.table().by_number.get_mut(&held.number)
         {
-            node.place = Place::new(parent, name);
+            node.place = NodeName::new(parent, name);
         }
     }
 

@@ -22,10 +22,10 @@ pub fn prefer_huge_pages(memory: Range<*const u8>) {
 /// The system allocator for a program that cannot continue without memory. If an allocation fails, the program prints
 /// an error and exits with status 2 instead of aborting.
 #[derive(Debug)]
-pub struct OrEnd;
+pub struct AbortOnOutOfMemory;
 
 // SAFETY: the system allocator does all the work, and the process exits if it fails.
-unsafe impl GlobalAlloc for OrEnd {
+unsafe impl GlobalAlloc for AbortOnOutOfMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         there(unsafe { System.alloc(layout) }, layout.size())

@@ -195,7 +195,7 @@ pub(crate) struct PacketReceiver {
 
 /// The kernel's description of a frame in a slot.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SlotFrame {
     status: u32,
     /// The frame length without the stripped tag.
     length: u32,
@@ -283,8 +283,12 @@ impl PacketReceiver {
         });
         let length = seen.length as usize + if tag.is_some() { 4 } else { 0 };
         let whole = seen.here == seen.length && length <= self.longest && length >= 14;
-        let left = Left::read(self.bytes(slot, usize::from(seen.at).wrapping_sub(Left::BYTES), Left::BYTES));
-        if !whole || left.is_some_and(Left::is_several) || frame.set_len(length).is_err() {
+        let left = PendingOffload::read(self.bytes(
+            slot,
+            usize::from(seen.at).wrapping_sub(PendingOffload::BYTES),
+            PendingOffload::BYTES,
+        ));
+        if !whole || left.is_some_and(PendingOffload::is_several) || frame.set_len(length).is_err() {
             self.refused.push(length as u32);
             return None;
         }
@@ -302,7 +306,7 @@ impl PacketReceiver {
                 0
             }
         };
-        if let Some((start, offset)) = left.and_then(Left::checksum)
+        if let Some((start, offset)) = left.and_then(PendingOffload::checksum)
             && complete(into, start + behind, offset)
         {
             self.completed += 1;
@@ -314,7 +318,7 @@ impl PacketReceiver {
     }
 
     #[inline]
-    fn seen(&self, slot: usize) -> Seen {
+    fn seen(&self, slot: usize) -> SlotFrame {
         let read = |offset: usize| self.word(slot, offset).load(Ordering::Relaxed);
         let halves = |offset: usize| {
             let [a, b, c, d] = read(offset).to_ne_bytes();
@@ -324,7 +328,7 @@ impl PacketReceiver {
         let (tci, tpid) = halves(offset_of!(libc::tpacket2_hdr, tp_vlan_tci));
         let seconds = read(offset_of!(libc::tpacket2_hdr, tp_sec));
         let ns = read(offset_of!(libc::tpacket2_hdr, tp_nsec));
-        Seen {
+        SlotFrame {
             status: self.status(slot),
             length: read(offset_of!(libc::tpacket2_hdr, tp_len)),
             here: read(offset_of!(libc::tpacket2_hdr, tp_snaplen)),
@@ -362,14 +366,14 @@ impl PacketReceiver {
 
 /// Offload work that a sender on this machine left to a device: `struct virtio_net_hdr` ahead of the frame.
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct PendingOffload {
     flags: u8,
     kind: u8,
     start: u16,
     offset: u16,
 }
 
-impl Left {
+impl PendingOffload {
     const BYTES: usize = 10;
     /// VIRTIO_NET_HDR_F_NEEDS_CSUM.
     const CHECKSUM: u8 = 1;
@@ -377,10 +381,10 @@ impl Left {
     const OF_SCTP: u16 = 8;
 
     #[inline]
-    fn read(bytes: Option<&[u8]>) -> Option<Left> {
-        let header: [u8; Left::BYTES] = bytes?.try_into().ok()?;
+    fn read(bytes: Option<&[u8]>) -> Option<PendingOffload> {
+        let header: [u8; PendingOffload::BYTES] = bytes?.try_into().ok()?;
         let [flags, kind, _, _, _, _, a, b, c, d] = header;
-        Some(Left { flags, kind, start: u16::from_ne_bytes([a, b]), offset: u16::from_ne_bytes([c, d]) })
+        Some(PendingOffload { flags, kind, start: u16::from_ne_bytes([a, b]), offset: u16::from_ne_bytes([c, d]) })
     }
 
     /// Whether the frame is a super-frame of several segments (VIRTIO_NET_HDR_GSO_…).
@@ -390,7 +394,7 @@ impl Left {
 
     /// The start of the checksummed bytes and the offset of the checksum from there, if the checksum is incomplete.
     fn checksum(self) -> Option<(usize, usize)> {
-        let unfinished = self.flags & Left::CHECKSUM != 0 && self.offset != Left::OF_SCTP;
+        let unfinished = self.flags & PendingOffload::CHECKSUM != 0 && self.offset != PendingOffload::OF_SCTP;
         unfinished.then(|| (usize::from(self.start), usize::from(self.offset)))
     }
 }
@@ -483,11 +487,22 @@ mod tests {
     fn crcs_are_not_taken_for_sums() {
         let header = |flags, kind, offset: u16| {
             let [a, b] = offset.to_ne_bytes();
-            Left::read(Some(&[flags, kind, 0, 0, 0, 0, 34_u16.to_ne_bytes()[0], 34_u16.to_ne_bytes()[1], a, b]))
+            PendingOffload::read(Some(&[
+                flags,
+                kind,
+                0,
+                0,
+                0,
+                0,
+                34_u16.to_ne_bytes()[0],
+                34_u16.to_ne_bytes()[1],
+                a,
+                b,
+            ]))
         };
-        assert_eq!(header(1, 0, 16).and_then(Left::checksum), Some((34, 16)));
-        assert_eq!(header(1, 0, 8).and_then(Left::checksum), None);
-        assert_eq!(header(0, 0, 16).and_then(Left::checksum), None);
-        assert!(header(1, 0x81, 16).is_some_and(Left::is_several));
+        assert_eq!(header(1, 0, 16).and_then(PendingOffload::checksum), Some((34, 16)));
+        assert_eq!(header(1, 0, 8).and_then(PendingOffload::checksum), None);
+        assert_eq!(header(0, 0, 16).and_then(PendingOffload::checksum), None);
+        assert!(header(1, 0x81, 16).is_some_and(PendingOffload::is_several));
     }
 }

@@ -19,7 +19,7 @@ pub enum Relation {
 }
 
 /// The place of an interface among the others, from the kernel.
-struct Place {
+struct LinkInfo {
     interface: Interface,
     /// The lower link or a veth's other end, if it is in the same network namespace.
     link: Option<u32>,
@@ -28,8 +28,8 @@ struct Place {
     kind: Option<String>,
 }
 
-impl Place {
-    fn of(interface: Interface) -> Result<Place> {
+impl LinkInfo {
+    fn of(interface: Interface) -> Result<LinkInfo> {
         let answer = netlink::ask(&interface, "the place")?;
         let all = attributes_in(&answer).unwrap_or_default();
         let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
@@ -38,10 +38,10 @@ impl Place {
         let kind = about.iter().find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
         let kind = kind.map(|(_, name)| String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
         let link = number(&all, libc::IFLA_LINK).filter(|_| !elsewhere);
-        Ok(Place { interface, link, master: number(&all, libc::IFLA_MASTER), kind })
+        Ok(LinkInfo { interface, link, master: number(&all, libc::IFLA_MASTER), kind })
     }
 
-    fn is_above(&self, other: &Place) -> bool {
+    fn is_above(&self, other: &LinkInfo) -> bool {
         self.link == Some(other.interface.index) || other.master == Some(self.interface.index)
     }
 }
@@ -51,7 +51,7 @@ impl Place {
 /// # Errors
 /// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::System`](crate::Error::System).
 pub fn is_veth(name: &str) -> Result<bool> {
-    Ok(Place::of(Interface::named(name)?)?.kind.as_deref() == Some("veth"))
+    Ok(LinkInfo::of(Interface::named(name)?)?.kind.as_deref() == Some("veth"))
 }
 
 /// The connection between two interfaces of the calling thread's network namespace, if any. Indirect connections, such
@@ -64,9 +64,9 @@ pub fn relation(one: &str, other: &str) -> Result<Option<Relation>> {
     if one.index == other.index {
         return Ok(Some(Relation::Same));
     }
-    let (one, other) = (Place::of(one)?, Place::of(other)?);
-    let name = |place: &Place| place.interface.name.clone();
-    let above = |upper: &Place, lower: &Place| Some(Relation::Above(name(upper), name(lower)));
+    let (one, other) = (LinkInfo::of(one)?, LinkInfo::of(other)?);
+    let name = |place: &LinkInfo| place.interface.name.clone();
+    let above = |upper: &LinkInfo, lower: &LinkInfo| Some(Relation::Above(name(upper), name(lower)));
     if one.link == Some(other.interface.index) && other.link == Some(one.interface.index) {
         return Ok(Some(Relation::Pair));
     }
@@ -78,7 +78,7 @@ pub fn relation(one: &str, other: &str) -> Result<Option<Relation>> {
         && let Some(bridge) = Interface::numbered(master)
     {
         // Other masters, such as bonds, do not forward between their ports.
-        let bridge = Place::of(bridge)?;
+        let bridge = LinkInfo::of(bridge)?;
         (bridge.kind.as_deref() == Some("bridge")).then(|| Relation::Bridged(name(&bridge)))
     } else {
         None

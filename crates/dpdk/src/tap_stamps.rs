@@ -17,13 +17,13 @@ use units::Time;
 #[derive(Debug)]
 pub(crate) struct TapStamps {
     socket: OwnedFd,
-    seen: VecDeque<Seen>,
+    seen: VecDeque<SentStamp>,
     clocks: Clocks,
     clock: TscClock,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SentStamp {
     /// The stamp in ns since the UNIX epoch.
     stamp: u64,
     length: usize,
@@ -101,7 +101,7 @@ impl TapStamps {
         let heard = usize::try_from(heard).unwrap_or(0);
         for (message, head) in messages.iter().zip(&heads).take(heard) {
             if let Some(stamp) = stamp_of(&message.msg_hdr) {
-                self.seen.push_back(Seen { stamp, length: message.msg_len as usize, head: *head });
+                self.seen.push_back(SentStamp { stamp, length: message.msg_len as usize, head: *head });
             }
         }
         heard
@@ -124,7 +124,7 @@ fn stamp_of(message: &libc::msghdr) -> Option<u64> {
     Some(time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }
 
-impl Seen {
+impl SentStamp {
     /// Whether the stamp belongs to this frame. The frame may have regained the VLAN tag that the kernel stripped.
     fn is(&self, frame: &[u8]) -> bool {
         let same = |from: usize, to: usize| frame.get(from..to).is_some_and(|bytes| bytes == &self.head[from..to]);
@@ -144,13 +144,13 @@ mod tests {
     fn frames_are_known_by_their_length_and_head() {
         let mut head = [7; HEAD];
         head[18] = 9;
-        let seen = Seen { stamp: 1, length: 60, head };
+        let seen = SentStamp { stamp: 1, length: 60, head };
         let mut frame = [7; 64];
         assert!(!seen.is(&frame[..60]), "another identification");
         frame[18] = 9;
         assert!(seen.is(&frame[..60]) && seen.is(&frame), "with its tag or without");
         assert!(!seen.is(&frame[..61]) && !seen.is(&frame[..59]));
-        let short = Seen { stamp: 1, length: 20, head };
+        let short = SentStamp { stamp: 1, length: 20, head };
         assert!(short.is(&frame[..20]));
     }
 }

@@ -239,7 +239,7 @@ const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 
 /// The part of `union bpf_attr` for information queries.
 #[repr(C)]
-struct Ask {
+struct InfoQuery {
     descriptor: u32,
     length: u32,
     into: u64,
@@ -273,7 +273,7 @@ fn is_gone(id: u32) -> bool {
 fn name_of(id: u32) -> Option<String> {
     let program = program(id).ok()?;
     let mut told = Information { before: [0; 8], name: [0; 16] };
-    let mut ask = Ask {
+    let mut ask = InfoQuery {
         descriptor: program.as_raw_fd() as u32,
         length: size_of::<Information>() as u32,
         into: (&raw mut told) as u64,

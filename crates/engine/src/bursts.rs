@@ -1,11 +1,11 @@
 use crate::slices::{Passage, Passing};
-use measure::{Books, DepartureMeter, DepthReport, DropReason, PipelineReport, Tally};
+use measure::{DepartureMeter, DepthReport, DropReason, FrameCounters, PipelineReport, Tally};
 use units::{FrameLen, Time};
 
 /// Counters, meter and traces of a [counted](crate::Path::Counted) pipeline, whose driver makes and sends frames in
 /// bursts, or of one of its queues. Such frames have no target and no token: what has come and has not left is held.
 pub struct Bursts {
-    books: Books,
+    books: FrameCounters,
     meter: DepartureMeter,
     passing: Option<Passing>,
     /// When making the present burst began, and when it was ready.
@@ -14,7 +14,7 @@ pub struct Bursts {
 
 impl Bursts {
     pub(crate) fn new(meter: DepartureMeter, passing: Option<Passing>) -> Self {
-        Bursts { books: Books::default(), meter, passing, made: (Time::ZERO, Time::ZERO) }
+        Bursts { books: FrameCounters::default(), meter, passing, made: (Time::ZERO, Time::ZERO) }
     }
 
     /// Frames of these lengths are ready; making them began at `began`. `now` is called if one of them is traced.
@@ -55,7 +55,7 @@ impl Bursts {
 
     /// The counters.
     #[must_use]
-    pub fn books(&self) -> &Books {
+    pub fn books(&self) -> &FrameCounters {
         &self.books
     }
 

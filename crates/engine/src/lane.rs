@@ -3,10 +3,10 @@ use crate::catch_up::Forgiveness;
 use crate::departure::{Departure, Settled, Token};
 use crate::pipeline::Path;
 use crate::schedules::{AsReady, Due, Lengths, Schedule};
-use crate::slices::{self, Slices};
+use crate::slices::{self, ClassTraces};
 use crate::stages::{Item, Outlet, Stage};
 use crate::sync::{SyncSpec, Synchroniser};
-use measure::{Books, BufferReport, DropReason, Held, HeldMeter};
+use measure::{BufferReport, DropReason, FrameCounters, Held, HeldMeter};
 use packet::Frame;
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
@@ -29,7 +29,7 @@ pub(crate) struct Lane<F> {
     head: Option<(F, Settled)>,
     /// The next departure never comes, so nothing behind it departs.
     over: bool,
-    pub(crate) books: Books,
+    pub(crate) books: FrameCounters,
     pub(crate) starved: u64,
     /// Largest number of frames ready at one time.
     pub(crate) depth: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Lane<F> {
     pub(crate) held_for: HeldMeter,
     pub(crate) outlet: Outlet<F>,
     /// Traced frames, if any.
-    pub(crate) slices: Slices,
+    pub(crate) slices: ClassTraces,
 }
 
 impl<F: Frame> Lane<F> {
@@ -62,12 +62,12 @@ impl<F: Frame> Lane<F> {
             ready: VecDeque::new(),
             head: None,
             over: false,
-            books: Books::default(),
+            books: FrameCounters::default(),
             starved: 0,
             depth: 0,
             batch: Vec::new(),
             outlet: Outlet::default(),
-            slices: Slices::default(),
+            slices: ClassTraces::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl<F: Frame> Lane<F> {
     }
 
     /// Takes a frame that arrived at `at`, and accounts for it here and in `total`.
-    pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut Books) {
+    pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut FrameCounters) {
         self.books.came.add(frame.length());
         let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
         if self.delays {
@@ -150,13 +150,13 @@ impl<F: Frame> Lane<F> {
     }
 
     /// Ends the lane because its next departure never comes: drops waiting and future frames.
-    pub(crate) fn end(&mut self, total: &mut Books) {
+    pub(crate) fn end(&mut self, total: &mut FrameCounters) {
         self.over = true;
         self.give_up(total);
     }
 
     #[cold]
-    fn give_up(&mut self, total: &mut Books) {
+    fn give_up(&mut self, total: &mut FrameCounters) {
         while let Some(Item { frame, .. }) = self.ready.pop_front() {
             self.books.drop_one(DropReason::Ended);
             total.drop_one(DropReason::Ended);
@@ -168,7 +168,7 @@ impl<F: Frame> Lane<F> {
     }
 
     /// Lets the stages release what is due by `now`.
-    pub(crate) fn wake(&mut self, now: Time, total: &mut Books) {
+    pub(crate) fn wake(&mut self, now: Time, total: &mut FrameCounters) {
         for i in 0..self.stages.len() {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
                 self.outlet.effects.told_by(i);
@@ -195,7 +195,7 @@ impl<F: Frame> Lane<F> {
     }
 
     /// Runs the batch through the stages from index `first` on. Some frames may be traced if `followed`.
-    fn run(&mut self, now: Time, first: usize, mut followed: bool, total: &mut Books) {
+    fn run(&mut self, now: Time, first: usize, mut followed: bool, total: &mut FrameCounters) {
         for i in first..self.stages.len() {
             if self.batch.is_empty() {
                 return;
@@ -272,7 +272,7 @@ impl<F: Frame> Lane<F> {
     }
 
     /// Makes the output of a stage the input batch of the next.
-    fn collect(&mut self, total: &mut Books) {
+    fn collect(&mut self, total: &mut FrameCounters) {
         book(&mut self.outlet, [&mut self.books, total]);
         std::mem::swap(&mut self.batch, &mut self.outlet.released);
     }
@@ -410,13 +410,13 @@ impl<F: Frame> Lane<F> {
 
 /// Accounts for frames that stages dropped and copied.
 #[inline]
-fn book<F>(outlet: &mut Outlet<F>, books: [&mut Books; 2]) {
+fn book<F>(outlet: &mut Outlet<F>, books: [&mut FrameCounters; 2]) {
     if !outlet.dropped.is_empty() || outlet.copies > 0 || outlet.not_copied > 0 {
         book_some(outlet, books);
     }
 }
 
-fn book_some<F>(outlet: &mut Outlet<F>, mut books: [&mut Books; 2]) {
+fn book_some<F>(outlet: &mut Outlet<F>, mut books: [&mut FrameCounters; 2]) {
     for (_, reason) in outlet.dropped.drain(..) {
         for books in &mut books {
             books.drop_one(reason);

@@ -7,7 +7,7 @@
 //! push ──▶ class? ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, token }
 //! ```
 //!
-//! Guarantees: every frame is accounted for ([`measure::Books`]); the same seed gives the same decisions; nothing
+//! Guarantees: every frame is accounted for ([`measure::FrameCounters`]); the same seed gives the same decisions; nothing
 //! departs before it was ready; a departure is a [`Token`] that its driver finishes.
 
 mod bursts;

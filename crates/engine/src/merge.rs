@@ -1,7 +1,7 @@
 use crate::Line;
 use crate::departure::Departure;
 use crate::lane::Lane;
-use measure::{Books, Contended};
+use measure::{Contended, FrameCounters};
 use packet::Frame;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -88,7 +88,7 @@ impl Merge {
         }
     }
 
-    fn settle<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) {
+    fn settle<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut FrameCounters) {
         while let Some(class) = self.unsettled.pop() {
             self.is_unsettled[class as usize] = false;
             let lane = &mut lanes[class as usize];
@@ -107,13 +107,13 @@ impl Merge {
     }
 
     /// When the next departure is due. Accounts in `books` for frames that turn out never to depart.
-    pub(crate) fn due<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) -> Option<Time> {
+    pub(crate) fn due<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut FrameCounters) -> Option<Time> {
         self.settle(lanes, books);
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Takes the next departure. `books` as in [`due`](Merge::due).
-    pub(crate) fn take<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut Books) -> Option<Departure<F>> {
+    pub(crate) fn take<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut FrameCounters) -> Option<Departure<F>> {
         self.settle(lanes, books);
         let Reverse((_, class)) = self.due.pop()?;
         let departure = lanes[class as usize].take();

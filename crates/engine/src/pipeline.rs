@@ -8,10 +8,10 @@ use crate::departure::{Departure, Placed, Settled};
 use crate::lane::Lane;
 use crate::merge::Merge;
 use crate::schedules::{Due, Schedule};
-use crate::slices::{FrameTrace, Passing, Reading, Sampling, Slices};
+use crate::slices::{ClassTraces, FrameTrace, Passing, Reading, Sampling};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
-use measure::{Books, DepartureMeter, DropReason, Forgiven, PipelineReport, SentStreams, Shortfall};
+use measure::{DepartureMeter, DropReason, Forgiven, FrameCounters, PipelineReport, SentStreams, Shortfall};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
@@ -31,7 +31,7 @@ pub struct Pipeline<F> {
     classifier: Option<Classifier>,
     classes: Vec<ClassName>,
     merge: Merge,
-    books: Books,
+    books: FrameCounters,
     /// Measures departures, if asked.
     meter: Option<DepartureMeter>,
     /// Frames sent per stream.
@@ -120,7 +120,7 @@ impl<F: Frame> Pipeline<F> {
             lanes,
             classifier,
             classes,
-            books: Books::default(),
+            books: FrameCounters::default(),
             meter: None,
             sent: SentStreams::default(),
             taken: 0,
@@ -146,7 +146,7 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn slicing(mut self, stages: &[Vec<String>], sampling: &Sampling) -> Self {
         for (lane, stages) in self.lanes.iter_mut().zip(stages) {
-            lane.slices = Slices::new(stages, sampling.clone());
+            lane.slices = ClassTraces::new(stages, sampling.clone());
         }
         self
     }
@@ -347,7 +347,7 @@ impl<F: Frame> Pipeline<F> {
 
     /// The counters of all classes together.
     #[must_use]
-    pub fn books(&self) -> &Books {
+    pub fn books(&self) -> &FrameCounters {
         &self.books
     }
 

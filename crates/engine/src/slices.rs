@@ -10,11 +10,11 @@ mod passing;
 mod table;
 
 use crate::stages::{Item, arrived};
-use drawing::Drawing;
+use drawing::SampleDraw;
 use measure::{DropReason, Mark, PipelineSlices, SliceMeter};
 use packet::{Frame, Identity};
 use std::sync::Arc;
-use table::Table;
+use table::TraceTable;
 use units::{Span, Time};
 
 pub use passing::{Passage, Passing};
@@ -60,7 +60,7 @@ pub struct FrameTrace {
 /// Untraced frames, which are nearly all, cost one check of these fields. No frame is checked while no traced frame can
 /// be in that place.
 #[derive(Default)]
-pub(crate) struct Slices {
+pub(crate) struct ClassTraces {
     /// Number of the class's next frame to trace, in order of arrival; `None` if no traces start here.
     next: Option<u64>,
     /// Traced frames in the stages.
@@ -86,17 +86,17 @@ struct ActiveTraces {
     ring: bool,
     /// Number of marks of a frame that has passed the stages.
     behind: usize,
-    drawing: Drawing,
-    table: Table,
+    drawing: SampleDraw,
+    table: TraceTable,
     meter: SliceMeter,
 }
 
 /// Marks at the poll that found a frame, and before the stages.
 const ARRIVAL: usize = 2;
 
-impl Slices {
+impl ClassTraces {
     /// Slices for a class with stages of these names.
-    pub(crate) fn new(stages: &[String], sampling: Sampling) -> Slices {
+    pub(crate) fn new(stages: &[String], sampling: Sampling) -> ClassTraces {
         let mut names = vec!["rx".to_owned()];
         for (i, stage) in stages.iter().enumerate() {
             let before = stages[..i].iter().filter(|other| *other == stage).count();
@@ -104,17 +104,17 @@ impl Slices {
         }
         names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
         let ways = ActiveTraces {
-            table: Table::new(names.len() + 1),
+            table: TraceTable::new(names.len() + 1),
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
             handed_on: false,
             taken_over: false,
             ring: false,
             behind: ARRIVAL + stages.len(),
-            drawing: Drawing::new(sampling.every, sampling.seed),
+            drawing: SampleDraw::new(sampling.every, sampling.seed),
             sampling,
         };
-        Slices { next: Some(1), ways: Some(Box::new(ways)), ..Slices::default() }
+        ClassTraces { next: Some(1), ways: Some(Box::new(ways)), ..ClassTraces::default() }
     }
 
     /// Whether frames are traced.
@@ -141,13 +141,13 @@ impl Slices {
             ways.meter.come_from_port(tells);
             ways.behind += usize::from(tells);
             ways.ring = tells;
-            ways.table = Table::new(ways.meter.names().len() + 1);
+            ways.table = TraceTable::new(ways.meter.names().len() + 1);
         }
     }
 
     /// Splits for two threads: one that hands frames on, and one that continues. The first has the stages, unless
     /// `leaves_stages`.
-    pub(crate) fn split(self, leaves_stages: bool) -> (Slices, Slices) {
+    pub(crate) fn split(self, leaves_stages: bool) -> (ClassTraces, ClassTraces) {
         let Some(mut ways) = self.ways else { return Default::default() };
         let second = ActiveTraces {
             sampling: ways.sampling.clone(),
@@ -157,14 +157,17 @@ impl Slices {
             ring: ways.ring,
             behind: ways.behind,
             drawing: ways.drawing.clone(),
-            table: Table::new(ways.meter.names().len() + 1),
+            table: TraceTable::new(ways.meter.names().len() + 1),
             meter: ways.meter.another(),
         };
         ways.handed_on = true;
         if leaves_stages {
             ways.behind = ARRIVAL + usize::from(ways.ring);
         }
-        (Slices { ways: Some(ways), ..self }, Slices { ways: Some(Box::new(second)), ..Slices::default() })
+        (
+            ClassTraces { ways: Some(ways), ..self },
+            ClassTraces { ways: Some(Box::new(second)), ..ClassTraces::default() },
+        )
     }
 
     /// Records the arrival of frame `number` of the class at `at`, polled at `now`. True if it is traced. Inlined here

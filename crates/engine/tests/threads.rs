@@ -10,14 +10,14 @@ const FRAME: u64 = 512;
 const TIME: Duration = Duration::from_secs(10);
 
 /// What two threads were granted from the first to the last request, and what was allowed, in bits.
-struct Run {
+struct HammerResult {
     granted: u64,
     allowed: f64,
     questions: u64,
 }
 
 /// Two threads request frames of 64 B for `TIME`.
-fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
+fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> HammerResult {
     let bucket = Bucket::new(BitRate::from_bps(bps), burst).expect("a bucket");
     let users = Users::new(4, Span::from_ms(60_000), Some(bucket), 1);
     let meter = algorithm.meter(2, 4);
@@ -50,7 +50,7 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> Run {
     // The bucket is full until the first request.
     let first = results.iter().map(|(_, first, ..)| *first).min().expect("two");
     let last = results.iter().map(|(_, _, last, _)| *last).max().expect("two");
-    Run {
+    HammerResult {
         granted: results.iter().map(|(granted, ..)| granted).sum(),
         allowed: bps as f64 * (last - first) as f64 / 1e12 + (burst * 8) as f64,
         questions: results.iter().map(|(.., questions)| questions).sum(),
@@ -66,7 +66,7 @@ fn two_workers_obtain_all_that_is_allowed_and_no_more() {
         let burst = (bps / 8 / 20).max(3_036);
         let mut left = Vec::new();
         for _ in 0..3 {
-            let Run { granted, allowed, questions } = hammer(algorithm, bps, burst);
+            let HammerResult { granted, allowed, questions } = hammer(algorithm, bps, burst);
             println!("{algorithm} at {bps} bit/s: granted {granted} of {allowed:.0} bits, {questions} questions");
             assert!(granted as f64 <= allowed, "{algorithm} at {bps} bit/s: {granted} of {allowed}");
             left.push(allowed - granted as f64);

@@ -122,14 +122,14 @@ fn shell_status(status: ExitStatus) -> i32 {
 
 /// Passes signals on to the child.
 struct Relay {
-    state: Arc<Mutex<Target>>,
+    state: Arc<Mutex<SignalTarget>>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The target of a signal.
 #[derive(Clone, Copy)]
-enum Target {
+enum SignalTarget {
     /// No child yet.
     None,
     /// There is no child and there will be none, because this signal came first.
@@ -152,7 +152,7 @@ impl Relay {
         let taken = [SIGINT, SIGTERM, SIGQUIT].into_iter().chain((!ignored(SIGHUP)).then_some(SIGHUP));
         let mut signals = SignalsInfo::<WithOrigin>::new(taken).map_err(Error::io("cannot set signal handlers"))?;
         let handle = signals.handle();
-        let state = Arc::new(Mutex::new(Target::None));
+        let state = Arc::new(Mutex::new(SignalTarget::None));
         let seen = Arc::clone(&state);
         let thread = thread::Builder::new()
             .name("signals".to_owned())
@@ -160,12 +160,12 @@ impl Relay {
                 for origin in signals.forever() {
                     let mut target = seen.lock().unwrap_or_else(PoisonError::into_inner);
                     match *target {
-                        Target::None => *target = Target::Cut(origin.signal),
-                        Target::Cut(_) => {}
+                        SignalTarget::None => *target = SignalTarget::Cut(origin.signal),
+                        SignalTarget::Cut(_) => {}
                         // The terminal sends Ctrl-C to the whole foreground group, so the child already has it; a
                         // second one makes many programs abort their orderly end.
-                        Target::Child(_) if origin.cause == Cause::Kernel => {}
-                        Target::Child(pid) => {
+                        SignalTarget::Child(_) if origin.cause == Cause::Kernel => {}
+                        SignalTarget::Child(pid) => {
                             // If it has already ended, it is being waited for.
                             let _ended = Signal::try_from(origin.signal).map(|signal| kill(pid, signal));
                         }
@@ -179,12 +179,13 @@ impl Relay {
     /// Starts the child unless a signal came first. The lock makes signals wait until the child exists.
     fn spawn(&self, start: impl FnOnce() -> io::Result<Child>) -> Spawned {
         let mut target = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Target::Cut(signal) = *target {
+        if let SignalTarget::Cut(signal) = *target {
             return Spawned::Cut(signal);
         }
         match start() {
             Ok(child) => {
-                *target = i32::try_from(child.id()).map_or(Target::None, |pid| Target::Child(Pid::from_raw(pid)));
+                *target =
+                    i32::try_from(child.id()).map_or(SignalTarget::None, |pid| SignalTarget::Child(Pid::from_raw(pid)));
                 Spawned::Runs(child)
             }
             Err(error) => Spawned::Failed(error),
@@ -203,7 +204,7 @@ impl Relay {
                 Ok(_) => break,
             }
         }
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Target::None;
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = SignalTarget::None;
         child.wait().map_err(waiting())
     }
 }

@@ -58,7 +58,7 @@ kinds! {
 
 /// The counters of a pipeline: `in + copies = out + Σ drops + held` at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct FrameCounters {
     /// Frames received.
     pub came: Tally,
     /// Frames sent, without fillers.
@@ -68,7 +68,7 @@ pub struct Books {
     drops: Drops,
 }
 
-impl Books {
+impl FrameCounters {
     /// Counts a dropped frame.
     pub fn drop_one(&mut self, reason: DropReason) {
         self.drop_many(reason, 1);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn counters_give_the_number_of_held_frames() {
-        let mut books = Books::default();
+        let mut books = FrameCounters::default();
         for _ in 0..5 {
             books.came.add(FrameLen::MIN);
         }

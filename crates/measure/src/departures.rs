@@ -1,4 +1,4 @@
-use crate::books::{Books, Tally};
+use crate::books::{FrameCounters, Tally};
 use crate::conformance::ConformanceMeter;
 use crate::fit::{FitMeter, Reference};
 use crate::gaps::GapMeter;
@@ -24,7 +24,7 @@ pub struct DepartureMeter {
     last: (Time, Time),
     last_length: FrameLen,
     /// Equal departures since then.
-    run: Run,
+    run: RepeatedDepartures,
     /// One meter per class, if there are several.
     classes: Vec<ClassMeter>,
     /// Steps of a waveform.
@@ -72,12 +72,12 @@ struct ClassMeter {
 const AT_HAND: usize = 32;
 
 /// The target of a class: a fixed gap, gaps of a law, or the steps of a waveform.
-pub type ClassAsk = (Option<Span>, Option<Arc<dyn Reference>>, Option<StepPlan>);
+pub type ClassTarget = (Option<Span>, Option<Arc<dyn Reference>>, Option<StepPlan>);
 
 /// Departures that repeat the preceding one exactly as asked, as most do with fillers. Each costs a few comparisons,
 /// and all meters receive them at once.
 #[derive(Clone, Copy)]
-struct Run {
+struct RepeatedDepartures {
     /// Asked and measured time between two of them, in ps.
     step: i64,
     /// All are before this time, and so in the windows of the last departure recorded on its own.
@@ -85,9 +85,9 @@ struct Run {
     times: u64,
 }
 
-impl Run {
+impl RepeatedDepartures {
     /// A run that no departure continues.
-    const NONE: Run = Run { step: i64::MIN, end: Time::ZERO, times: 0 };
+    const NONE: RepeatedDepartures = RepeatedDepartures { step: i64::MIN, end: Time::ZERO, times: 0 };
 }
 
 /// Interval between two departures, in ps.
@@ -121,7 +121,7 @@ impl DepartureMeter {
             first: None,
             last: (Time::ZERO, Time::ZERO),
             last_length: FrameLen::MIN,
-            run: Run::NONE,
+            run: RepeatedDepartures::NONE,
             classes: Vec::new(),
             steps: None,
         }
@@ -137,7 +137,7 @@ impl DepartureMeter {
 
     /// Also measures each of several classes.
     #[must_use]
-    pub fn of_classes(mut self, asks: Vec<ClassAsk>, byte_time: Option<Span>, window: Span) -> Self {
+    pub fn of_classes(mut self, asks: Vec<ClassTarget>, byte_time: Option<Span>, window: Span) -> Self {
         let few = asks.len() <= AT_HAND;
         let meters = asks.into_iter().map(|(gap, law, steps)| {
             let make = move || {
@@ -166,7 +166,7 @@ impl DepartureMeter {
 
     /// A report of counters without departures.
     #[must_use]
-    pub fn none(books: &Books, held: u64) -> PipelineReport {
+    pub fn none(books: &FrameCounters, held: u64) -> PipelineReport {
         PipelineReport {
             came: books.came,
             left: books.left,
@@ -228,7 +228,7 @@ impl DepartureMeter {
                 && before == length
                 && let Some(end) = self.meters.timeline.window_end(asked, start)
             {
-                self.run = Run { step: got, end: end.min(self.meters.rate.window_end()), times: 0 };
+                self.run = RepeatedDepartures { step: got, end: end.min(self.meters.rate.window_end()), times: 0 };
             }
         } else {
             self.first = Some((asked, start));
@@ -239,7 +239,7 @@ impl DepartureMeter {
 
     /// Passes the counts of the run to the meters.
     fn end_run(&mut self) {
-        let Run { times, .. } = std::mem::replace(&mut self.run, Run::NONE);
+        let RepeatedDepartures { times, .. } = std::mem::replace(&mut self.run, RepeatedDepartures::NONE);
         self.meters.run(times, self.last, self.last_length);
         self.repeated.1 += times;
     }
@@ -285,7 +285,7 @@ impl DepartureMeter {
 
     /// A report of these figures and of the counters of the pipeline, which holds `held` frames.
     #[must_use]
-    pub fn report(&self, books: &Books, held: u64) -> PipelineReport {
+    pub fn report(&self, books: &FrameCounters, held: u64) -> PipelineReport {
         let mut meters = self.meters.clone();
         let (interval, times) = self.repeated;
         meters.run(self.run.times, self.last, self.last_length);
@@ -350,7 +350,7 @@ mod tests {
             asked += Span::from_us(1);
             start += Span::from_ns(got);
         }
-        let report = meter.report(&Books::default(), 0);
+        let report = meter.report(&FrameCounters::default(), 0);
         let text = |gap: Option<crate::GapReport>, conformance: Option<crate::ConformanceReport>| {
             serde_json::to_string(&(gap, conformance)).expect("JSON")
         };
@@ -388,10 +388,10 @@ mod tests {
             };
             if i % 1_000 == 651 {
                 assert_eq!(meter.run.times > 0, i < 9_000, "{i}");
-                assert_eq!(meter.report(&Books::default(), 0).gap.map(|gap| gap.count), Some(i));
+                assert_eq!(meter.report(&FrameCounters::default(), 0).gap.map(|gap| gap.count), Some(i));
             }
         }
-        let report = meter.report(&Books::default(), 0);
+        let report = meter.report(&FrameCounters::default(), 0);
         let drawn = report.plots.and_then(|plots| plots.rate);
         let got = serde_json::to_value((report.rate, report.lateness, report.gap, drawn)).expect("JSON");
         let gap = gaps.report();
@@ -418,7 +418,7 @@ mod tests {
             start += Span::from_us(3 + i);
         }
         let text = |meter: &DepartureMeter| {
-            let report = meter.report(&Books::default(), 0);
+            let report = meter.report(&FrameCounters::default(), 0);
             let got = report.plots.and_then(|plots| plots.rate).map(|rate| rate.got_bps);
             serde_json::to_string(&(report.gap, report.rate, got)).expect("JSON")
         };

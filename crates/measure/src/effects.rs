@@ -106,7 +106,7 @@ pub struct Effects {
     law: Option<Box<Tallies>>,
     /// The stage that reports, and the order after each stage.
     stage: usize,
-    orders: Vec<Order>,
+    orders: Vec<OrderMeter>,
 }
 
 impl Effects {
@@ -115,9 +115,9 @@ impl Effects {
         self.stage = stage;
     }
 
-    fn order(&mut self) -> &mut Order {
+    fn order(&mut self) -> &mut OrderMeter {
         if self.orders.len() <= self.stage {
-            self.orders.resize_with(self.stage + 1, Order::default);
+            self.orders.resize_with(self.stage + 1, OrderMeter::default);
         }
         &mut self.orders[self.stage]
     }
@@ -211,7 +211,7 @@ pub struct ReorderReport {
 
 /// Tracks the order in which numbered frames leave.
 #[derive(Default)]
-struct Order {
+struct OrderMeter {
     frames: u64,
     reordered: u64,
     max_extent: u64,
@@ -223,7 +223,7 @@ struct Order {
 /// Limit on stored records.
 const RECORDS: usize = 4_096;
 
-impl Order {
+impl OrderMeter {
     fn leaves(&mut self, number: u64) {
         let place = self.frames;
         self.frames += 1;
@@ -240,7 +240,7 @@ impl Order {
     }
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for OrderMeter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Order({} of {})", self.reordered, self.frames)
     }

@@ -32,11 +32,11 @@ mod steps;
 mod streams;
 mod timeline;
 
-pub use books::{Books, DropReason, Drops, Tally};
+pub use books::{DropReason, Drops, FrameCounters, Tally};
 pub use buckets::Buckets;
 pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
 pub use conformance::ConformanceMeter;
-pub use departures::{ClassAsk, DepartureMeter};
+pub use departures::{ClassTarget, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
 pub use figure_list::{Figure, Named, Unit, figures as all_figures, named, report_schema};
 pub use fit::{FitMeter, FitReport, Reference};

@@ -29,7 +29,7 @@ pub use innermost::{NoPayload, innermost_payload};
 pub use key::{ICMP, Key, Kind, Site};
 pub use mac::MacAddr;
 pub use marking::{set_congestion, set_dscp};
-pub use neighbour::{Answered, Asker, answer, asked, question, refused, told};
+pub use neighbour::{AnsweredRequest, Asker, answer, asked, question, refused, told};
 pub use protocol::Protocol;
 pub use rewrite::{Prefix, Rewrite, Target};
 pub use stamp::Stamp;

@@ -22,7 +22,7 @@ const NEIGHBOUR_HOPS: u8 = 255;
 
 /// What a frame asked for that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum AnsweredRequest {
     /// An ARP request.
     Arp,
     /// A neighbour solicitation.
@@ -54,7 +54,7 @@ pub fn answer(
     frame: &[u8],
     owner: impl Fn(IpAddr, [Option<u16>; 2]) -> Option<MacAddr>,
     reply: &mut Vec<u8>,
-) -> Option<Answered> {
+) -> Option<AnsweredRequest> {
     let headers = Headers::of(frame)?;
     let tags = headers.tags.map(|tag| tag.map(|tag| tag & 0x0fff));
     let own = |address: IpAddr| {
@@ -75,13 +75,13 @@ pub fn answer(
                 let whole = internet_checksum(&[frame.get(ip.start..at)?]) == 0 && internet_checksum(&[message]) == 0;
                 let mac = own(destination).filter(|_| whole && message[..2] == [ECHO_REQUEST, 0])?;
                 echo_reply(frame, ip.start, at, ip.end, mac, reply);
-                Answered::Echo
+                AnsweredRequest::Echo
             }
             (6, ICMPV6) if sum_v6(source, destination, message)? == 0 => match message[0] {
                 ECHO_REQUEST_V6 if message[1] == 0 => {
                     let mac = own(destination)?;
                     echo_reply(frame, ip.start, at, ip.end, mac, reply);
-                    Answered::Echo
+                    AnsweredRequest::Echo
                 }
                 SOLICITATION if message[1] == 0 && message.len() >= 24 && frame[ip.start + 7] == NEIGHBOUR_HOPS => {
                     let target: [u8; 16] = message[8..24].try_into().ok()?;
@@ -89,7 +89,7 @@ pub fn answer(
                     let mac = own(IpAddr::V6(target))?;
                     let IpAddr::V6(asker) = source else { return None };
                     advertisement(frame, ip.start, mac, target, asker, reply);
-                    Answered::Solicitation
+                    AnsweredRequest::Solicitation
                 }
                 _ => return None,
             },
@@ -222,7 +222,7 @@ fn arp_reply(
     at: usize,
     own: impl Fn(IpAddr) -> Option<MacAddr>,
     reply: &mut Vec<u8>,
-) -> Option<Answered> {
+) -> Option<AnsweredRequest> {
     let packet = frame.get(at..at + 28)?;
     let [mac, sender, _, target] = [8..14, 14..18, 18..24, 24..28].map(|range| &packet[range]);
     // Ethernet and IPv4; a request. One for its own address tells, it does not ask.
@@ -236,7 +236,7 @@ fn arp_reply(
     reply.extend(own.0);
     reply.extend(&frame[12..at]);
     arp(reply, 2, (own.0, target), (mac, sender));
-    Some(Answered::Arp)
+    Some(AnsweredRequest::Arp)
 }
 
 fn arp(frame: &mut Vec<u8>, operation: u8, sender: ([u8; 6], [u8; 4]), target: ([u8; 6], [u8; 4])) {
@@ -353,7 +353,7 @@ mod tests {
         ((address == v4(9) || address == v6(9)) && vlans[0] != Some(7)).then_some(OWN)
     }
 
-    fn reply_to(frame: &[u8]) -> Option<(Answered, Vec<u8>)> {
+    fn reply_to(frame: &[u8]) -> Option<(AnsweredRequest, Vec<u8>)> {
         let mut reply = vec![1; 9];
         answer(frame, ours, &mut reply).map(|answered| (answered, reply))
     }
@@ -387,7 +387,9 @@ mod tests {
 
     #[test]
     fn answers_address_queries_and_parses_the_answers() {
-        for (asks, wanted, kind) in [(v4(1), v4(9), Answered::Arp), (v6(1), v6(9), Answered::Solicitation)] {
+        for (asks, wanted, kind) in
+            [(v4(1), v4(9), AnsweredRequest::Arp), (v6(1), v6(9), AnsweredRequest::Solicitation)]
+        {
             for vlans in [[None; 2], [Some(5), None], [Some(6), Some(5)]] {
                 let question = question(&Asker { vlans, ..host(asks) }, wanted);
                 assert!(question.len() >= 60);
@@ -458,7 +460,7 @@ mod tests {
             for payload in [&b""[..], b"odd", b"0123456789abcdef0123456789abcdef"] {
                 let request = ping(v6_too, payload);
                 let (answered, reply) = reply_to(&request).expect("an answer");
-                assert_eq!((answered, &reply[..6], &reply[6..12]), (Answered::Echo, &HOST.0[..], &OWN.0[..]));
+                assert_eq!((answered, &reply[..6], &reply[6..12]), (AnsweredRequest::Echo, &HOST.0[..], &OWN.0[..]));
                 let ip = Headers::of(&reply).and_then(|headers| headers.ip).expect("a packet");
                 let (source, destination) = (ip.source(&reply).expect("4"), ip.destination(&reply).expect("4"));
                 assert_eq!((source, destination), if v6_too { (v6(9), v6(1)) } else { (v4(9), v4(1)) });

@@ -21,7 +21,7 @@ use text::{escape, table};
 
 /// What a page tells beside the report.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct PageHeader {
     /// The command as it was typed.
     pub command_line: String,
     /// When the run ended, in words.
@@ -93,7 +93,7 @@ pub fn gaps(report: &PipelineReport) -> Option<String> {
 
 /// The page.
 #[must_use]
-pub fn html(report: &Report, about: &About) -> String {
+pub fn html(report: &Report, about: &PageHeader) -> String {
     let mut main = verdicts(&about.verdicts, &compared(report));
     main.push_str(&warnings(&report.warnings));
     for (i, pipeline) in report.pipelines.iter().enumerate() {
@@ -114,7 +114,7 @@ pub fn html(report: &Report, about: &About) -> String {
 }
 
 /// A whole page of what `command` did: the head with the links of `contents`, `main`, and where the JSON is.
-fn document(command: &str, about: &About, contents: &str, main: &str, json: &str) -> String {
+fn document(command: &str, about: &PageHeader, contents: &str, main: &str, json: &str) -> String {
     let (command, when) = (escape(command), escape(&about.when));
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>netlathe {command} · {when}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
@@ -139,7 +139,7 @@ fn contents(report: &Report) -> String {
 }
 
 /// Versions and the machine, in one line.
-fn facts(about: &About) -> String {
+fn facts(about: &PageHeader) -> String {
     if about.facts.is_empty() {
         return String::new();
     }

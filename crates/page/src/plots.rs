@@ -55,15 +55,15 @@ pub(crate) fn gaps_alone(plot: &GapPlot) -> String {
 }
 
 /// What a histogram is of.
-struct Of {
+struct HistogramSubject {
     id: &'static str,
     title: &'static str,
     one: &'static str,
     many: &'static str,
 }
 
-const GAPS: Of = Of { id: "gaps", title: "Gaps", one: "gap", many: "gaps" };
-const DELAYS: Of = Of { id: "delays", title: "Delays", one: "delay", many: "delays" };
+const GAPS: HistogramSubject = HistogramSubject { id: "gaps", title: "Gaps", one: "gap", many: "gaps" };
+const DELAYS: HistogramSubject = HistogramSubject { id: "delays", title: "Delays", one: "delay", many: "delays" };
 
 fn absent(title: &str, why: &str) -> String {
     format!("<div class=\"card\"><h3>{}</h3>\n<p class=\"note\">{}</p></div>\n", escape(title), escape(why))
@@ -205,7 +205,7 @@ fn head<'a>(plot: &GapPlot, one: &'a str, got: &'a str) -> Vec<&'a str> {
 }
 
 /// The drawing of a histogram, and its caption.
-fn histogram_chart(plot: &GapPlot, id: &str, of: &Of, about: &str) -> (Chart, String) {
+fn histogram_chart(plot: &GapPlot, id: &str, of: &HistogramSubject, about: &str) -> (Chart, String) {
     let percent = |bins: &Bins, n: usize| bins.counts[n] as f64 / bins.total().max(1) as f64 * 100.0;
     let bars =
         |bins: &Bins| edges(plot).enumerate().map(|(n, (from, to))| (from, to, percent(bins, n))).collect::<Vec<_>>();
@@ -239,7 +239,7 @@ fn histogram_chart(plot: &GapPlot, id: &str, of: &Of, about: &str) -> (Chart, St
     (chart, caption)
 }
 
-fn histogram(plot: &GapPlot, id: &str, of: &Of, about: &str, got: &str) -> String {
+fn histogram(plot: &GapPlot, id: &str, of: &HistogramSubject, about: &str, got: &str) -> String {
     let (chart, caption) = histogram_chart(plot, id, of, about);
     // The asked gaps may be fewer quantiles of a law than frames came: scale them to the number that came.
     let scale = |bins: &Bins| plot.got.total() as f64 / bins.total().max(1) as f64;

@@ -3,7 +3,7 @@
 
 use crate::chart::{Axis, Chart, Mark};
 use crate::text::{details, escape, figures, notes, table};
-use crate::{About, document, warnings};
+use crate::{PageHeader, document, warnings};
 use measure::figures::{digits, frame_rate, thousands, time};
 
 /// What is drawn of a search.
@@ -78,7 +78,7 @@ const LEAST_DELAY: f64 = 1.0;
 
 /// The page of a search.
 #[must_use]
-pub fn search(search: &Search, about: &About) -> String {
+pub fn search(search: &Search, about: &PageHeader) -> String {
     let mut main = verdict(search) + &warnings(&search.warnings) + &delays(search);
     for (i, size) in search.sizes.iter().enumerate() {
         main.push_str(&format!(
@@ -327,7 +327,7 @@ mod tests {
         };
         let trials = vec![DrawnTrial { load: 2.5e6, duration_ns: 1e9, sent: 2_500_000, lost: 2, flaw: None }];
         let size = SearchedSize { name: "64B".into(), goals: vec![goal], trials, ..SearchedSize::default() };
-        let about = About { facts: vec![("netlathe".into(), "1.2.3".into())], ..About::default() };
+        let about = PageHeader { facts: vec![("netlathe".into(), "1.2.3".into())], ..PageHeader::default() };
         let page = search(&Search { method: "rfc2544".into(), sizes: vec![size], ..Search::default() }, &about)
             .replace('\u{a0}', " ");
         for text in [
@@ -394,7 +394,7 @@ mod tests {
         let sizes = vec![size.clone(), SearchedSize { name: "imix".into(), ..SearchedSize::default() }];
         let warnings = vec!["nothing <came> back".into()];
         let searched = Search { method: "rfc2544".into(), warnings, sizes, notes: vec!["a < b".into()] };
-        let page = search(&searched, &About::default()).replace('\u{a0}', " ");
+        let page = search(&searched, &PageHeader::default()).replace('\u{a0}', " ");
         for text in [
             "64B &lt;b&gt;",
             "<td>123 400.000</td>",

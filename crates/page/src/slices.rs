@@ -1,7 +1,7 @@
 //! The page of slices: one stacked bar of means, one packet's way as a waterfall, the table of all figures.
 
 use crate::text::{escape, notes, table};
-use crate::{About, document, warnings};
+use crate::{PageHeader, document, warnings};
 use measure::figures::{brief, counted, share, thousands};
 use measure::slices::SliceFigures;
 use std::fmt::Write;
@@ -33,7 +33,7 @@ fn colour(n: usize) -> String {
 
 /// The page of slices.
 #[must_use]
-pub fn slices(command: &str, slices: &Slices, about: &About) -> String {
+pub fn slices(command: &str, slices: &Slices, about: &PageHeader) -> String {
     let mut main = warnings(&slices.warnings);
     if slices.means.is_empty() {
         main.push_str(&nothing("", "No packet was followed to its end: is the filter right, did anything send?"));
@@ -185,7 +185,7 @@ mod tests {
             rows: vec![vec!["syscall".into(), "250 ns".into()]],
             notes: vec!["nothing lost".into()],
         };
-        let page = slices("slice kernel", &data, &About::default());
+        let page = slices("slice kernel", &data, &PageHeader::default());
         assert!(page.contains("width=\"240.0\"") && page.contains("width=\"720.0\""), "a quarter and three: {page}");
         assert!(page.contains("250 ns, 25.0 %") && page.contains("from a &lt; b") && page.contains("udp &lt;1&gt; B"));
         assert_eq!(page.matches("<rect").count(), 4);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn draws_nothing_without_traced_packets() {
-        let page = slices("slice kernel", &Slices { head: vec!["slice"], ..Slices::default() }, &About::default());
+        let page = slices("slice kernel", &Slices { head: vec!["slice"], ..Slices::default() }, &PageHeader::default());
         assert!(page.contains("No packet was followed to its end: is the filter right"), "{page}");
         assert!(!page.contains("<svg") && !page.contains("<table"), "{page}");
         let idle = stacked("", "1 frame in 64", &[("rx".into(), 0.0, "a look".into())]);

@@ -1,7 +1,7 @@
-use super::{About, Verdict, html};
+use super::{PageHeader, Verdict, html};
 use measure::{
-    AnswersReport, Books, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, FitReport, LimitReport,
-    LimitWindow, LimitedUser, PipelineReport, Report, SourceReport, Tally, UserTable,
+    AnswersReport, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, FitReport, FrameCounters,
+    LimitReport, LimitWindow, LimitedUser, PipelineReport, Report, SourceReport, Tally, UserTable,
 };
 use units::{FrameLen, Span, Time};
 
@@ -10,7 +10,7 @@ mod slices;
 /// A report of `frames` asked every `gap`, each as late as told.
 fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport {
     let mut meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
-    let mut books = Books::default();
+    let mut books = FrameCounters::default();
     for i in 0..frames {
         let asked = Time::ZERO + gap * i;
         meter.record(asked, asked + Span::from_ns(late(i)), FrameLen::new(500));
@@ -29,7 +29,7 @@ fn page(pipelines: Vec<PipelineReport>) -> String {
         end_to_end: None,
         caveats: Vec::new(),
     };
-    as_read(&html(&report, &About::default()))
+    as_read(&html(&report, &PageHeader::default()))
 }
 
 /// The page as it is read: spaces that hold figures together are spaces.
@@ -203,7 +203,7 @@ fn delays(asked: impl IntoIterator<Item = Span>) -> measure::HeldMeter {
 #[test]
 fn books_are_shown_and_judged() {
     let mut report = pipeline(100, Span::from_us(10), |_| 0);
-    let mut books = Books::default();
+    let mut books = FrameCounters::default();
     books.drop_many(DropReason::Pool, 7);
     report.drops = books.drops();
     let text = page(vec![report.clone()]);
@@ -224,7 +224,7 @@ fn names_and_commands_are_text() {
         Verdict { expected: "a < b".into(), missed: None },
         Verdict { expected: "c > d".into(), missed: Some("it is <1>".into()) },
     ];
-    let about = About { command_line: "netlathe shape --name '<b>'".into(), verdicts, ..About::default() };
+    let about = PageHeader { command_line: "netlathe shape --name '<b>'".into(), verdicts, ..PageHeader::default() };
     let report = Report {
         schema: Report::SCHEMA,
         command: "run",

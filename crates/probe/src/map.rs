@@ -81,40 +81,40 @@ impl Map {
 
 /// A map that survives truncation of its file: reads beyond the end return zeros instead of raising a signal.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct GuardedMap {
     map: Map,
-    place: &'static Place,
+    place: &'static MapSlot,
 }
 
 /// A map as known to the signal handler. A start of 0 means free.
 #[derive(Debug)]
-struct Place {
+struct MapSlot {
     start: AtomicUsize,
     bytes: AtomicUsize,
     cut: AtomicBool,
 }
 
 /// Per process, as signal handlers are.
-static PLACES: [Place; 64] =
-    [const { Place { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), cut: AtomicBool::new(false) } }; 64];
+static PLACES: [MapSlot; 64] =
+    [const { MapSlot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), cut: AtomicBool::new(false) } }; 64];
 
 /// The previous action for SIGBUS; `None` if our handler could not be installed.
 static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 
-impl Kept {
+impl GuardedMap {
     /// # Errors
     /// Too many maps are kept already, or signals cannot be handled.
-    pub(crate) fn new(map: Map) -> io::Result<Kept> {
+    pub(crate) fn new(map: Map) -> io::Result<GuardedMap> {
         if BEFORE.get_or_init(handle).is_none() {
             return Err(io::Error::other("its signal cannot be handled"));
         }
         let start = map.start.as_ptr() as usize;
-        let free = |place: &&Place| place.start.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let free = |place: &&MapSlot| place.start.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
         let place = PLACES.iter().find(free).ok_or_else(|| io::Error::other("this process reads 64 rings already"))?;
         place.cut.store(false, Ordering::Relaxed);
         place.bytes.store(map.words * 8, Ordering::Relaxed);
         place.start.store(start, Ordering::Release);
-        Ok(Kept { map, place })
+        Ok(GuardedMap { map, place })
     }
 
     #[inline]
@@ -129,7 +129,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for GuardedMap {
     fn drop(&mut self) {
         self.place.start.store(0, Ordering::Release);
     }
@@ -153,7 +153,7 @@ extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let info_of = unsafe { &*info };
     // SAFETY: SIGBUS has an address field, which is also present in a signal sent by a process.
     let at = unsafe { info_of.si_addr() } as usize;
-    let ours = |place: &&Place| {
+    let ours = |place: &&MapSlot| {
         let start = place.start.load(Ordering::Acquire);
         start > 1 && at.wrapping_sub(start) < place.bytes.load(Ordering::Relaxed)
     };

@@ -4,7 +4,7 @@ use crate::layout::{
     AFTER_DROP, AT_COSTS, AT_DROPPED, AT_ENABLED, AT_LOOKED, AT_NAMES, AT_READ, AT_WRITTEN, FIRST_SLOT, HEADER_WORDS,
     IDS, NAME_WORDS, RECORD_MAGIC, SECTIONS, SLOT_WORDS,
 };
-use crate::map::{Kept, Map, lock, ticks};
+use crate::map::{GuardedMap, Map, lock, ticks};
 use crate::ring::{Direction, check, open_or_make};
 use std::fs::File;
 use std::io;
@@ -72,7 +72,7 @@ pub struct Costs {
 /// Reads a ring. A ring has one reader, and its probes are on while the reader lives.
 #[derive(Debug)]
 pub struct Reader {
-    map: Kept,
+    map: GuardedMap,
     slots: u64,
     /// A missing block with later ones present, since when it has been waited for, and how many had been begun then.
     missing: Option<(u64, Instant, u64)>,
@@ -102,7 +102,7 @@ impl Reader {
     }
 
     fn of((map, file): (Map, File)) -> io::Result<Reader> {
-        let map = Kept::new(map)?;
+        let map = GuardedMap::new(map)?;
         let slots = check(map.words())?;
         if !lock(&file)? {
             let what =

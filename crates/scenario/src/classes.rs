@@ -280,7 +280,7 @@ impl ClassOptions {
 }
 
 /// Destination of a class's options.
-struct Place<'p> {
+struct ClassFields<'p> {
     rate: &'p mut Option<Text>,
     gap: &'p mut Option<Text>,
     stages: &'p mut Vec<Text>,
@@ -288,7 +288,7 @@ struct Place<'p> {
     buffer: &'p mut Option<Text>,
 }
 
-impl Place<'_> {
+impl ClassFields<'_> {
     /// Stores a value. True if there was one already and only one is allowed.
     fn take(&mut self, option: &str, value: Text) -> bool {
         let one = match option {
@@ -315,7 +315,7 @@ fn put(
     let (name, value) = assignment(text).map_or((None, text), |(name, value)| (Some(name), value));
     let value = Text::option(option, if stage.is_empty() { value.to_owned() } else { format!("{stage} {value}") });
     let mut place = match name {
-        None | Some(DEFAULT_CLASS) => Place {
+        None | Some(DEFAULT_CLASS) => ClassFields {
             rate: &mut pipeline.rate,
             gap: &mut pipeline.gap,
             stages: &mut pipeline.stages,
@@ -325,7 +325,9 @@ fn put(
         Some(name) => {
             let known = |class: &&mut ClassText| class.name.as_ref().is_some_and(|known| known.value == name);
             match pipeline.classes.iter_mut().find(known) {
-                Some(ClassText { rate, gap, stages, sync, buffer, .. }) => Place { rate, gap, stages, sync, buffer },
+                Some(ClassText { rate, gap, stages, sync, buffer, .. }) => {
+                    ClassFields { rate, gap, stages, sync, buffer }
+                }
                 None => {
                     let names = pipeline.classes.iter().filter_map(|class| class.name.as_ref());
                     let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();

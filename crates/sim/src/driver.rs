@@ -88,14 +88,14 @@ pub fn run(
         unread: false,
         outpaced: None,
         spare: Vec::new(),
-        looks: Looks { watch, left: 0, until: WATCH_EVERY, many: false },
+        looks: ObserverCalls { watch, left: 0, until: WATCH_EVERY, many: false },
     };
     let ended = driver.run();
     driver.finish(ended)
 }
 
 /// The next event in virtual time.
-enum Next {
+enum NextEvent {
     /// A frame arrives.
     Arrival(Time),
     /// A stage releases frames.
@@ -110,7 +110,7 @@ enum Next {
 
 /// How a run ended.
 #[derive(Default)]
-struct Ended {
+struct RunEnd {
     failure: Option<SimError>,
     /// The departure of the frame that the sink failed to send.
     refused: Option<Token>,
@@ -137,11 +137,11 @@ struct Driver<'a> {
     outpaced: Option<u32>,
     /// Buffers of departed frames, for reuse.
     spare: Vec<HeapFrame>,
-    looks: Looks<'a>,
+    looks: ObserverCalls<'a>,
 }
 
 /// When to call the observer, and what to report to it.
-struct Looks<'a> {
+struct ObserverCalls<'a> {
     watch: &'a mut dyn Observer,
     left: u64,
     until: u64,
@@ -149,10 +149,10 @@ struct Looks<'a> {
 }
 
 impl Driver<'_> {
-    fn run(&mut self) -> Ended {
+    fn run(&mut self) -> RunEnd {
         loop {
             let now = match self.next() {
-                Next::Arrival(at) => {
+                NextEvent::Arrival(at) => {
                     let mut frame = self.spare.pop().unwrap_or_default();
                     self.clock = self.clock.max(at);
                     let epoch_ns = self.source.epoch_ns();
@@ -164,34 +164,34 @@ impl Driver<'_> {
                     self.pipeline.push(self.clock, at, frame);
                     self.clock
                 }
-                Next::Wake(at) => {
+                NextEvent::Wake(at) => {
                     self.clock = self.clock.max(at);
                     self.pipeline.wake(self.clock);
                     self.clock
                 }
-                Next::Departure => match self.pipeline.next_departure().map(|departure| self.depart(departure)) {
+                NextEvent::Departure => match self.pipeline.next_departure().map(|departure| self.depart(departure)) {
                     Some(Ok(at)) => at,
                     Some(Err(ended)) => return ended,
                     None => self.clock,
                 },
-                Next::End => return Ended::default(),
-                Next::TooLong => return Ended { failure: Some(SimError::TooLong), ..Ended::default() },
+                NextEvent::End => return RunEnd::default(),
+                NextEvent::TooLong => return RunEnd { failure: Some(SimError::TooLong), ..RunEnd::default() },
             };
             if !self.looks.go_on(now, self.pipeline) {
-                return Ended::default();
+                return RunEnd::default();
             }
         }
     }
 
     /// Frames that arrive before the next departure may be due earlier, unless every class has a settled one.
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextEvent {
         let Driver { source, pipeline, end, clock, unread, .. } = self;
         let due = pipeline.due();
         if due.is_some() && pipeline.is_settled() {
-            return Next::Departure;
+            return NextEvent::Departure;
         }
         if due.is_none() && pipeline.ended() {
-            return Next::End;
+            return NextEvent::End;
         }
         if source.arrival().is_none_or(|arrival| arrival >= *end) {
             pipeline.arrivals_end(*clock);
@@ -203,28 +203,30 @@ impl Driver<'_> {
         let in_time = |at: &Time| due.is_none_or(|due| *at <= due);
         let arrival = source.arrival().filter(|arrival| arrival < end && !enough).filter(in_time);
         match (arrival, deadline.filter(in_time)) {
-            (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => Next::Arrival(arrival),
-            (_, Some(deadline)) if deadline < *end => Next::Wake(deadline),
+            (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
+                NextEvent::Arrival(arrival)
+            }
+            (_, Some(deadline)) if deadline < *end => NextEvent::Wake(deadline),
             (None, None) if due.is_some() => {
                 *unread |= full;
-                Next::Departure
+                NextEvent::Departure
             }
-            (_, Some(_)) if *end == LAST => Next::TooLong,
+            (_, Some(_)) if *end == LAST => NextEvent::TooLong,
             // Nothing waits: the rest of the input arrives after the end.
-            (None, None) if *end == LAST && source.arrival().is_some() => Next::TooLong,
-            _ => Next::End,
+            (None, None) if *end == LAST && source.arrival().is_some() => NextEvent::TooLong,
+            _ => NextEvent::End,
         }
     }
 
     /// Sends a frame. Returns its target.
-    fn depart(&mut self, departure: Departure<HeapFrame>) -> Result<Time, Ended> {
+    fn depart(&mut self, departure: Departure<HeapFrame>) -> Result<Time, RunEnd> {
         let Departure { mut frame, mut token } = departure;
         let (at, class) = (token.at(), token.class());
         if at.max(self.sink.free()) >= self.end {
             token.hold();
             // An ended schedule does not mean that the run is too long.
             let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
-            return Err(Ended { failure, ..Ended::default() });
+            return Err(RunEnd { failure, ..RunEnd::default() });
         }
         // As in a live run, a class whose frames were not read in time is late: time does not go back.
         let from = at.max(self.last.0);
@@ -233,7 +235,7 @@ impl Driver<'_> {
         }
         let start = match self.sink.send(&mut frame, &token, from) {
             Ok(start) => start,
-            Err(failure) => return Err(Ended { failure: Some(failure), refused: Some(token) }),
+            Err(failure) => return Err(RunEnd { failure: Some(failure), refused: Some(token) }),
         };
         self.last = (start, class);
         if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
@@ -263,7 +265,7 @@ impl Driver<'_> {
         }
     }
 
-    fn finish(mut self, Ended { failure, refused }: Ended) -> RunResult {
+    fn finish(mut self, RunEnd { failure, refused }: RunEnd) -> RunResult {
         let mut failure = failure.or_else(|| self.source.failure());
         if let Err(error) = self.sink.finish() {
             failure.get_or_insert(error);
@@ -288,7 +290,7 @@ impl Driver<'_> {
     }
 }
 
-impl Looks<'_> {
+impl ObserverCalls<'_> {
     /// Whether the run continues; virtual time reads `now`.
     #[inline]
     fn go_on(&mut self, now: Time, pipeline: &Pipeline<HeapFrame>) -> bool {

@@ -24,6 +24,6 @@ pub use error::SimError;
 pub use offered::{CountingSink, OfferedSource};
 pub use output::{Lines, WhenFull};
 pub use replay::{Pauses, ReplaySource};
-pub use sink::{Lack, NullSink, PcapSink, Sink};
+pub use sink::{NullSink, PcapSink, Sink, UnreadRecords};
 pub use source::{PcapSource, Source, StreamSource};
 pub use wire::{FrameList, WireSink};

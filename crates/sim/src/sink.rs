@@ -43,7 +43,7 @@ pub trait Sink {
     }
 
     /// Records that readers of its files did not take; known once it has finished.
-    fn lacks(&self) -> Vec<Lack> {
+    fn lacks(&self) -> Vec<UnreadRecords> {
         Vec::new()
     }
 
@@ -63,7 +63,7 @@ pub trait Sink {
 
 /// Records that the reader of a file did not take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct UnreadRecords {
     /// The file.
     pub path: PathBuf,
     /// Number of records that it lacks.
@@ -154,9 +154,9 @@ impl Sink for PcapSink {
         self.writer.finish()
     }
 
-    fn lacks(&self) -> Vec<Lack> {
+    fn lacks(&self) -> Vec<UnreadRecords> {
         let (path, records) = (self.writer.path().to_owned(), self.writer.unwritten().frames);
-        if records > 0 { vec![Lack { path, records, are: "frame" }] } else { Vec::new() }
+        if records > 0 { vec![UnreadRecords { path, records, are: "frame" }] } else { Vec::new() }
     }
 
     fn unwritten(&self) -> Tally {

@@ -1,6 +1,6 @@
 use crate::error::SimError;
 use crate::output::{Lines, WhenFull};
-use crate::sink::{Lack, PcapSink, Sink};
+use crate::sink::{PcapSink, Sink, UnreadRecords};
 use engine::filler::{FillerPlanner, filler_count, fillers, long_fillers};
 use engine::{Line, Token};
 use measure::{PipelineReport, Tally};
@@ -149,8 +149,8 @@ impl Sink for WireSink {
         listed.and(self.pcap.as_mut().map_or(Ok(()), Sink::finish))
     }
 
-    fn lacks(&self) -> Vec<Lack> {
-        let lines = self.frames.as_ref().map(|frames| Lack {
+    fn lacks(&self) -> Vec<UnreadRecords> {
+        let lines = self.frames.as_ref().map(|frames| UnreadRecords {
             path: frames.lines.path().to_owned(),
             records: frames.lines.missing(),
             are: "line",

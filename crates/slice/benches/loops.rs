@@ -9,7 +9,7 @@
 //! loops kernel|few|probes PING_PONG SECONDS SIZE...
 
 use probe::Reader;
-use slice::{Book, Filter, Points, ProgramBook};
+use slice::{Filter, Points, ProgramBook, SliceBook};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ fn kernel(points: Points, tried: &Tried) -> Outcome<()> {
         kernel.records(None, drop);
         kernel.pace(&costs)?;
         let own = program.turn()?;
-        let mut book = Book::new(costs.clone());
+        let mut book = SliceBook::new(costs.clone());
         if let Some(pace) = kernel.pace(&costs)? {
             book.at_pace(pace);
         }

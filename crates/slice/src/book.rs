@@ -167,7 +167,7 @@ struct Conversation {
 }
 
 /// Collects records.
-pub struct Book {
+pub struct SliceBook {
     /// Costs as calibrated, and costs at the machine's present pace.
     calibrated: Costs,
     costs: Costs,
@@ -185,11 +185,11 @@ pub struct Book {
     counted: BTreeMap<(usize, Slice), Sum>,
 }
 
-impl Book {
+impl SliceBook {
     /// A book that subtracts these costs.
     #[must_use]
-    pub fn new(costs: Costs) -> Book {
-        Book {
+    pub fn new(costs: Costs) -> SliceBook {
+        SliceBook {
             calibrated: costs.clone(),
             costs,
             paces: 0.0,
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn top_slices_sum_to_the_total() {
-        let mut book = Book::new(costs());
+        let mut book = SliceBook::new(costs());
         for n in 0..100 {
             book.add(&frame(n * 10_000, false));
         }
@@ -436,7 +436,7 @@ mod tests {
     fn event_counts_exclude_the_probes_on_one_cpu() {
         let mut costs = costs();
         costs.events = vec![EventCost { event: "cycles".to_owned(), beta: 20.0, inside: 10.0, gamma: 0.0 }];
-        let mut book = Book::new(costs);
+        let mut book = SliceBook::new(costs);
         let mut record = frame(0, false);
         record.counts = [1_000, 1_500, 1_700, 1_705, 2_000].map(|count| vec![Some(count)]).to_vec();
         book.add(&record);
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn round_trips_exclude_the_cost_of_both_frames() {
-        let mut book = Book::new(costs());
+        let mut book = SliceBook::new(costs());
         for n in 0..10 {
             book.add(&frame(n * 10_000, false));
             book.add(&frame(n * 10_000 + 5_000, true));
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_call_that_sends_several_packets_begins_one_round() {
-        let mut book = Book::new(costs());
+        let mut book = SliceBook::new(costs());
         for n in 0..10 {
             book.add(&frame(n * 10_000, false));
             book.add(&frame(n * 10_000, false));
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn datagrams_that_are_one_packet_count_one_by_one() {
-        let mut book = Book::new(costs());
+        let mut book = SliceBook::new(costs());
         book.add(&Record { packets: 10, ..frame(0, false) });
         book.add(&Record { packets: 3, ended: Ended::Reused, ..frame(10_000, false) });
         book.add(&frame(20_000, false));
@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn untraced_frames_are_counted_by_reason() {
-        let mut book = Book::new(Costs::default());
+        let mut book = SliceBook::new(Costs::default());
         for ended in [Ended::Reused, Ended::Evicted, Ended::Unfinished, Ended::Followed, Ended::Sent] {
             book.add(&Record { ended, ..frame(0, false) });
         }

@@ -47,7 +47,7 @@ impl Key {
 
 /// A packet that a pipeline carried. Instants are of CLOCK_MONOTONIC, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Carried {
+pub struct ForwardedPacket {
     /// The packet's identity.
     pub key: Key,
     /// When the pipeline polled it.
@@ -86,7 +86,7 @@ impl<'a> Ends<'a> {
 
     /// The whole path of a packet. `None` if its sender's or its receiver's end was not seen.
     #[must_use]
-    pub fn journey(&self, carried: &Carried) -> Option<Journey> {
+    pub fn journey(&self, carried: &ForwardedPacket) -> Option<Journey> {
         let records = self.records.get(&carried.key)?;
         // The last one that started before. Earlier ones belong to a packet that was retransmitted since.
         let sent = records.iter().filter(|record| record.stamps[0].at < carried.arrived && is_sent(record));
@@ -168,9 +168,15 @@ mod tests {
         record(&points.map(|(point, after)| (point, at + after)))
     }
 
-    fn carried(arrived: u64, departed: u64) -> Carried {
+    fn carried(arrived: u64, departed: u64) -> ForwardedPacket {
         let hold = (departed - arrived) as f64;
-        Carried { key: Key::of(&sent(0)), arrived, waited: None, slices: vec![("netem".into(), hold)], departed }
+        ForwardedPacket {
+            key: Key::of(&sent(0)),
+            arrived,
+            waited: None,
+            slices: vec![("netem".into(), hold)],
+            departed,
+        }
     }
 
     #[test]
@@ -201,7 +207,7 @@ mod tests {
         let ends = Ends::new(&records, &costs);
         // 600 ns have passed since the kernel's last stamp. A longer wait reported by the ring is cut off.
         for (told, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
-            let carried = Carried { waited: Some(told), ..carried(3_000, 202_100) };
+            let carried = ForwardedPacket { waited: Some(told), ..carried(3_000, 202_100) };
             let journey = ends.journey(&carried).expect("both ends are there");
             assert_eq!(journey[3..5], [("to netlathe".into(), 600.0 - ring), ("netlathe ring".into(), ring)]);
             let whole: f64 = journey.iter().map(|(_, ns)| ns).sum();
@@ -226,7 +232,7 @@ mod tests {
         let (records, received) = ([Record { receiver: [9, 9], ended: Ended::Followed, ..one }], costs.clone());
         let journey = Ends::new(&records, &received).journey(&carried(3_000, 12_100)).expect("both ends are there");
         assert_eq!((journey.len(), journey[5].clone()), (8, ("from netlathe".into(), 400.0)));
-        let other = Carried { key: Key { number: 9, ..Key::of(&sent(0)) }, ..carried(3_000, 12_100) };
+        let other = ForwardedPacket { key: Key { number: 9, ..Key::of(&sent(0)) }, ..carried(3_000, 12_100) };
         assert_eq!(ends.journey(&other), None);
     }
 }

@@ -21,7 +21,7 @@ use aya::{Btf, Ebpf};
 use object::{FORK, Program, function, open, tracepoint};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
-use strangers::Strangers;
+use strangers::OtherConnections;
 
 /// The points at which a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Kernel {
     settings: Array<MapData, Words>,
     family: HashMap<MapData, u32, u32>,
     sockets: HashMap<MapData, u64, [u8; WAITING]>,
-    strangers: Strangers,
+    strangers: OtherConnections,
     /// Counters at the start of the window.
     before: Counters,
     /// Counters of the probes when [`Kernel::pace`] last gave a pace.
@@ -123,7 +123,7 @@ impl Kernel {
             settings: Array::try_from(settings).map_err(maps)?,
             family: HashMap::try_from(family).map_err(maps)?,
             sockets: HashMap::try_from(sockets).map_err(maps)?,
-            strangers: Strangers::default(),
+            strangers: OtherConnections::default(),
             before: Counters::default(),
             paced: Counters::default(),
             now: Settings::new(points == Points::Few),
@@ -284,7 +284,7 @@ impl Kernel {
             self.frames.set(n, [0; SIZE], 0).map_err(maps)?;
         }
         while self.records.next().is_some() {}
-        self.strangers = Strangers::default();
+        self.strangers = OtherConnections::default();
         Ok(())
     }
 
@@ -410,7 +410,7 @@ fn is_asked(bytes: &[u8]) -> bool {
 }
 
 /// Passes on a record that matches the filter, and lost records that match it by their connection.
-fn sort(strangers: &mut Strangers, filter: &Filter, record: Record, asked: bool, each: &mut impl FnMut(Record)) {
+fn sort(strangers: &mut OtherConnections, filter: &Filter, record: Record, asked: bool, each: &mut impl FnMut(Record)) {
     if asked {
         strangers.ask(&record).into_iter().for_each(&mut *each);
         each(record);

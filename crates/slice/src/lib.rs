@@ -2,7 +2,7 @@
 //!
 //! Kernel slices ([`Kernel`]) come from programs at the kernel's own tracepoints. Each [`Record`] is one frame with the
 //! stamps of its path. A slice is the time from one stamp to the next ([`Slice`]), so the slices of a frame do not
-//! overlap and their sum is its whole time. [`Book`] collects them; [`Costs`] holds the cost of a probe on this
+//! overlap and their sum is its whole time. [`SliceBook`] collects them; [`Costs`] holds the cost of a probe on this
 //! machine.
 //!
 //! The corrections are those of NetSlice (*formulas (1) to (5)* of the paper): see [`formulas`].
@@ -23,13 +23,13 @@ mod slices;
 mod table;
 mod windows;
 
-pub use book::{Book, Counted, Loop, Packets, SliceReport};
+pub use book::{Counted, Loop, Packets, SliceBook, SliceReport};
 pub use calibrate::calibrate;
 pub use costs::{Costs, EventCost, ProbeCost};
 pub use error::Error;
 pub use events::{Event, EventCounters, EventTotal, MOST_EVENTS, Unsupported};
 pub use journal::{Entry, Header, Journal, JournalWriter};
-pub use journey::{Carried, Ends, Journey, Key};
+pub use journey::{Ends, ForwardedPacket, Journey, Key};
 pub use kernel::{Counters, Kernel, Points};
 pub use program::{ProgramBook, ProgramReport, SectionReport};
 pub use record::{Ended, Flow, Point, Probe, Record, Stamp};

@@ -1,6 +1,6 @@
 //! Slices as text.
 
-use crate::book::{Book, Loop, SliceReport};
+use crate::book::{Loop, SliceBook, SliceReport};
 use crate::costs::Costs;
 use crate::program::ProgramReport;
 use crate::record::Record;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// All slices, one line each. With `raw`, also the means as stamped.
 #[must_use]
-pub fn packet_table(book: &Book, raw: bool) -> String {
+pub fn packet_table(book: &SliceBook, raw: bool) -> String {
     let mut out = String::new();
     let head = if raw { "      as stamped" } else { "" };
     let _ = writeln!(
@@ -117,7 +117,7 @@ pub fn program_text(report: &ProgramReport, raw: bool) -> String {
 
 /// Event counts: one line per slice, one column per event.
 #[must_use]
-pub fn counter_table(book: &Book) -> String {
+pub fn counter_table(book: &SliceBook) -> String {
     let events = &book.costs().events;
     let counted: Vec<_> = (0..events.len()).map(|event| book.counted(event)).collect();
     let mut out = format!("  {:<16}", "counted");

@@ -136,7 +136,7 @@ fn meant(unit: &str) -> Option<(&'static str, Counts)> {
 
 /// Which other kinds of rate are valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Also {
+enum OtherRates {
     /// None: only bits or bytes per second.
     No,
     /// Frames per second, and shares of the line.
@@ -144,7 +144,7 @@ enum Also {
 }
 
 /// The error for an unknown unit of a rate.
-fn unknown_unit(number: &Decimal<'_>, text: &str, also: Also) -> ParseError {
+fn unknown_unit(number: &Decimal<'_>, text: &str, also: OtherRates) -> ParseError {
     let unit = number.unit;
     let number = number.number();
     if ["mbps", "gbps", "tbps"].contains(&unit) {
@@ -156,17 +156,17 @@ fn unknown_unit(number: &Decimal<'_>, text: &str, also: Also) -> ParseError {
     let remedy = match (meant(unit), also) {
         (Some((prefix, Counts::Bits)), _) => format!("write {number}{prefix}bps"),
         (Some((prefix, Counts::Bytes)), _) => format!("write {number}{prefix}B/s"),
-        (Some((prefix, Counts::Frames)), Also::Frames) => format!("write {number}{prefix}pps"),
-        (Some((prefix, Counts::Unsaid)), Also::Frames) => {
+        (Some((prefix, Counts::Frames)), OtherRates::Frames) => format!("write {number}{prefix}pps"),
+        (Some((prefix, Counts::Unsaid)), OtherRates::Frames) => {
             format!(
                 "write {number}{prefix}bps for bits, {number}{prefix}B/s for bytes or {number}{prefix}pps for frames"
             )
         }
-        (Some((prefix, Counts::Unsaid)), Also::No) => {
+        (Some((prefix, Counts::Unsaid)), OtherRates::No) => {
             format!("write {number}{prefix}bps for bits or {number}{prefix}B/s for bytes")
         }
-        (_, Also::Frames) => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%".to_owned(),
-        (_, Also::No) => "write 10Mbps, 10Mbit/s or 10MB/s".to_owned(),
+        (_, OtherRates::Frames) => "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%".to_owned(),
+        (_, OtherRates::No) => "write 10Mbps, 10Mbit/s or 10MB/s".to_owned(),
     };
     ParseError::new(what, remedy)
 }
@@ -176,12 +176,12 @@ impl FromStr for BitRate {
 
     /// Parses `10Mbit`, `10Mbit/s`, `10Mb/s`, `10Mbps` (10⁶ bits per second) and `10MB/s`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        spaced::<Self>(text).map_or_else(|| Self::read(text, Also::No), Err)
+        spaced::<Self>(text).map_or_else(|| Self::read(text, OtherRates::No), Err)
     }
 }
 
 impl BitRate {
-    fn read(text: &str, also: Also) -> Result<Self, ParseError> {
+    fn read(text: &str, also: OtherRates) -> Result<Self, ParseError> {
         let number = Decimal::split(text, "a rate", "5Gbps, 10Mbit/s or 10MB/s")?;
         let bytes_without_time = number.unit.ends_with('B');
         let scale =
@@ -270,7 +270,7 @@ impl FromStr for Rate {
             }
             Rate::Line(share)
         } else {
-            Rate::Bits(BitRate::read(value, Also::Frames)?, Layer::Frame)
+            Rate::Bits(BitRate::read(value, OtherRates::Frames)?, Layer::Frame)
         };
         match (rate, layer) {
             (rate, None) => Ok(rate),

@@ -1,6 +1,6 @@
 //! Options that several commands have.
 
-use super::values::{Cores, Every, parse, parse_cores, parse_every, parse_sampling, parse_window};
+use super::values::{Cores, TraceInterval, parse, parse_cores, parse_every, parse_sampling, parse_window};
 use std::path::PathBuf;
 use units::Span;
 
@@ -37,7 +37,7 @@ pub(crate) struct Common {
     pub(crate) cores: Option<Cores>,
     /// Trace one frame in N through the stages and report where its time went [default without a value: 1/64]
     #[arg(long, value_name = "1/N", num_args = 0..=1, default_missing_value = "1/64", value_parser = parse_sampling)]
-    pub(crate) slices: Option<Every>,
+    pub(crate) slices: Option<TraceInterval>,
     /// Use interfaces that carry this host's own traffic, and cut that traffic off
     #[arg(long)]
     pub(crate) take_over: bool,

@@ -1,4 +1,4 @@
-use super::values::{Every, parse, parse_count, parse_sampling};
+use super::values::{TraceInterval, parse, parse_count, parse_sampling};
 use clap::Subcommand;
 use slice::Windows;
 use std::ffi::OsString;
@@ -111,7 +111,7 @@ af_packet, af_xdp and TAP devices; for other ports the report says that it is un
 pub(crate) struct PipelineSlices {
     /// Trace one frame in N
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = parse_sampling)]
-    pub(crate) every: Every,
+    pub(crate) every: TraceInterval,
     /// Print each frame as it departs: one line, one JSON line, or a waterfall
     #[arg(long, value_name = "FORM", value_parser = ["lines", "json", "waterfall"])]
     pub(crate) each: Option<String>,

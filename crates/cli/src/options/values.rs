@@ -39,12 +39,12 @@ pub(super) fn parse_cores(text: &str) -> Result<Cores, units::ParseError> {
 
 /// Trace one frame in N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Every(pub(crate) u64);
+pub(crate) struct TraceInterval(pub(crate) u64);
 
-pub(crate) fn parse_sampling(text: &str) -> Result<Every, units::ParseError> {
+pub(crate) fn parse_sampling(text: &str) -> Result<TraceInterval, units::ParseError> {
     let every = text.strip_prefix("1/").unwrap_or(text).parse().ok().filter(|every| *every > 0);
     let every = every.filter(|every| text.starts_with("1/") || *every == 1);
-    every.map(Every).ok_or_else(|| {
+    every.map(TraceInterval).ok_or_else(|| {
         units::ParseError::new(format!("'{text}' is no share of frames to trace"), "write 1/64, or 1/1 for all")
     })
 }
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn samples_are_one_in_some() {
-        assert_eq!(parse_sampling("1/64"), Ok(Every(64)));
-        assert_eq!((parse_sampling("1"), parse_sampling("1/1")), (Ok(Every(1)), Ok(Every(1))));
+        assert_eq!(parse_sampling("1/64"), Ok(TraceInterval(64)));
+        assert_eq!((parse_sampling("1"), parse_sampling("1/1")), (Ok(TraceInterval(1)), Ok(TraceInterval(1))));
         for text in ["", "64", "0", "1/0", "2/3", "1/x", "25%", "1/"] {
             assert!(parse_sampling(text).is_err(), "{text}");
         }

@@ -10,7 +10,7 @@ const MTU: u32 = 1_500;
 
 /// An interface and the TAP devices that its frames pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct On {
+pub(crate) struct DetourPlan {
     pub(crate) interface: String,
     /// What the host sends comes out here.
     pub(crate) host: String,
@@ -18,10 +18,10 @@ pub(crate) struct On {
     pub(crate) wire: String,
 }
 
-impl On {
+impl DetourPlan {
     /// Looks whether it can be done, before anything is.
     #[cfg(feature = "live")]
-    pub(crate) fn check(interface: &str) -> Result<On, Failure> {
+    pub(crate) fn check(interface: &str) -> Result<DetourPlan, Failure> {
         let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
             Some(own) => Failure::new(format!("--on: {cause}; ip link prints that for {own}: write {own}")),
             None => Failure::new(cause),
@@ -55,11 +55,11 @@ impl On {
             )));
         }
         super::xdp_programs::warn_if_any(interface);
-        Ok(On { interface: interface.to_owned(), host, wire })
+        Ok(DetourPlan { interface: interface.to_owned(), host, wire })
     }
 
     #[cfg(not(feature = "live"))]
-    pub(crate) fn check(_: &str) -> Result<On, Failure> {
+    pub(crate) fn check(_: &str) -> Result<DetourPlan, Failure> {
         Err(Failure::no_live_ports())
     }
 

@@ -2,7 +2,7 @@ use super::files::beside;
 use super::request::Request;
 use crate::options::emulate::Emulate;
 use crate::output::Failure;
-use crate::plan::detour::On;
+use crate::plan::detour::DetourPlan;
 use scenario::{ClassOptions, PipelineText, Text};
 use std::path::Path;
 
@@ -14,9 +14,9 @@ impl Emulate {
     pub(crate) fn plan(self) -> Result<Request, Failure> {
         let two_ways = self.between.is_some() || self.on.is_some() || self.backward.is_some();
         self.check(two_ways)?;
-        let on = self.on.as_deref().map(On::check).transpose()?;
+        let on = self.on.as_deref().map(DetourPlan::check).transpose()?;
         if let Some(peer) =
-            on.as_ref().filter(|_| !self.yes && self.common.duration.is_none()).and_then(On::carries_session)
+            on.as_ref().filter(|_| !self.yes && self.common.duration.is_none()).and_then(DetourPlan::carries_session)
         {
             return Err(Failure::new(format!(
                 "--on: the SSH session with {peer} would be impaired too, and may break before you can stop the run: give --duration, or --yes"

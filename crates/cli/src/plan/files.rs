@@ -130,9 +130,9 @@ impl Files for OnDisk {
 
 /// Files of this machine, and a list of the files read, so that no output overwrites one.
 #[derive(Default)]
-pub(crate) struct Listed(RefCell<Vec<PathBuf>>);
+pub(crate) struct RecordedFiles(RefCell<Vec<PathBuf>>);
 
-impl Listed {
+impl RecordedFiles {
     fn list(&self, path: &Path) {
         self.0.borrow_mut().push(path.to_owned());
     }
@@ -143,7 +143,7 @@ impl Listed {
     }
 }
 
-impl Files for Listed {
+impl Files for RecordedFiles {
     fn text(&self, path: &Path) -> Result<String, ParseError> {
         self.list(path);
         OnDisk.text(path)

@@ -7,13 +7,13 @@ use units::{FrameLen, ParseError};
 
 /// Tells the frames that meet a rule from the others, which it counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Only {
+pub(crate) struct FrameFilter {
     rule: Rule,
     classifier: Classifier,
     left_out: Tally,
 }
 
-impl FromStr for Only {
+impl FromStr for FrameFilter {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -30,11 +30,11 @@ impl FromStr for Only {
                 ParseError::new(format!("no frame can meet '{rule}'"), "its conditions exclude each other: correct it")
             }
         })?;
-        Ok(Only { rule, classifier, left_out: Tally::default() })
+        Ok(FrameFilter { rule, classifier, left_out: Tally::default() })
     }
 }
 
-impl Only {
+impl FrameFilter {
     /// Whether a frame is measured. `frame` is without FCS, and `length` what it had on the link.
     pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
         let meets = self.classifier.class(frame) == 0;

@@ -1,5 +1,5 @@
-use super::files::{self, Listed};
-use super::frame_filter::Only;
+use super::files::{self, RecordedFiles};
+use super::frame_filter::FrameFilter;
 use crate::options::common::{Common, NO_STATS};
 use crate::options::measure::Measure;
 use crate::output::{self, Failure};
@@ -25,7 +25,7 @@ pub(crate) enum MeasurePlan {
 pub(crate) struct MeasuredFrames {
     pub(crate) port: PortSpec,
     pub(crate) expected: Option<Target>,
-    pub(crate) only: Option<Only>,
+    pub(crate) only: Option<FrameFilter>,
     pub(crate) options: Measure,
 }
 
@@ -52,13 +52,13 @@ impl Measure {
     }
 
     /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
-    fn read(&self) -> Result<(PortSpec, Option<Target>, Option<Only>), Failure> {
+    fn read(&self) -> Result<(PortSpec, Option<Target>, Option<FrameFilter>), Failure> {
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
             (None, file) => file.clone().map(PortSpec::Pcap),
         };
-        let listed = Listed::default();
+        let listed = RecordedFiles::default();
         let parse = |text: &str| {
             let mut ask = parse_expected(text)?;
             ask.load(&listed)?;

@@ -1,7 +1,7 @@
 //! What a run of pipelines is given: their plans and options.
 
-use super::detour::On;
-use super::files::{Listed, same};
+use super::detour::DetourPlan;
+use super::files::{RecordedFiles, same};
 use crate::options::common::Common;
 use crate::output::{self, Failure};
 use ::measure::EndToEnd;
@@ -26,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) by_user: Option<PathBuf>,
     /// The interface whose frames are led through the ports of the only pipeline.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
-    pub(crate) on: Option<On>,
+    pub(crate) on: Option<DetourPlan>,
     /// Where frames of the streams sent are counted.
     pub(crate) receiver: Option<Arrivals>,
     /// What listens to the traced frames.
@@ -94,7 +94,7 @@ impl Request {
     /// A request of one pipeline, given by options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
-        let listed = Listed::default();
+        let listed = RecordedFiles::default();
         let plan = text.resolve(Some(&listed), &mut problems);
         let plan = problems.unless_any(plan).map_err(Failure::new)?;
         let (expectations, read) = (Vec::new(), listed.into_paths());
@@ -114,13 +114,13 @@ impl Request {
 }
 
 /// Creates the trace listener of the pipeline or direction with this name.
-pub(crate) type Hears = Arc<dyn Fn(&str) -> Listener + Send + Sync>;
+pub(crate) type ListenerFactory = Arc<dyn Fn(&str) -> Listener + Send + Sync>;
 
 /// The trace listeners, if any, and the function that evaluates their records after the run.
 #[derive(Clone, Default)]
 pub(crate) struct SliceListener {
     /// One for each pipeline or direction, by its name.
-    pub(crate) hears: Option<Hears>,
+    pub(crate) hears: Option<ListenerFactory>,
     /// Called once, after the run.
     pub(crate) concludes: Option<Conclusion>,
 }

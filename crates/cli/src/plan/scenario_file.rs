@@ -1,4 +1,4 @@
-use super::files::{Listed, OnDisk, read_text};
+use super::files::{OnDisk, RecordedFiles, read_text};
 use super::request::{Request, SliceListener};
 use crate::options::check::Check;
 use crate::options::common::Common;
@@ -11,7 +11,7 @@ use std::path::Path;
 impl Run {
     /// What will run.
     pub(crate) fn plan(self) -> Result<Request, Failure> {
-        let files = Listed::default();
+        let files = RecordedFiles::default();
         let scenario = read_scenario(&self.file, &files)?;
         let mut read = files.into_paths();
         read.push(self.file);

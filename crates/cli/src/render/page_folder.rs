@@ -4,7 +4,7 @@ use crate::options::common::REPORT_FILES;
 use crate::output::Failure;
 use crate::render::output_file;
 use measure::{CaveatKind, PipelineReport, Report};
-use page::{About, Verdict};
+use page::{PageHeader, Verdict};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
@@ -50,7 +50,7 @@ impl PageFolder {
     /// Writes the page of slices, and its report.
     #[cfg(feature = "slice")]
     pub(crate) fn write_slices(&mut self, command: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
-        let about = About { facts: facts(None), ..about() };
+        let about = PageHeader { facts: facts(None), ..about() };
         self.put([page::slices(command, slices, &about), json])
     }
 
@@ -61,7 +61,7 @@ impl PageFolder {
         json: String,
         failure: Option<&Failure>,
     ) -> Result<(), Failure> {
-        let about = About { facts: facts(None), failure: failure.map(Failure::to_string), ..about() };
+        let about = PageHeader { facts: facts(None), failure: failure.map(Failure::to_string), ..about() };
         self.put([page::search(search, &about), json])
     }
 
@@ -76,7 +76,8 @@ impl PageFolder {
             CaveatKind::Dpdk { version } => Some(version.as_str()),
             _ => None,
         }));
-        let about = About { facts, verdicts: verdicts.to_vec(), failure: failure.map(Failure::to_string), ..about() };
+        let about =
+            PageHeader { facts, verdicts: verdicts.to_vec(), failure: failure.map(Failure::to_string), ..about() };
         self.put([page::html(report, &about), with_plots(report)?])
     }
 
@@ -122,8 +123,12 @@ fn add_plots(values: &mut [Value], reports: &[PipelineReport]) {
 }
 
 /// This command, which ends now.
-fn about() -> About {
-    About { command_line: command_line(std::env::args_os()), when: utc(SystemTime::now()), ..About::default() }
+fn about() -> PageHeader {
+    PageHeader {
+        command_line: command_line(std::env::args_os()),
+        when: utc(SystemTime::now()),
+        ..PageHeader::default()
+    }
 }
 
 /// The command as a shell takes it.

@@ -5,7 +5,7 @@ use crate::render::report_text;
 use measure::slices::SliceTimes;
 use measure::{Caveat, CaveatKind, ClockSource, Report, SharedEvent};
 use serde::Serialize;
-use slice::{Book, Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceReport, Unsupported};
+use slice::{Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceBook, SliceReport, Unsupported};
 use std::fmt::Write;
 
 /// The object of `--json`; the names are a contract.
@@ -106,7 +106,7 @@ pub(crate) struct WindowsReport {
 
 /// Which probes there were, and why.
 #[derive(Default)]
-pub(crate) struct Set {
+pub(crate) struct ProbeSet {
     pub(crate) probes: String,
     pub(crate) why: Vec<String>,
     pub(crate) counters: Option<Counters>,
@@ -118,8 +118,8 @@ pub(crate) struct Set {
     pub(crate) windows: Option<WindowsReport>,
 }
 
-impl Set {
-    pub(crate) fn of(kernel: &Kernel) -> Set {
+impl ProbeSet {
+    pub(crate) fn of(kernel: &Kernel) -> ProbeSet {
         let mut why = Vec::new();
         match kernel.why_no_functions() {
             Some(_) if kernel.points() == slice::Points::Few => {
@@ -131,7 +131,7 @@ impl Set {
         let missing = kernel.missing().iter();
         why.extend(missing.map(|(probe, reason)| format!("{probe} is not used: {reason}")));
         let unsupported = kernel.events().unsupported().to_vec();
-        Set { probes: kernel.probes().to_owned(), why, unsupported, ..Set::default() }
+        ProbeSet { probes: kernel.probes().to_owned(), why, unsupported, ..ProbeSet::default() }
     }
 }
 
@@ -165,7 +165,7 @@ impl EventReport {
 }
 
 impl SlicesReport {
-    pub(crate) fn new(book: &Book, set: Set, status: Option<i32>) -> SlicesReport {
+    pub(crate) fn new(book: &SliceBook, set: ProbeSet, status: Option<i32>) -> SlicesReport {
         let costs = book.calibrated();
         let counters = set.counters;
         let total = book.total();
@@ -286,7 +286,7 @@ impl SlicesReport {
     }
 
     /// Time of the traced packets, and the share caused by the probes.
-    fn figures(&self, out: &mut String, book: &Book, raw: bool) {
+    fn figures(&self, out: &mut String, book: &SliceBook, raw: bool) {
         out.push_str(&slice::packet_table(book, raw));
         let _ = writeln!(out, "  subtracted {}", self.subtracted());
         if !book.costs().events.is_empty() {
@@ -295,7 +295,7 @@ impl SlicesReport {
     }
 
     /// The report for people.
-    pub(crate) fn text(&self, book: &Book, raw: bool) -> String {
+    pub(crate) fn text(&self, book: &SliceBook, raw: bool) -> String {
         let mut out = report_text::warnings(&self.warnings) + "slice kernel\n";
         self.packet_lines(&mut out);
         if let Some(windows) = &self.windows {

@@ -60,7 +60,7 @@ impl Capability {
 
 /// What one command or kind of port needs.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct RequiredRights {
     /// As messages and the guide name it.
     pub(crate) what: &'static str,
     /// Without one of these it is refused.
@@ -72,7 +72,7 @@ pub(crate) struct Row {
 }
 
 /// Captures and models.
-pub(crate) const NOTHING: Row = Row {
+pub(crate) const NOTHING: RequiredRights = RequiredRights {
     what: "virtual time, `line:`, `dpdk:net_null0`, `check`, `doctor`, `manual`, `measure --pcap`, `measure --host`, `slice attach`",
     needs: &[],
     keeps: &[],
@@ -80,7 +80,7 @@ pub(crate) const NOTHING: Row = Row {
 };
 
 /// Interfaces by packet sockets.
-pub(crate) const PACKET: Row = Row {
+pub(crate) const PACKET: RequiredRights = RequiredRights {
     what: "`if:` by af_packet, `measure --in`, `gen --in`, `search`",
     needs: &[NetRaw],
     keeps: &[],
@@ -88,7 +88,7 @@ pub(crate) const PACKET: Row = Row {
 };
 
 /// Interfaces by XDP sockets.
-pub(crate) const XDP: Row = Row {
+pub(crate) const XDP: RequiredRights = RequiredRights {
     what: "`if:` by af_xdp",
     needs: &[IpcLock, NetAdmin, NetRaw, SysAdmin],
     keeps: &[NetAdmin],
@@ -96,7 +96,7 @@ pub(crate) const XDP: Row = Row {
 };
 
 /// TAP devices.
-pub(crate) const TAP: Row = Row {
+pub(crate) const TAP: RequiredRights = RequiredRights {
     what: "`tap:`",
     needs: &[NetAdmin, NetRaw],
     keeps: &[NetRaw],
@@ -104,7 +104,7 @@ pub(crate) const TAP: Row = Row {
 };
 
 /// One interface of the host.
-pub(crate) const ON: Row = Row {
+pub(crate) const ON: RequiredRights = RequiredRights {
     what: "`emulate --on`",
     needs: &[Bpf, NetAdmin, NetRaw],
     keeps: &[NetRaw],
@@ -112,7 +112,7 @@ pub(crate) const ON: Row = Row {
 };
 
 /// NICs that are bound to DPDK.
-pub(crate) const PCI: Row = Row {
+pub(crate) const PCI: RequiredRights = RequiredRights {
     what: "`pci:`, `dpdk:` devices other than `net_null`",
     needs: &[],
     keeps: &[DacOverride, DacReadSearch, IpcLock, NetAdmin, NetRaw, SysAdmin, SysRawio],
@@ -120,7 +120,7 @@ pub(crate) const PCI: Row = Row {
 };
 
 /// Slices of the kernel's path.
-pub(crate) const SLICE: Row = Row {
+pub(crate) const SLICE: RequiredRights = RequiredRights {
     what: "`slice kernel`, `slice pipeline --kernel` beside its ports",
     needs: &[Bpf, Perfmon],
     keeps: &[Bpf, Perfmon],
@@ -128,7 +128,7 @@ pub(crate) const SLICE: Row = Row {
 };
 
 /// Slow disks that root mounts.
-pub(crate) const DISK: Row = Row {
+pub(crate) const DISK: RequiredRights = RequiredRights {
     what: "`disk` as root",
     needs: &[Chown, DacOverride, Fowner, SysAdmin],
     keeps: &[Chown, DacOverride, Fowner, Fsetid, Mknod, Setfcap, SysAdmin, SysPtrace],
@@ -136,7 +136,7 @@ pub(crate) const DISK: Row = Row {
 };
 
 /// Labs that stay.
-pub(crate) const LAB: Row = Row {
+pub(crate) const LAB: RequiredRights = RequiredRights {
     what: "`lab up`, `lab down`",
     needs: &[DacOverride, NetAdmin, SysAdmin],
     keeps: &[DacOverride, NetAdmin, SysAdmin],
@@ -144,7 +144,7 @@ pub(crate) const LAB: Row = Row {
 };
 
 /// All rows, in the order of the guide.
-pub(crate) const ROWS: [&Row; 9] = [&NOTHING, &PACKET, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
+pub(crate) const ROWS: [&RequiredRights; 9] = [&NOTHING, &PACKET, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
 
 /// What the systemd unit and the setcap line of the guide give: interfaces by af_packet and TAP devices.
 pub(crate) const SHIPPED: &[Capability] = &[NetAdmin, NetRaw];

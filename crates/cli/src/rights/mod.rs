@@ -12,7 +12,7 @@ pub(crate) mod list;
 #[cfg(feature = "live")]
 use crate::output;
 use crate::output::Failure;
-use list::{Capability, Row, SHIPPED, for_setcap, names};
+use list::{Capability, RequiredRights, SHIPPED, for_setcap, names};
 #[cfg(feature = "live")]
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(crate) fn held() -> u64 {
 }
 
 /// Those of a row that this process lacks.
-pub(crate) fn missing(row: &Row) -> Vec<Capability> {
+pub(crate) fn missing(row: &RequiredRights) -> Vec<Capability> {
     let (held, locks_memory) = (held(), locks_memory());
     let has = |capability: &Capability| {
         let alone = held & capability.bit() != 0;
@@ -36,7 +36,7 @@ pub(crate) fn missing(row: &Row) -> Vec<Capability> {
 }
 
 /// Refuses what needs capabilities that this process lacks.
-pub(crate) fn require(row: &Row) -> Result<(), Failure> {
+pub(crate) fn require(row: &RequiredRights) -> Result<(), Failure> {
     let missing = missing(row);
     if missing.is_empty() {
         return Ok(());
@@ -79,7 +79,7 @@ pub(crate) fn set(capabilities: &[Capability]) -> u64 {
 /// What threads keep when a run is set up, a bit for each capability.
 #[cfg(feature = "live")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct RunCapabilities {
     /// The calling thread. Those that it starts begin with the same.
     pub(crate) own: u64,
     /// Threads that there are already.
@@ -89,7 +89,7 @@ pub(crate) struct Kept {
 /// Gives up all other rights for good, on all threads, and the right to open files for writing but for these and what is
 /// in these folders. A run that cannot do that goes on, and says so.
 #[cfg(feature = "live")]
-pub(crate) fn give_up(kept: Kept, writable: Option<&[PathBuf]>) {
+pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>) {
     use std::os::fd::AsFd;
     let rules = writable.and_then(|paths| match files::rules(paths) {
         Ok(rules) => rules,
@@ -107,7 +107,7 @@ pub(crate) fn give_up(kept: Kept, writable: Option<&[PathBuf]>) {
 #[cfg(feature = "live")]
 pub(crate) fn keep_files() {
     let own = set(&[Capability::DacOverride, Capability::DacReadSearch]);
-    give_up(Kept { own, others: own }, None);
+    give_up(RunCapabilities { own, others: own }, None);
 }
 
 /// Whether the kernel has Landlock.

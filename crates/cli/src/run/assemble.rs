@@ -1,6 +1,6 @@
 //! Makes the pipeline of a plan, in virtual time and live: its stages, its schedules, its classes, its replay.
 
-use crate::options::values::Every;
+use crate::options::values::TraceInterval;
 use crate::output::Failure;
 use crate::plan::files;
 use crate::plan::request::Request;
@@ -67,7 +67,7 @@ pub(crate) fn stages<F: Frame>(
 /// Which frames of the pipeline or direction `name` are followed, if that was asked for; `backlog` says that all are there
 /// from the start.
 pub(crate) fn sampling(request: &Request, name: &str, backlog: bool) -> Option<Sampling> {
-    let Every(every) = request.common.slices?;
+    let TraceInterval(every) = request.common.slices?;
     let listener = request.listener.hears.as_ref().map(|hears| hears(name));
     Some(Sampling { every, seed: request.seed(), backlog, listener })
 }

@@ -76,7 +76,7 @@ fn run_one(
         window: request.common.window,
         asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
     };
-    let mut watch = Onlooker {
+    let mut watch = ProgressObserver {
         stop,
         progress: Progress::new(request.common.shows_progress(), [plan.name.as_str()]),
         name: &plan.name,
@@ -207,13 +207,13 @@ fn schedule(
 }
 
 /// Shows how far a run is, and ends it when the user wants.
-struct Onlooker<'a> {
+struct ProgressObserver<'a> {
     stop: &'a Stop,
     progress: Progress,
     name: &'a str,
 }
 
-impl Observer for Onlooker<'_> {
+impl Observer for ProgressObserver<'_> {
     fn go_on(&mut self, frames: u64, now: Time) -> bool {
         if self.progress.is_due() {
             let passed = self.progress.passed();

@@ -1,4 +1,4 @@
-use super::{Crew, Patience};
+use super::{Backoff, WorkerThreads};
 use crate::Error;
 use dpdk::{Burst, Eal, EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker, Mbuf};
 use engine::Outlet;
@@ -22,7 +22,7 @@ const SOON: Span = Span::from_us(1);
 /// no more of them than the device has flows.
 pub(super) struct Events {
     /// Dropped first: threads must end before what they use.
-    crew: Crew,
+    crew: WorkerThreads,
     finder: Metering,
     settling: Settling<Mbuf>,
     feeder: EventFeeder,
@@ -59,7 +59,7 @@ impl Events {
         let (mut meters, settling) = limit.parts(workers.len() + 1, seed);
         let finder = meters.pop().expect("one more than there are workers");
         let loads = vec![WorkerStats::default(); workers.len()];
-        let mut crew = Crew::new();
+        let mut crew = WorkerThreads::new();
         for (number, (metering, worker)) in meters.into_iter().zip(workers).enumerate() {
             crew.add(eal, cpus.get(number).copied(), move |stop| work(metering, worker, number, stop))?;
         }
@@ -176,7 +176,7 @@ fn detach(frame: &mut Mbuf) -> (Look, Time, usize) {
 /// Meters frames until `stop` is set. Refused frames are passed on as well; the look they carry decides their fate.
 fn work(mut metering: Metering, mut device: EventWorker, number: usize, stop: &AtomicBool) {
     let (mut frames, mut flows) = (Burst::new(), Vec::new());
-    let mut patience = Patience::default();
+    let mut patience = Backoff::default();
     while !stop.load(Ordering::Acquire) {
         if device.take(&mut frames, &mut flows) == 0 {
             device.flush();

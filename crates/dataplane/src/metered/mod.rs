@@ -57,14 +57,14 @@ pub fn limit_stage(
 }
 
 /// Threads that are stopped when this is dropped.
-struct Crew {
+struct WorkerThreads {
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Crew {
+impl WorkerThreads {
     fn new() -> Self {
-        Crew { threads: Vec::new(), stop: Arc::default() }
+        WorkerThreads { threads: Vec::new(), stop: Arc::default() }
     }
 
     /// Starts a thread registered with DPDK, on `cpu` if given. It runs `work` until the flag is set.
@@ -100,7 +100,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
@@ -113,9 +113,9 @@ impl Drop for Crew {
 
 /// Waits for work: spins for a while, then sleeps until it is called.
 #[derive(Default)]
-struct Patience(u32);
+struct Backoff(u32);
 
-impl Patience {
+impl Backoff {
     fn found(&mut self) {
         self.0 = 0;
     }

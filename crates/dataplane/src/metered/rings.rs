@@ -1,4 +1,4 @@
-use super::{Crew, Patience};
+use super::{Backoff, WorkerThreads};
 use crate::Error;
 use dpdk::{Eal, Mbuf};
 use engine::Outlet;
@@ -21,8 +21,8 @@ const SOON: Span = Span::from_us(1);
 /// Workers behind rings. A flow, or with `static` a user, belongs to one worker.
 pub(super) struct Rings {
     /// Dropped first: threads must end before what they use.
-    crew: Crew,
-    hands: Vec<Hand>,
+    crew: WorkerThreads,
+    hands: Vec<WorkerRings>,
     /// Distributes by user instead of by flow.
     by_user: Option<KeyKind>,
     settling: Settling<Mbuf>,
@@ -33,7 +33,7 @@ pub(super) struct Rings {
 }
 
 /// The rings to a worker and back, and its number of frames.
-struct Hand {
+struct WorkerRings {
     jobs: Producer<Item<Mbuf>>,
     done: Consumer<(Item<Mbuf>, Look)>,
     out: usize,
@@ -43,13 +43,13 @@ struct Hand {
 impl Rings {
     pub(super) fn start(eal: &'static Eal, limit: &Limit, seed: u64, cpus: &[usize]) -> Result<Self, Error> {
         let (meters, settling) = limit.parts(limit.workers, seed);
-        let mut crew = Crew::new();
+        let mut crew = WorkerThreads::new();
         let mut hands = Vec::new();
         for (number, metering) in meters.into_iter().enumerate() {
             let (jobs, todo) = RingBuffer::new(MOST);
             let (did, done) = RingBuffer::new(MOST);
             crew.add(eal, cpus.get(number).copied(), move |stop| work(metering, number, todo, did, stop))?;
-            hands.push(Hand { jobs, done, out: 0, called: true });
+            hands.push(WorkerRings { jobs, done, out: 0, called: true });
         }
         let by_user = (limit.algorithm.dispatch() == Dispatch::Pinned).then_some(limit.key);
         let loads = vec![WorkerStats::default(); hands.len()];
@@ -127,7 +127,7 @@ fn work(
     stop: &AtomicBool,
 ) {
     let (mut frames, mut looks) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
-    let mut patience = Patience::default();
+    let mut patience = Backoff::default();
     while !stop.load(Ordering::Acquire) {
         while frames.len() < BURST
             && let Ok(item) = todo.pop()

@@ -3,9 +3,9 @@
 mod run;
 
 use crate::Error;
-use crate::back::BackStages;
+use crate::back::ReturnStages;
 use crate::config::{Config, Feed, Pacing};
-use crate::device::{Device, Opened, Reads};
+use crate::device::{Device, Opened, ReceiveMode};
 use crate::fillers::{self, Fillers};
 use crate::line::OnLine;
 use crate::neighbour;
@@ -58,7 +58,7 @@ pub struct PortSummary {
 pub struct Worker {
     config: Config,
     pipeline: Pipeline<Mbuf>,
-    back: Option<BackStages>,
+    back: Option<ReturnStages>,
     pool: Pool,
     fillers: Option<Fillers>,
     limit: u64,
@@ -99,7 +99,7 @@ impl Worker {
         // DPDK's pools use memory best if their size is a power of two minus one.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, Reads::All, None)?),
+            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All, None)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
@@ -113,9 +113,9 @@ impl Worker {
         };
         let reads = match config.feed {
             // Neighbours may request a generator's MAC address.
-            Feed::Stream(..) => Reads::Some,
-            Feed::Device(_) if !config.one_way => Reads::All,
-            Feed::Device(_) | Feed::Replay { .. } => Reads::Nothing,
+            Feed::Stream(..) => ReceiveMode::Some,
+            Feed::Device(_) if !config.one_way => ReceiveMode::All,
+            Feed::Device(_) | Feed::Replay { .. } => ReceiveMode::Nothing,
         };
         let mut output = config.output.open(eal, &pool, launch_time, senders, reads, mtu_of_nic)?;
         if matches!(config.pacing, Pacing::Deadline(_)) {
@@ -130,7 +130,7 @@ impl Worker {
         };
         // Both directions share the pool.
         let limit = u64::from(frames - reserve) / if back.is_some() { 2 } else { 1 };
-        let back = back.map(|(name, pipeline)| BackStages { name, pipeline, window: config.window, limit });
+        let back = back.map(|(name, pipeline)| ReturnStages { name, pipeline, window: config.window, limit });
         let detour = match (&config.on, &config.feed, &config.output) {
             (Some(on), Feed::Device(Device::Detour(host)), Device::Detour(wire)) => Some(Detour::open(on, host, wire)?),
             _ => None,

@@ -3,7 +3,7 @@
 use super::{Finished, PortSummary, Worker};
 use crate::Error;
 use crate::answers::Answers;
-use crate::back::Back;
+use crate::back::ReturnPath;
 use crate::config::{Config, Feed, Pacing};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
@@ -53,7 +53,7 @@ pub(crate) struct RunContext<'a> {
 }
 
 /// Frames that do not come from a port.
-enum Own {
+enum LocalSource {
     /// There are none.
     None,
     /// Generated frames.
@@ -89,10 +89,12 @@ impl Worker {
         let run = RunContext { clock, duration: worker.config.duration, stop, counters, pulse: None };
         let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.path() == Path::Counted;
         match worker.own(eal, floods)? {
-            Own::Made(maker) if floods && worker.takes(maker.streams().longest()) => worker.flood(eal, run, maker),
-            Own::Kept(frames, count) => Ok(worker.flood_kept(run, &frames, count)),
-            Own::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
-            Own::None => worker.pace(eal, run, (&cpus, line_cpu), None),
+            LocalSource::Made(maker) if floods && worker.takes(maker.streams().longest()) => {
+                worker.flood(eal, run, maker)
+            }
+            LocalSource::Kept(frames, count) => Ok(worker.flood_kept(run, &frames, count)),
+            LocalSource::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
+            LocalSource::None => worker.pace(eal, run, (&cpus, line_cpu), None),
         }
     }
 
@@ -122,7 +124,7 @@ impl Worker {
     }
 
     /// Prepares frames that come from no port: prefills or loads them if possible.
-    fn own(&mut self, eal: &Eal, floods: bool) -> Result<Own, Error> {
+    fn own(&mut self, eal: &Eal, floods: bool) -> Result<LocalSource, Error> {
         let longest = self.longest();
         let Worker { config, pipeline, pool, output, .. } = self;
         // A change by a stage would persist in every later frame of the same buffer.
@@ -136,13 +138,15 @@ impl Worker {
                     Some(_) if config.output.slots().is_some() => maker(pool.clone()).lay(),
                     Some(length) => maker(Pool::new(eal, "made", SHALLOW_POOL - 1, length as u16)?).lay(),
                 };
-                Ok(Own::Made(own))
+                Ok(LocalSource::Made(own))
             }
             Feed::Replay { whole, .. } if floods && leaves => {
                 let whole = whole.take().unwrap_or_default();
-                Ok(whole.load(eal, longest)?.map_or(Own::None, |(frames, count)| Own::Kept(frames, count)))
+                Ok(whole
+                    .load(eal, longest)?
+                    .map_or(LocalSource::None, |(frames, count)| LocalSource::Kept(frames, count)))
             }
-            _ => Ok(Own::None),
+            _ => Ok(LocalSource::None),
         }
     }
 
@@ -266,7 +270,13 @@ impl Worker {
                     let tells = tell_waits(&mut output_rx, run.clock);
                     stages.pipeline.slice_from_port(tells);
                 }
-                Some(Back::new(std::mem::take(&mut output_rx), tx, stages_back, run.clock, run.counters.back.clone()))
+                Some(ReturnPath::new(
+                    std::mem::take(&mut output_rx),
+                    tx,
+                    stages_back,
+                    run.clock,
+                    run.counters.back.clone(),
+                ))
             }
             _ => None,
         };

@@ -50,9 +50,9 @@ fn by_fuse(error: Errno) -> fuser::Errno {
 
 /// How long the kernel may cache a reply.
 #[derive(Clone, Copy)]
-pub(super) struct Believed(Duration);
+pub(super) struct CacheTimes(Duration);
 
-impl Believed {
+impl CacheTimes {
     /// Zero for files with set-user-ID or set-group-ID: a write clears these bits without the kernel's knowledge, so it
     /// must always request them.
     pub(super) fn of(self, attributes: &FileAttr) -> Duration {
@@ -204,8 +204,8 @@ impl Service {
         );
     }
 
-    pub(super) fn believed(&self) -> Believed {
-        Believed(if self.cached {
+    pub(super) fn believed(&self) -> CacheTimes {
+        CacheTimes(if self.cached {
             CACHED_FOR
         } else if self.gate.concerns(Operation::Lookup) || self.gate.concerns(Operation::Getattr) {
             Duration::ZERO

@@ -21,7 +21,7 @@ pub(super) const MOST_TERMS: usize = 16_384;
 #[derive(Clone, Debug)]
 pub struct Classifier {
     fields: Vec<(Field, Lookup)>,
-    places: Vec<Place>,
+    places: Vec<BytesLookup>,
     /// All sets. Each is stored as `summary` words of summary, then its words.
     sets: Vec<u64>,
     summary: usize,
@@ -55,7 +55,7 @@ enum Lookup {
 
 /// How bytes at an offset map to their set.
 #[derive(Clone, Debug)]
-struct Place {
+struct BytesLookup {
     shape: Shape,
     sets: HashMap<Vec<u8>, u32, BuildHasherDefault<Fnv>>,
     others: u32,
@@ -311,7 +311,7 @@ fn lookup(field: Field, terms: &[Term], sets: &mut Sets) -> Lookup {
     }
 }
 
-fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> Place {
+fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> BytesLookup {
     let allowed = |term: &Term, ask: &dyn Fn(&super::term::Bytes) -> bool| term.bytes.get(&number).is_none_or(ask);
     let absent = bits(terms, sets, |term| allowed(term, &|bytes| bytes.absent));
     let others = bits(terms, sets, |term| allowed(term, &|bytes| bytes.others));
@@ -332,7 +332,7 @@ fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> Place 
         }
         found.insert(value.to_vec(), sets.keep(&set));
     }
-    Place { shape, sets: found, others: sets.keep(&others), absent: sets.keep(&absent) }
+    BytesLookup { shape, sets: found, others: sets.keep(&others), absent: sets.keep(&absent) }
 }
 
 impl Texts {

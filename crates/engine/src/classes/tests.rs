@@ -14,7 +14,7 @@ fn class(rules: &[&str], frame: &[u8]) -> usize {
 
 /// Builds an Ethernet frame with an IPv4 or IPv6 packet of one protocol.
 #[derive(Clone)]
-struct Made {
+struct TestFrame {
     tag: Option<u16>,
     addresses: (IpAddr, IpAddr),
     protocol: u8,
@@ -24,10 +24,10 @@ struct Made {
     payload: Vec<u8>,
 }
 
-impl Made {
+impl TestFrame {
     fn tcp(destination: &str, port: u16, payload: &[u8]) -> Self {
         let addresses = ("10.1.2.3".parse().expect("an address"), destination.parse().expect("an address"));
-        Made {
+        TestFrame {
             tag: None,
             addresses,
             protocol: 6,
@@ -201,7 +201,7 @@ fn random_frame(random: &mut Random) -> Vec<u8> {
     let address = |random: &mut Random| pick(random, pool).parse().expect("an address");
     let ports = [53, 80, 443, 1_000, 1_500, 2_000, 2_001, 8_000, 8_080, 8_100, 65_535];
     let payloads = ["", "GET /v1", "GET /v2 login", "POST v1", "xx login xx", "o", "\0\0\0\0\0\u{1}"];
-    let mut frame = Made {
+    let mut frame = TestFrame {
         tag: pick(random, &[None, None, Some(0x2007), Some(100), Some(200), Some(0)]),
         addresses: (address(random), address(random)),
         protocol: pick(random, &[6, 6, 6, 17, 17, 1, 58, 132, 47]),
@@ -281,11 +281,11 @@ fn rules_survive_printing_and_parsing() {
 
 #[test]
 fn the_first_rule_wins() {
-    let get = Made::tcp("10.2.0.1", 8_080, b"GET /v1").bytes();
+    let get = TestFrame::tcp("10.2.0.1", 8_080, b"GET /v1").bytes();
     let rules = ["tcp dport 8080 src 10.0.0.0/8 payload \"GET /v1\" at 0", "tcp dport 8080", "tcp"];
     assert_eq!(class(&rules, &get), 0);
-    assert_eq!(class(&rules, &Made::tcp("10.2.0.1", 8_080, b"GET /v2").bytes()), 1);
-    assert_eq!(class(&rules, &Made::tcp("10.2.0.1", 8_081, b"GET /v1").bytes()), 2);
+    assert_eq!(class(&rules, &TestFrame::tcp("10.2.0.1", 8_080, b"GET /v2").bytes()), 1);
+    assert_eq!(class(&rules, &TestFrame::tcp("10.2.0.1", 8_081, b"GET /v1").bytes()), 2);
     assert_eq!(class(&rules, &[0; 60]), 3);
     assert_eq!(class(&[], &get), 0, "without rules there is one class");
 }
@@ -303,8 +303,11 @@ fn finds_the_class_among_a_thousand_rules() {
     for i in (0..1_000).step_by(7) {
         let user = format!("xx user{i:04} xx");
         let payload = if i % 4 == 2 { user.as_bytes() } else { b"" };
-        let mut made =
-            Made::tcp(&format!("10.{}.{}.9", i / 256, i % 256), if i % 4 == 0 { 1_000 + i as u16 } else { 1 }, payload);
+        let mut made = TestFrame::tcp(
+            &format!("10.{}.{}.9", i / 256, i % 256),
+            if i % 4 == 0 { 1_000 + i as u16 } else { 1 },
+            payload,
+        );
         made.protocol = if i % 4 == 1 { 17 } else { 6 };
         let mut frame = made.bytes();
         if i % 4 == 3 {

@@ -27,7 +27,7 @@ struct Row([AtomicU64; ROW]);
 
 /// The hash of a key, which determines its two rows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place(u64);
+pub(super) struct RowHash(u64);
 
 impl Index {
     /// Bytes of memory per two users of capacity.
@@ -40,17 +40,17 @@ impl Index {
     }
 
     #[inline]
-    pub(super) fn place(&self, key: Key) -> Place {
-        Place(mix(key.high ^ self.seed, key.low ^ 0xa076_1d64_78bd_642f))
+    pub(super) fn place(&self, key: Key) -> RowHash {
+        RowHash(mix(key.high ^ self.seed, key.low ^ 0xa076_1d64_78bd_642f))
     }
 
     #[inline]
-    fn first(&self, place: Place) -> &Row {
+    fn first(&self, place: RowHash) -> &Row {
         &self.rows[self.row(place.0)]
     }
 
     #[inline]
-    fn second(&self, place: Place) -> &Row {
+    fn second(&self, place: RowHash) -> &Row {
         &self.rows[self.row(mix(place.0 ^ 0xe703_7ed1_a0b4_28db, self.seed))]
     }
 
@@ -62,38 +62,38 @@ impl Index {
     /// Prefetches the first row of a key. Use the result so that the compiler keeps the read; its value has no meaning.
     #[must_use]
     #[inline]
-    pub(super) fn touch(&self, place: Place) -> u64 {
+    pub(super) fn touch(&self, place: RowHash) -> u64 {
         self.first(place).0[0].load(Ordering::Relaxed)
     }
 
     /// As [`Index::touch`], for the second row.
     #[must_use]
     #[inline]
-    pub(super) fn touch_second(&self, place: Place) -> u64 {
+    pub(super) fn touch_second(&self, place: RowHash) -> u64 {
         self.second(place).0[0].load(Ordering::Relaxed)
     }
 
     /// The slot that most likely belongs to the key, by its first row.
     #[inline]
-    pub(super) fn guess(&self, place: Place) -> Option<u32> {
+    pub(super) fn guess(&self, place: RowHash) -> Option<u32> {
         self.first(place).guess(place)
     }
 
     /// As [`Index::guess`], for the second row.
     #[inline]
-    pub(super) fn guess_second(&self, place: Place) -> Option<u32> {
+    pub(super) fn guess_second(&self, place: RowHash) -> Option<u32> {
         self.second(place).guess(place)
     }
 
     /// The slot of the key: among entries with an equal hash, the one that `is` accepts.
-    pub(super) fn find(&self, place: Place, is: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(super) fn find(&self, place: RowHash, is: impl Fn(u32) -> bool) -> Option<u32> {
         let entries = self.first(place).0.iter().chain(&self.second(place).0);
         let mut alike = entries.map(|entry| entry.load(Ordering::Acquire)).filter(|entry| *entry >> 32 == place.tag());
         alike.find(|entry| is(*entry as u32)).map(|entry| entry as u32)
     }
 
     /// Inserts a slot. False if both rows are full.
-    pub(super) fn put(&self, place: Place, slot: u32) -> bool {
+    pub(super) fn put(&self, place: RowHash, slot: u32) -> bool {
         let (first, second) = (self.first(place), self.second(place));
         let row = if first.held() >= CROWDED && second.held() < first.held() { second } else { first };
         let vacant = row.0.iter().find(|entry| entry.load(Ordering::Relaxed) == 0);
@@ -104,7 +104,7 @@ impl Index {
     }
 
     /// Removes a slot.
-    pub(super) fn remove(&self, place: Place, slot: u32) {
+    pub(super) fn remove(&self, place: RowHash, slot: u32) {
         for entry in self.first(place).0.iter().chain(&self.second(place).0) {
             if entry.load(Ordering::Relaxed) == place.tag() << 32 | u64::from(slot) {
                 entry.store(0, Ordering::Release);
@@ -116,7 +116,7 @@ impl Index {
 impl Row {
     /// Reads all entries without a branch, because the position in the row is unpredictable.
     #[inline]
-    fn guess(&self, place: Place) -> Option<u32> {
+    fn guess(&self, place: RowHash) -> Option<u32> {
         let mut found = 0_u32;
         for (i, entry) in self.0.iter().enumerate() {
             found |= u32::from(entry.load(Ordering::Acquire) >> 32 == place.tag()) << i;
@@ -132,7 +132,7 @@ impl Row {
     }
 }
 
-impl Place {
+impl RowHash {
     #[inline]
     fn tag(self) -> u64 {
         (self.0 | TAKEN >> 32) & u64::from(u32::MAX)

@@ -1,7 +1,7 @@
 mod given;
 
 use super::gcra::{SIDE, VACANT, Word};
-use super::index::{Index, Place};
+use super::index::{Index, RowHash};
 use super::{Bucket, Key, Moment};
 use crate::schedules::Advise;
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     key: Key,
-    place: Place,
+    place: RowHash,
     slot: u32,
 }
 

@@ -11,7 +11,7 @@ const PART: u64 = 64;
 /// length (stratified count-based sampling, RFC 5475 §5). A run may extend into the next stratum, whose own run starts
 /// after it.
 #[derive(Clone)]
-pub(super) struct Drawing {
+pub(super) struct SampleDraw {
     every: u64,
     random: Random,
     followed: u64,
@@ -21,9 +21,9 @@ pub(super) struct Drawing {
     more: u64,
 }
 
-impl Drawing {
-    pub(super) fn new(every: u64, seed: u64) -> Drawing {
-        Drawing { every, random: Random::stream(seed, "slices"), followed: 0, run: 1, begins: 0, more: 1 }
+impl SampleDraw {
+    pub(super) fn new(every: u64, seed: u64) -> SampleDraw {
+        SampleDraw { every, random: Random::stream(seed, "slices"), followed: 0, run: 1, begins: 0, more: 1 }
     }
 
     /// Records that frame `number` is traced. Returns the number of the next one.
@@ -55,7 +55,7 @@ mod tests {
 
     /// The numbers of the traced frames among the first `count`.
     fn followed(every: u64, seed: u64, count: u64) -> Vec<u64> {
-        let mut drawing = Drawing::new(every, seed);
+        let mut drawing = SampleDraw::new(every, seed);
         std::iter::successors(Some(1), |number| Some(drawing.after(*number))).take_while(|n| *n <= count).collect()
     }
 
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn continues_at_the_current_frame_after_a_pause() {
-        let mut drawing = Drawing::new(64, 7);
+        let mut drawing = SampleDraw::new(64, 7);
         let mut number = 1;
         for _ in 0..10_000 {
             let next = drawing.after(number);

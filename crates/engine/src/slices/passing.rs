@@ -1,11 +1,11 @@
-use super::Slices;
+use super::ClassTraces;
 use measure::{Mark, PipelineSlices, TOGETHER};
 use units::Time;
 
 /// Traces frames of a [counted](crate::Path::Counted) pipeline, whose driver makes and hands over frames in
 /// bursts. Frames carry no trace number, because the driver knows the times of its burst.
 pub struct Passing {
-    slices: Slices,
+    slices: ClassTraces,
     /// Frames sent so far.
     gone: u64,
 }
@@ -24,7 +24,7 @@ pub struct Passage {
 }
 
 impl Passing {
-    pub(crate) fn new(slices: Slices) -> Passing {
+    pub(crate) fn new(slices: ClassTraces) -> Passing {
         Passing { slices, gone: 0 }
     }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn traced_frames_have_the_times_of_their_burst() {
         let us = |us| Time::ZERO + Span::from_us(us);
-        let mut slices = Slices::new(&[], Sampling { every: 10, seed: 1, backlog: false, listener: None });
+        let mut slices = ClassTraces::new(&[], Sampling { every: 10, seed: 1, backlog: false, listener: None });
         let clock: Reading = Arc::new(move || us(0));
         slices.read_by(&clock, Span::from_ps(1));
         let mut passing = Passing::new(slices);

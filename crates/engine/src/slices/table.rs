@@ -5,7 +5,7 @@ use packet::Identity;
 /// The traces in progress. Each has a place, whose index is the frame's tag − 1.
 ///
 /// Stored contiguously so that few cache lines are fetched: if traces are rare, none of this is cached.
-pub(super) struct Table {
+pub(super) struct TraceTable {
     /// Number of marks of a complete trace.
     whole: usize,
     /// The marks, place by place.
@@ -19,10 +19,10 @@ pub(super) struct Table {
     free: Vec<u32>,
 }
 
-impl Table {
+impl TraceTable {
     /// A table for traces of at most `whole` marks.
-    pub(super) fn new(whole: usize) -> Table {
-        Table { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), done: Vec::new(), free: Vec::new() }
+    pub(super) fn new(whole: usize) -> TraceTable {
+        TraceTable { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), done: Vec::new(), free: Vec::new() }
     }
 
     /// Allocates a place for a frame. Returns the place and the frame's tag.

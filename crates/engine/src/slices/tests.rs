@@ -31,7 +31,7 @@ fn bursts(count: u64, every: u64, seed: u64) -> PipelineSlices {
 fn stops_counting_frames_that_are_gone() {
     let at = Time::ZERO;
     let sampling = Sampling { every: 1, seed: 1, backlog: false, listener: None };
-    let mut slices = Slices::new(&["delay".to_owned()], sampling);
+    let mut slices = ClassTraces::new(&["delay".to_owned()], sampling);
     let mut come = |number| {
         let mut frame = HeapFrame::new(vec![0; 60]);
         slices.arrived(&mut frame, number, at, at);

@@ -306,11 +306,11 @@ impl fmt::Display for SizeSpec {
 pub struct Sizes {
     next: u32,
     random: Random,
-    from: From,
+    from: SizeGenerator,
 }
 
 #[derive(Clone, Debug)]
-enum From {
+enum SizeGenerator {
     Fixed(FrameLen),
     Walk(u32, u32),
     Uniform(u32, u64),
@@ -328,20 +328,22 @@ impl Sizes {
             let mut credit = vec![0; parts.len()];
             let cycle: u64 = parts.iter().map(|(_, weight)| u64::from(*weight)).sum();
             if cycle <= SHORT_CYCLE {
-                return From::Sequence((0..cycle).map(|_| interleave(parts, &mut credit)).collect());
+                return SizeGenerator::Sequence((0..cycle).map(|_| interleave(parts, &mut credit)).collect());
             }
-            From::Mix(parts.to_vec(), credit)
+            SizeGenerator::Mix(parts.to_vec(), credit)
         };
         let from = match spec {
-            SizeSpec::Fixed(length) => From::Fixed(length),
-            SizeSpec::Walk(low, high) => From::Walk(low.bytes(), high.bytes()),
-            SizeSpec::Uniform(low, high) => From::Uniform(low.bytes(), u64::from(high.bytes() - low.bytes()) + 1),
+            SizeSpec::Fixed(length) => SizeGenerator::Fixed(length),
+            SizeSpec::Walk(low, high) => SizeGenerator::Walk(low.bytes(), high.bytes()),
+            SizeSpec::Uniform(low, high) => {
+                SizeGenerator::Uniform(low.bytes(), u64::from(high.bytes() - low.bytes()) + 1)
+            }
             SizeSpec::Mix(named) => mix(named.parts),
             SizeSpec::Parts(parts) => mix(&parts),
-            SizeSpec::Genome(genome) => From::Sequence(genome.sizes),
+            SizeSpec::Genome(genome) => SizeGenerator::Sequence(genome.sizes),
             SizeSpec::Law(law) => {
                 let placed = law.law.place().expect("it was placed when it was read");
-                From::Law(Box::new(Sampler::new(&placed)), law.bounds)
+                SizeGenerator::Law(Box::new(Sampler::new(&placed)), law.bounds)
             }
         };
         Sizes { next: 0, random, from }
@@ -351,8 +353,8 @@ impl Sizes {
     #[must_use]
     pub fn only(&self) -> Option<FrameLen> {
         match &self.from {
-            From::Fixed(length) => Some(*length),
-            From::Walk(low, high) if low == high => Some(FrameLen::new(*low)),
+            SizeGenerator::Fixed(length) => Some(*length),
+            SizeGenerator::Walk(low, high) if low == high => Some(FrameLen::new(*low)),
             _ => None,
         }
     }
@@ -366,20 +368,20 @@ impl Sizes {
     #[inline]
     pub fn draw(&mut self) -> FrameLen {
         match &mut self.from {
-            From::Fixed(length) => *length,
-            From::Walk(from, to) => {
+            SizeGenerator::Fixed(length) => *length,
+            SizeGenerator::Walk(from, to) => {
                 let length = if *from <= *to { *from + self.next } else { *from - self.next };
                 self.next = if length == *to { 0 } else { self.next + 1 };
                 FrameLen::new(length)
             }
-            From::Uniform(low, choices) => FrameLen::new(*low + self.random.below(*choices) as u32),
-            From::Mix(parts, credit) => interleave(parts, credit),
-            From::Sequence(sizes) => {
+            SizeGenerator::Uniform(low, choices) => FrameLen::new(*low + self.random.below(*choices) as u32),
+            SizeGenerator::Mix(parts, credit) => interleave(parts, credit),
+            SizeGenerator::Sequence(sizes) => {
                 let length = sizes[self.next as usize];
                 self.next = if self.next as usize + 1 == sizes.len() { 0 } else { self.next + 1 };
                 length
             }
-            From::Law(sampler, (low, high)) => {
+            SizeGenerator::Law(sampler, (low, high)) => {
                 // Rounds to the nearest byte.
                 let bytes = (sampler.gap(self.random.bits()) / PS_PER_NS as f64 + 0.5) as u32;
                 FrameLen::new(bytes.clamp(low.bytes(), high.bytes()))

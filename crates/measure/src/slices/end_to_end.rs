@@ -33,13 +33,13 @@ pub struct EndToEnd {
 /// Collects complete paths of packets.
 #[derive(Default)]
 pub struct EndToEndMeter {
-    all: Ways,
-    directions: Vec<(String, Ways)>,
+    all: PathCollection,
+    directions: Vec<(String, PathCollection)>,
 }
 
 /// Complete paths of packets, in one direction or all.
 #[derive(Clone, Default)]
-struct Ways {
+struct PathCollection {
     seen: u64,
     /// By name, in order of the path; a packet may lack some of them.
     slices: Vec<(String, Times)>,
@@ -51,8 +51,8 @@ impl EndToEndMeter {
     /// A meter for directions with these names.
     #[must_use]
     pub fn new(directions: &[String]) -> EndToEndMeter {
-        let directions = directions.iter().map(|name| (name.clone(), Ways::default())).collect();
-        EndToEndMeter { all: Ways::default(), directions }
+        let directions = directions.iter().map(|name| (name.clone(), PathCollection::default())).collect();
+        EndToEndMeter { all: PathCollection::default(), directions }
     }
 
     /// Records a packet of the direction with this index that passed the pipeline. `slices` are its slices by name and
@@ -67,14 +67,14 @@ impl EndToEndMeter {
     /// The figures; `probes` states which points of the kernel were probed.
     #[must_use]
     pub fn report(&self, probes: &str) -> EndToEnd {
-        let of = |(name, ways): &(String, Ways)| EndToEnd { name: Some(name.clone()), ..ways.report(probes) };
+        let of = |(name, ways): &(String, PathCollection)| EndToEnd { name: Some(name.clone()), ..ways.report(probes) };
         let used = self.directions.iter().filter(|(_, ways)| ways.seen > 0);
         let directions = if used.clone().count() > 1 { used.map(of).collect() } else { Vec::new() };
         EndToEnd { directions, ..self.all.report(probes) }
     }
 }
 
-impl Ways {
+impl PathCollection {
     fn add(&mut self, slices: Option<&[(String, f64)]>) {
         self.seen += 1;
         let Some(slices) = slices else { return };

@@ -10,7 +10,7 @@ pub struct Field {
     /// How its values are written.
     pub kind: Kind,
     /// Where it is.
-    pub place: Place,
+    pub place: FieldPosition,
     /// What it does in the header.
     pub role: Role,
     /// It may be named without its protocol.
@@ -21,7 +21,7 @@ pub struct Field {
 
 /// Where a field is in its header.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum FieldPosition {
     /// This many bits behind the first one, this many bits wide.
     Bits(u16, u16),
     /// Where this says, for a header of the protocol; absent if `None`. Bits behind the first one, and the width.
@@ -49,7 +49,7 @@ impl Field {
             name,
             about,
             kind: Kind::Number(most),
-            place: Place::Bits(at, bits),
+            place: FieldPosition::Bits(at, bits),
             role: Role::Plain,
             bare: true,
             add: |_| {},
@@ -58,12 +58,12 @@ impl Field {
 
     /// A hardware address.
     pub(super) const fn mac(name: &'static str, at: u16, about: &'static str) -> Field {
-        Field { kind: Kind::Mac, place: Place::Bits(at, 48), ..Field::number(name, at, 8, about) }
+        Field { kind: Kind::Mac, place: FieldPosition::Bits(at, 48), ..Field::number(name, at, 8, about) }
     }
 
     /// An IP address of 32 or 128 bits.
     pub(super) const fn address(name: &'static str, at: u16, bits: u16, about: &'static str) -> Field {
-        Field { kind: Kind::Address, place: Place::Bits(at, bits), ..Field::number(name, at, 8, about) }
+        Field { kind: Kind::Address, place: FieldPosition::Bits(at, bits), ..Field::number(name, at, 8, about) }
     }
 
     pub(super) const fn of_kind(self, kind: Kind) -> Field {
@@ -81,7 +81,7 @@ impl Field {
 
     /// It is where `find` says.
     pub(super) const fn found(self, find: fn(&[u8]) -> Option<u16>) -> Field {
-        Field { place: Place::Found(find, self.width()), ..self }
+        Field { place: FieldPosition::Found(find, self.width()), ..self }
     }
 
     /// A header gets room for it by this.
@@ -93,7 +93,7 @@ impl Field {
     #[must_use]
     pub const fn width(&self) -> u16 {
         match self.place {
-            Place::Bits(_, width) | Place::Found(_, width) => width,
+            FieldPosition::Bits(_, width) | FieldPosition::Found(_, width) => width,
         }
     }
 
@@ -101,8 +101,8 @@ impl Field {
     #[must_use]
     pub fn offset(&self, header: &[u8]) -> Option<u16> {
         let at = match self.place {
-            Place::Bits(at, _) => at,
-            Place::Found(find, _) => find(header)?,
+            FieldPosition::Bits(at, _) => at,
+            FieldPosition::Found(find, _) => find(header)?,
         };
         (usize::from(at + self.width()) <= header.len() * 8).then_some(at)
     }

@@ -14,7 +14,7 @@ mod walk;
 
 pub use build::{NoStack, stack, stack_with, with_ethernet};
 pub use checksum::{checksum_is_right, make_checksums_right, write_field};
-pub use field::{Field, Place, Role};
+pub use field::{Field, FieldPosition, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};
 pub use path::{FieldPath, Level, read_layer};
 pub(crate) use pseudo::hides_an_address;

@@ -6,7 +6,7 @@
 use super::bytes::Bytes;
 use super::link::Link;
 use super::oddities::SkipReason;
-use super::{Broken, LONGEST_RECORD, Order, Read, Record};
+use super::{BrokenCapture, LONGEST_RECORD, Order, ReadOutcome, Record};
 use packet::HeapFrame;
 
 /// The first bytes of a pcapng file: the type of its section header block, equal in both byte orders.
@@ -61,18 +61,18 @@ impl Blocks {
     }
 
     /// Reads up to the next record.
-    pub(super) fn read(&mut self, bytes: &mut Bytes, frame: &mut HeapFrame) -> Result<Read, Broken> {
+    pub(super) fn read(&mut self, bytes: &mut Bytes, frame: &mut HeapFrame) -> Result<ReadOutcome, BrokenCapture> {
         loop {
-            let Some((kind, length)) = self.head(bytes)? else { return Ok(Read::End) };
+            let Some((kind, length)) = self.head(bytes)? else { return Ok(ReadOutcome::End) };
             // Some programs omit the padding of a block from its length.
             let whole = (length as usize).next_multiple_of(4);
             let block = bytes.peek(whole)?;
             if block.len() < whole {
-                return Err(Broken::cut());
+                return Err(BrokenCapture::cut());
             }
             let tail = self.order.u32(block, whole - TAIL);
             if tail != length && tail as usize != whole {
-                return Err(Broken(format!("a block says {length} bytes at its start, and {tail} at its end")));
+                return Err(BrokenCapture(format!("a block says {length} bytes at its start, and {tail} at its end")));
             }
             let body = &block[HEAD..whole - TAIL];
             let read = match kind {
@@ -87,37 +87,37 @@ impl Blocks {
             };
             bytes.take(whole);
             if let Some(read) = read {
-                return Ok(read.map_or_else(Read::Skipped, Read::Frame));
+                return Ok(read.map_or_else(ReadOutcome::Skipped, ReadOutcome::Frame));
             }
         }
     }
 
     /// The type and length of the next block. A section header sets the byte order of what follows.
-    fn head(&mut self, bytes: &mut Bytes) -> Result<Option<(u32, u32)>, Broken> {
+    fn head(&mut self, bytes: &mut Bytes) -> Result<Option<(u32, u32)>, BrokenCapture> {
         // The shortest block has 12 bytes; in a section header these include the byte order.
         let head = bytes.peek(HEAD + 4)?;
         if head.is_empty() {
             return Ok(None);
         }
         if head.len() < HEAD + 4 {
-            return Err(Broken::cut());
+            return Err(BrokenCapture::cut());
         }
         let section = head[..4] == SECTION;
         if section {
             self.order = match head[8..] {
                 [0x4d, 0x3c, 0x2b, 0x1a] => Order::Little,
                 [0x1a, 0x2b, 0x3c, 0x4d] => Order::Big,
-                _ => return Err(Broken("a section does not say its byte order".into())),
+                _ => return Err(BrokenCapture("a section does not say its byte order".into())),
             };
             self.interfaces.clear();
         }
         let (kind, length) = (self.order.u32(head, 0), self.order.u32(head, 4));
         let least = HEAD + TAIL + if section { 16 } else { 0 };
         if (length as usize) < least || length > LONGEST_BLOCK {
-            return Err(Broken(format!("a block claims {length} bytes")));
+            return Err(BrokenCapture(format!("a block claims {length} bytes")));
         }
         if section && bytes.peek(HEAD + 8)?.get(12..14).is_some_and(|major| self.order.u16(major, 0) != 1) {
-            return Err(Broken("a section is of another version of pcapng than 1".into()));
+            return Err(BrokenCapture("a section is of another version of pcapng than 1".into()));
         }
         Ok(Some((kind, length)))
     }

@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::link::Link;
-use super::{Broken, LONGEST_RECORD, Order, Read, Record};
+use super::{BrokenCapture, LONGEST_RECORD, Order, ReadOutcome, Record};
 use packet::HeapFrame;
 
 /// Length of the file header in bytes.
@@ -45,34 +45,34 @@ impl Classic {
     }
 
     /// Reads the next record.
-    pub(super) fn read(&mut self, bytes: &mut Bytes, frame: &mut HeapFrame) -> Result<Read, Broken> {
+    pub(super) fn read(&mut self, bytes: &mut Bytes, frame: &mut HeapFrame) -> Result<ReadOutcome, BrokenCapture> {
         let Classic { order, fraction_ns, record_header, .. } = *self;
         let header = bytes.peek(record_header)?;
         if header.is_empty() {
-            return Ok(Read::End);
+            return Ok(ReadOutcome::End);
         }
         if header.len() < record_header {
-            return Err(Broken::cut());
+            return Err(BrokenCapture::cut());
         }
         let [seconds, fraction, mut held, mut original] = [0, 4, 8, 12].map(|at| order.u32(header, at));
         if self.old && held > original {
             (held, original) = (original, held);
         }
         if held > LONGEST_RECORD {
-            return Err(Broken(format!("a record claims {held} bytes")));
+            return Err(BrokenCapture(format!("a record claims {held} bytes")));
         }
         let whole = record_header + held as usize;
         let record = bytes.peek(whole)?;
         if record.len() < whole {
-            return Err(Broken::cut());
+            return Err(BrokenCapture::cut());
         }
         frame.refill(&record[record_header..], original);
         bytes.take(whole);
         frame.leave_out_fcs(self.fcs);
         let time_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * fraction_ns;
         Ok(match self.link.make_frame(frame) {
-            Ok(made_header) => Read::Frame(Record { time_ns: Some(time_ns), made_header }),
-            Err(why) => Read::Skipped(why),
+            Ok(made_header) => ReadOutcome::Frame(Record { time_ns: Some(time_ns), made_header }),
+            Err(why) => ReadOutcome::Skipped(why),
         })
     }
 }

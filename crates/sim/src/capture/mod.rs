@@ -61,24 +61,24 @@ impl Record {
 }
 
 /// Result of reading a record.
-enum Read {
+enum ReadOutcome {
     Frame(Record),
     Skipped(SkipReason),
     End,
 }
 
 /// Why reading cannot continue.
-struct Broken(String);
+struct BrokenCapture(String);
 
-impl Broken {
+impl BrokenCapture {
     fn cut() -> Self {
-        Broken("the file ends within a record".into())
+        BrokenCapture("the file ends within a record".into())
     }
 }
 
-impl From<std::io::Error> for Broken {
+impl From<std::io::Error> for BrokenCapture {
     fn from(cause: std::io::Error) -> Self {
-        Broken(cause.to_string())
+        BrokenCapture(cause.to_string())
     }
 }
 
@@ -208,7 +208,7 @@ impl CaptureReader {
                 Format::Next(blocks) => blocks.read(&mut self.bytes, frame),
             };
             let skipped = match read {
-                Ok(Read::Frame(record)) => match unfit(&record) {
+                Ok(ReadOutcome::Frame(record)) => match unfit(&record) {
                     None => {
                         self.records += 1;
                         self.frames += 1;
@@ -217,15 +217,15 @@ impl CaptureReader {
                     }
                     Some(why) => why,
                 },
-                Ok(Read::Skipped(why)) => why,
-                Ok(Read::End) if self.frames == 0 && self.records > 0 => {
+                Ok(ReadOutcome::Skipped(why)) => why,
+                Ok(ReadOutcome::End) if self.frames == 0 && self.records > 0 => {
                     let skipped = self.oddities.skipped.clone();
                     return Err(SimError::NoFrames { path: self.path.clone(), skipped });
                 }
-                Ok(Read::End) => return Ok(None),
+                Ok(ReadOutcome::End) => return Ok(None),
                 // The record was incomplete when the pipe ended.
                 Err(_) if pipe::has_ended() => return Ok(None),
-                Err(Broken(why)) => {
+                Err(BrokenCapture(why)) => {
                     let (whole, offset) = (self.records, self.bytes.offset());
                     let of = if self.packed { " of what it unpacks to" } else { "" };
                     return Err(SimError::Broken { path: self.path.clone(), whole, offset, of, why });

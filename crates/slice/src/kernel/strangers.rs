@@ -14,13 +14,13 @@ const HELD: usize = 16_384;
 
 /// Connections that match the filter, and lost frames of other connections.
 #[derive(Default)]
-pub(super) struct Strangers {
+pub(super) struct OtherConnections {
     known: HashSet<Connection>,
     waiting: HashMap<Connection, Vec<Record>>,
     held: usize,
 }
 
-impl Strangers {
+impl OtherConnections {
     /// Records that this frame's connection matches. Returns the kept lost frames of that connection.
     pub(super) fn ask(&mut self, record: &Record) -> Vec<Record> {
         let connection = connection(&record.flow);
@@ -65,7 +65,7 @@ mod tests {
         std::mem::swap(&mut back.flow.source_port, &mut back.flow.destination_port);
         let mut other = one.clone();
         other.flow.source_port += 1;
-        let mut strangers = Strangers::default();
+        let mut strangers = OtherConnections::default();
         assert_eq!(strangers.meet(one.clone()), None);
         assert_eq!(strangers.meet(other.clone()), None);
         assert_eq!(strangers.ask(&back), std::slice::from_ref(&one), "either direction tells");

@@ -89,7 +89,7 @@ fn af_xdp(machine: &Machine, loaded: &[String]) -> Finding {
 
 #[cfg(all(test, feature = "live"))]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn af_xdp_needs_kernel_and_driver() {
-        let (fake, machine) = Fake::new(&[("proc/net/protocols", "protocol  size\nUDP  1\nXDPX  1")]);
+        let (fake, machine) = FakeMachine::new(&[("proc/net/protocols", "protocol  size\nUDP  1\nXDPX  1")]);
         let driver = ["af_xdp".to_owned()];
         assert!(af_xdp(&machine, &driver).found.contains("not in this kernel"));
         fake.write("proc/net/protocols", "protocol  size\nXDP      960      0");

@@ -60,12 +60,12 @@ fn drivers(maps: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     #[test]
     fn shows_a_dlb_and_what_it_lacks() {
-        let (fake, machine) = Fake::new(&[("sys/bus/pci/devices/0000:01:00.0/vendor", "0x8086")]);
+        let (fake, machine) = FakeMachine::new(&[("sys/bus/pci/devices/0000:01:00.0/vendor", "0x8086")]);
         fake.write("sys/bus/pci/devices/0000:01:00.0/device", "0x1592");
         assert!(hardware(&machine).is_empty(), "a NIC is none");
         fake.write("sys/bus/pci/devices/0000:6d:00.0/vendor", "0x8086");

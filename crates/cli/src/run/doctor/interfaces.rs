@@ -8,33 +8,33 @@ use units::quoted;
 
 const FOLDER: &str = "sys/class/net";
 /// Features that spoil a run, as `ethtool -k` and `ethtool -K` name them, and what they do.
-const OFFLOADS: [(&str, &str, Harm); 10] = [
-    ("tx-checksumming", "tx", Harm::Sent),
-    ("tcp-segmentation-offload", "tso", Harm::Sent),
-    ("generic-segmentation-offload", "gso", Harm::Sent),
-    ("tx-udp-segmentation", "tx-udp-segmentation", Harm::Sent),
-    ("generic-receive-offload", "gro", Harm::Received),
-    ("large-receive-offload", "lro", Harm::Received),
-    ("rx-gro-hw", "rx-gro-hw", Harm::Received),
-    ("rx-gro-list", "rx-gro-list", Harm::Received),
-    ("tx-vlan-offload", "txvlan", Harm::Tags),
-    ("rx-vlan-offload", "rxvlan", Harm::Tags),
+const OFFLOADS: [(&str, &str, OffloadProblem); 10] = [
+    ("tx-checksumming", "tx", OffloadProblem::Sent),
+    ("tcp-segmentation-offload", "tso", OffloadProblem::Sent),
+    ("generic-segmentation-offload", "gso", OffloadProblem::Sent),
+    ("tx-udp-segmentation", "tx-udp-segmentation", OffloadProblem::Sent),
+    ("generic-receive-offload", "gro", OffloadProblem::Received),
+    ("large-receive-offload", "lro", OffloadProblem::Received),
+    ("rx-gro-hw", "rx-gro-hw", OffloadProblem::Received),
+    ("rx-gro-list", "rx-gro-list", OffloadProblem::Received),
+    ("tx-vlan-offload", "txvlan", OffloadProblem::Tags),
+    ("rx-vlan-offload", "rxvlan", OffloadProblem::Tags),
 ];
 
 /// What an offload spoils.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Harm {
+enum OffloadProblem {
     Sent,
     Received,
     Tags,
 }
 
-impl Harm {
+impl OffloadProblem {
     fn text(self) -> &'static str {
         match self {
-            Harm::Sent => "local programs send super-frames and unfinished checksums",
-            Harm::Received => "frames are received merged",
-            Harm::Tags => "VLAN tags travel beside the frame",
+            OffloadProblem::Sent => "local programs send super-frames and unfinished checksums",
+            OffloadProblem::Received => "frames are received merged",
+            OffloadProblem::Tags => "VLAN tags travel beside the frame",
         }
     }
 }
@@ -166,7 +166,7 @@ fn ring(name: &str, listing: Result<String, String>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn interfaces_that_are_up_are_looked_at_unless_others_are_named() {
         let state = |name: &str| format!("{FOLDER}/{name}/operstate");
-        let (fake, machine) = Fake::new(&[]);
+        let (fake, machine) = FakeMachine::new(&[]);
         for (name, operstate) in [("lo", "up"), ("nl-absent0", "up"), ("nl-absent1", "down")] {
             fake.write(&state(name), operstate);
         }

@@ -68,14 +68,14 @@ impl Machine {
 
 /// A machine made of files.
 #[cfg(test)]
-pub(super) struct Fake {
+pub(super) struct FakeMachine {
     pub(super) folder: tempfile::TempDir,
 }
 
 #[cfg(test)]
-impl Fake {
-    pub(super) fn new(files: &[(&str, &str)]) -> (Fake, Machine) {
-        let fake = Fake { folder: tempfile::tempdir().expect("a folder") };
+impl FakeMachine {
+    pub(super) fn new(files: &[(&str, &str)]) -> (FakeMachine, Machine) {
+        let fake = FakeMachine { folder: tempfile::tempdir().expect("a folder") };
         for (path, text) in files {
             fake.write(path, text);
         }

@@ -98,12 +98,12 @@ fn remaps_interrupts(machine: &Machine) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     #[test]
     fn huge_pages_of_all_sizes_count_when_they_suffice() {
-        let (fake, machine) = Fake::new(&[("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")]);
+        let (fake, machine) = FakeMachine::new(&[("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0")]);
         let none = huge_pages(&machine);
         assert!(!none.good && none.found.starts_with("none free"), "{none:?}");
         fake.write("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1");
@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn tables_have_large_pages_where_the_kernel_permits() {
-        let (fake, machine) = Fake::new(&[("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")]);
+        let (fake, machine) =
+            FakeMachine::new(&[("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never")]);
         assert_eq!(large_tables(&machine).found, "large pages on request (madvise)");
         fake.write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
         assert!(!large_tables(&machine).good);
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_iommu_has_groups() {
-        let (fake, machine) = Fake::new(&[]);
+        let (fake, machine) = FakeMachine::new(&[]);
         assert!(!iommu(&machine).good);
         fake.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y");
         assert!(iommu(&machine).found.contains("unprotected"));

@@ -219,11 +219,11 @@ fn interfaces(machine: &Machine, address: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     fn one(driver: Option<&str>, more: &[(&str, &str)]) -> Finding {
-        let (fake, machine) = Fake::new(more);
+        let (fake, machine) = FakeMachine::new(more);
         for (name, text) in [("class", "0x020000"), ("vendor", "0x8086"), ("device", "0x1572")] {
             fake.write(&format!("{FOLDER}/0000:03:00.0/{name}"), text);
         }
@@ -303,9 +303,9 @@ mod tests {
     const PART: &str = "sys/bus/pci/devices/0000:03:02.0";
 
     /// The machine of the case in docs/guide/receiver.md: one X710, which is also how one gets to it.
-    fn single_nic(made: &str) -> (Fake, Machine) {
+    fn single_nic(made: &str) -> (FakeMachine, Machine) {
         let file = |name: &str| format!("{NIC}/{name}");
-        let (fake, machine) = Fake::new(&[("proc/net/route", "eno1\t00000000\t01020304\t0003")]);
+        let (fake, machine) = FakeMachine::new(&[("proc/net/route", "eno1\t00000000\t01020304\t0003")]);
         for (name, text) in [
             ("class", "0x020000"),
             ("vendor", "0x8086"),
@@ -370,7 +370,7 @@ mod tests {
         let sound = ("sys/bus/pci/devices/0000:03:00.1/class", "0x040300");
         let member = |name: &str| format!("{group}/{name}/class");
         let (itself, other) = (member("0000:03:00.0"), member("0000:03:00.1"));
-        let (fake, machine) = Fake::new(&[sound, (&itself, "0x020000"), (&other, "0x040300")]);
+        let (fake, machine) = FakeMachine::new(&[sound, (&itself, "0x020000"), (&other, "0x040300")]);
         for (name, text) in [("class", "0x020000"), ("vendor", "0x8086"), ("device", "0x1572")] {
             fake.write(&format!("{FOLDER}/0000:03:00.0/{name}"), text);
         }
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_nics_is_no_fault() {
-        let (_fake, machine) = Fake::new(&[("sys/bus/pci/devices/0000:00:00.0/class", "0x060000")]);
+        let (_fake, machine) = FakeMachine::new(&[("sys/bus/pci/devices/0000:00:00.0/class", "0x060000")]);
         assert_eq!(look(&machine), [Finding::good("PCI", "no NIC: only Linux interfaces can be ports")]);
     }
 }

@@ -122,13 +122,13 @@ fn hiccups() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     #[test]
     fn a_tsc_must_be_constant_and_nonstop() {
         let with = |flags: &str| {
-            let (_fake, machine) = Fake::new(&[("proc/cpuinfo", &format!("flags\t: fpu {flags} sse"))]);
+            let (_fake, machine) = FakeMachine::new(&[("proc/cpuinfo", &format!("flags\t: fpu {flags} sse"))]);
             tsc(&machine).good
         };
         assert!(with("constant_tsc nonstop_tsc"));
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_slow_clock_source_has_a_remedy() {
         let folder = "sys/devices/system/clocksource/clocksource0";
-        let (fake, machine) = Fake::new(&[]);
+        let (fake, machine) = FakeMachine::new(&[]);
         assert!(clock_source(&machine).found.starts_with("unknown"), "a container need not have /sys");
         fake.write(&format!("{folder}/current_clocksource"), "hpet");
         assert!(clock_source(&machine).remedy.is_some_and(|remedy| remedy.contains("tsc=reliable")));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn every_processor_must_run_at_full_speed() {
         let file = |n: u32| format!("sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor");
-        let (fake, machine) = Fake::new(&[]);
+        let (fake, machine) = FakeMachine::new(&[]);
         assert!(governor(&machine).good, "a virtual machine has none");
         fake.write(&file(0), "performance");
         assert_eq!(governor(&machine).found, "governor performance");
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn isolated_cores_are_named() {
         let (fake, machine) =
-            Fake::new(&[("sys/devices/system/cpu/isolated", ""), ("sys/devices/system/cpu/online", "0-3")]);
+            FakeMachine::new(&[("sys/devices/system/cpu/isolated", ""), ("sys/devices/system/cpu/online", "0-3")]);
         assert!(isolated(&machine).remedy.is_some_and(|remedy| remedy.starts_with("isolcpus=3 ")));
         fake.write("sys/devices/system/cpu/isolated", "2-3");
         fake.write("sys/devices/system/cpu/nohz_full", "(null)");

@@ -80,7 +80,7 @@ fn tools() -> Finding {
 
 #[cfg(all(test, feature = "live"))]
 mod tests {
-    use super::super::machine::Fake;
+    use super::super::machine::FakeMachine;
     use super::*;
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn forbidden_namespaces_have_a_remedy() {
-        let (fake, machine) = Fake::new(&[("proc/sys/user/max_user_namespaces", "100")]);
+        let (fake, machine) = FakeMachine::new(&[("proc/sys/user/max_user_namespaces", "100")]);
         assert!(user_namespaces(&machine, false).good);
         fake.write("proc/sys/user/max_user_namespaces", "0");
         let found = user_namespaces(&machine, false);

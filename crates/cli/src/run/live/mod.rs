@@ -17,7 +17,7 @@ mod stats_file;
 pub(crate) mod stream_receiver;
 
 use crate::output::{self, Failure};
-use crate::plan::detour::On;
+use crate::plan::detour::DetourPlan;
 use crate::plan::files;
 use crate::plan::request::{Arrivals, Request};
 use crate::plan::xdp_programs;
@@ -39,10 +39,10 @@ use dpdk::{Eal, EalConfig, Mbuf, TscClock};
 use engine::Pipeline;
 use engine::schedules::{Draw, Target};
 use engine::stages::StageConfig;
-use other_forwarders::Carried;
+use other_forwarders::ForwardedInterfaces;
 use rate_reload::Reload;
 use replay_feed::{FromCapture, Records, whole};
-use results::{Ended, Telling};
+use results::{Ended, ReportBuilder};
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use sim::WhenFull;
 use stats_file::Stats;
@@ -82,7 +82,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         dpdk::ignore_stops();
     }
     let carriers = interface_watch::with_carrier(&configs);
-    let mut carried = Carried::default();
+    let mut carried = ForwardedInterfaces::default();
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
@@ -113,7 +113,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         None => (send(), None),
     };
 
-    let mut telling = Telling::new(&floors, watched.failure());
+    let mut telling = ReportBuilder::new(&floors, watched.failure());
     for (((plan, ended), list), records) in request.pipelines.iter().zip(ended).zip(&mut lists).zip(&records) {
         telling.pipeline(plan, ended, list.as_mut(), records)?;
     }
@@ -152,14 +152,14 @@ fn work(
     let counters = |plan| if both_ways(plan) { Counters::of_both_ways() } else { Counters::default() };
     let counters: Vec<Counters> = request.pipelines.iter().map(counters).collect();
     let flag = stop.flag();
-    let at_work = AtWork { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
+    let at_work = RunningWorkers { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
     let mut told = false;
     thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
             .zip(&counters)
             .map(|(worker, counters)| {
-                let (flag, one) = (&flag, OneAtWork(&at_work));
+                let (flag, one) = (&flag, WorkerGuard(&at_work));
                 let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let _one = one;
                     rights::narrow(keep);
@@ -195,15 +195,15 @@ fn work(
 }
 
 /// How many workers have not ended, and the thread that looks after them.
-struct AtWork {
+struct RunningWorkers {
     workers: AtomicUsize,
     looks_after: Thread,
 }
 
 /// One of them, which tells when it goes, also by a panic.
-struct OneAtWork<'a>(&'a AtWork);
+struct WorkerGuard<'a>(&'a RunningWorkers);
 
-impl Drop for OneAtWork<'_> {
+impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
         self.0.workers.fetch_sub(1, Ordering::Release);
         self.0.looks_after.unpark();
@@ -323,7 +323,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
     if let (Device::Interface { driver, .. }, Some(chosen)) = (&mut config.output, host_ports::driver(plan, request)) {
         *driver = Some(as_driver(chosen));
     }
-    if let Some(On { interface, host, wire }) = &request.on {
+    if let Some(DetourPlan { interface, host, wire }) = &request.on {
         config.feed = Feed::Device(Device::Detour(host.clone()));
         config.output = Device::Detour(wire.clone());
         config.on = Some(interface.clone());

@@ -10,12 +10,12 @@ use std::process;
 
 /// What this process carries by packet sockets, told to others who do. Nothing of it outlives the process.
 #[derive(Default)]
-pub(super) struct Carried(Vec<(String, UnixDatagram)>);
+pub(super) struct ForwardedInterfaces(Vec<(String, UnixDatagram)>);
 
 /// How the driver is called that shares what arrives with everybody else; `af_xdp` takes it.
 const SHARES: &str = "net_af_packet";
 
-impl Carried {
+impl ForwardedInterfaces {
     /// Warns of other netlathes that forward what arrives at the ports of a pipeline, opened with these drivers.
     pub(super) fn note(&mut self, plan: &PipelinePlan, drivers: &[&str]) {
         let input = if let SourcePlan::Port(port) = &plan.source { port.interface() } else { return };

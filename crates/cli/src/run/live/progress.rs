@@ -1,6 +1,6 @@
 //! How far live pipelines are, for people and for programs.
 
-use super::stats_file::{SoFar, Stats};
+use super::stats_file::{Stats, StatsSnapshot};
 use crate::output;
 use crate::plan::request::Request;
 use crate::render::progress::Progress;
@@ -60,17 +60,17 @@ fn lines<'a>(request: &'a Request, counters: &'a [Counters]) -> Vec<Line<'a>> {
 }
 
 /// The figures of each pipeline, and of each direction that is one of its own.
-fn so_far_of_all(request: &Request, counters: &[Counters]) -> Vec<SoFar> {
+fn so_far_of_all(request: &Request, counters: &[Counters]) -> Vec<StatsSnapshot> {
     let mut all = Vec::new();
     for (plan, counters) in request.pipelines.iter().zip(counters) {
-        let so_far = SoFar::of_counters(&plan.name, !plan.asks_nothing(), counters);
+        let so_far = StatsSnapshot::of_counters(&plan.name, !plan.asks_nothing(), counters);
         let back = counters.back.as_deref().filter(|back| back.running.load(Ordering::Relaxed));
         match (&plan.back, back) {
             (Some(direction), back) => {
                 let none = Counters::default();
-                all.extend([so_far, SoFar::of_counters(&direction.name, false, back.unwrap_or(&none))]);
+                all.extend([so_far, StatsSnapshot::of_counters(&direction.name, false, back.unwrap_or(&none))]);
             }
-            (None, Some(back)) => all.push(so_far.returning(SoFar::of_counters("", false, back))),
+            (None, Some(back)) => all.push(so_far.returning(StatsSnapshot::of_counters("", false, back))),
             (None, None) => all.push(so_far),
         }
     }

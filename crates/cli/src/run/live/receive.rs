@@ -1,12 +1,12 @@
 //! The receiver of `measure`.
 
-use super::stats_file::{SoFar, Stats};
+use super::stats_file::{Stats, StatsSnapshot};
 use crate::output::{self, Failure};
 use crate::plan::files;
 use crate::plan::xdp_programs;
 use crate::render::progress::Progress;
 use crate::rights::list::{Capability, PACKET};
-use crate::rights::{self, Kept};
+use crate::rights::{self, RunCapabilities};
 use crate::run::live::devices::{device, log_level};
 use crate::run::live::{nic_links, required_rights, stream_receiver};
 use crate::run::measure::receiver::{Receiver, Reception};
@@ -40,7 +40,7 @@ pub(crate) fn receive(
     let writer = reception.write.map(create).transpose()?;
     keep_what_is_needed(reception, input);
     let longest = port.longest().map_err(Failure::new)?;
-    let mut taker = Taker {
+    let mut taker = FrameProcessor {
         receiver,
         count: reception.count,
         longest,
@@ -68,7 +68,7 @@ pub(crate) fn receive(
         if let Some(stats) = &mut stats {
             stats.tell(|| {
                 let dropped = port.lost().unwrap_or(0);
-                vec![SoFar::of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
+                vec![StatsSnapshot::of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
             });
         }
         let left = stats.as_ref().map_or(left, |stats| left.min(stats.left()));
@@ -92,8 +92,9 @@ pub(crate) fn receive(
         Err(error) => failure = failure.or(Some(Failure::new(error))),
     }
     if let Some(stats) = &mut stats {
-        let told =
-            stats.end(|| vec![SoFar::of_receiver(taker.receiver.came(), taker.receiver.left_out(), flow.kernel_drops)]);
+        let told = stats.end(|| {
+            vec![StatsSnapshot::of_receiver(taker.receiver.came(), taker.receiver.left_out(), flow.kernel_drops)]
+        });
         failure = failure.or(told.err());
     }
     if flow.super_frames + flow.partial_checksums > 0 {
@@ -150,7 +151,7 @@ fn keep_what_is_needed(reception: &Reception<'_>, input: &PortSpec) {
     let (of_port, claims) = required_rights::of_polled(input);
     let own = of_port | if writable.is_empty() { 0 } else { files };
     writable.extend(claims);
-    rights::give_up(Kept { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable));
+    rights::give_up(RunCapabilities { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable));
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -158,7 +159,7 @@ fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// Processing of received frames.
-struct Taker<'a> {
+struct FrameProcessor<'a> {
     receiver: &'a mut Receiver,
     /// How many frames are taken.
     count: u64,
@@ -171,7 +172,7 @@ struct Taker<'a> {
     bytes: Vec<u8>,
 }
 
-impl Taker<'_> {
+impl FrameProcessor<'_> {
     fn has_all(&self) -> bool {
         self.receiver.frames() >= self.count
     }

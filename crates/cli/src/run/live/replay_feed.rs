@@ -4,7 +4,7 @@ use crate::output::Failure;
 use crate::plan::capture_oddities;
 use crate::run::assemble;
 use crate::run::resolution;
-use dataplane::{Supply, Whole};
+use dataplane::{BufferedReplay, FrameSupply};
 use measure::{Caveat, CaveatKind};
 use packet::{Frame, HeapFrame};
 use scenario::Replay;
@@ -72,7 +72,7 @@ impl FromCapture {
     }
 }
 
-impl Supply for FromCapture {
+impl FrameSupply for FromCapture {
     fn next(&mut self, frame: &mut HeapFrame) -> Option<Time> {
         let arrival = self.source.arrival();
         let mut changed = false;
@@ -99,18 +99,18 @@ impl Supply for FromCapture {
 }
 
 /// All frames of a capture, if they are few enough to be held, and all of it can be read.
-pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Whole>, Failure> {
+pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<BufferedReplay>, Failure> {
     // Rounds that are whole are all that is held.
     if replay.count.is_some() {
         return Ok(None);
     }
     let once = Replay { times: 1, ..replay.clone() };
     let mut source = assemble::open_replay(&once).map_err(Failure::new)?;
-    let mut whole = Whole { frames: Vec::new(), times: replay.rounds() };
+    let mut whole = BufferedReplay { frames: Vec::new(), times: replay.rounds() };
     let mut next = HeapFrame::default();
     let mut cut = 0;
     while source.arrival().is_some() {
-        if whole.frames.len() == Whole::MOST {
+        if whole.frames.len() == BufferedReplay::MOST {
             return Ok(None);
         }
         source.take(&mut next);

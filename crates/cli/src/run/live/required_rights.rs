@@ -3,8 +3,8 @@
 use crate::output::Failure;
 use crate::plan::files;
 use crate::plan::request::{Arrivals, Request};
-use crate::rights::list::{Capability, ON, PACKET, PCI, Row, SLICE, TAP, XDP};
-use crate::rights::{self, Kept};
+use crate::rights::list::{Capability, ON, PACKET, PCI, RequiredRights, SLICE, TAP, XDP};
+use crate::rights::{self, RunCapabilities};
 use crate::run::user_limits;
 use dataplane::Worker;
 use scenario::{Driver, Pacer, PipelinePlan, PortSpec, SourcePlan};
@@ -41,7 +41,7 @@ pub(super) fn of_polled(port: &PortSpec) -> (u64, Option<PathBuf>) {
 }
 
 /// What a port needs for sure.
-pub(super) fn row(port: &PortSpec) -> Option<&'static Row> {
+pub(super) fn row(port: &PortSpec) -> Option<&'static RequiredRights> {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => Some(&XDP),
         PortSpec::Interface { .. } => Some(&PACKET),
@@ -83,7 +83,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     let mut writable = pipes;
     writable.extend(request.common.folder.clone());
     writable.push(CLAIMS.into());
-    rights::give_up(Kept { own, others: by_others }, Some(&writable));
+    rights::give_up(RunCapabilities { own, others: by_others }, Some(&writable));
     workers_keep
 }
 

@@ -5,7 +5,7 @@ use super::replay_feed::Records;
 use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
 use crate::run::asked_rates;
-use crate::run::live::stream_receiver::Arrived;
+use crate::run::live::stream_receiver::ReceivedFrames;
 use crate::run::outcome::Outcome;
 use crate::run::resolution;
 use crate::run::user_limits;
@@ -21,7 +21,7 @@ use std::thread;
 pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;
 
 /// Gathers the report, and prints notes for the user at once.
-pub(super) struct Telling<'a> {
+pub(super) struct ReportBuilder<'a> {
     outcome: Outcome,
     /// The measured floor of each pipeline that waits for the clock.
     floors: &'a [(String, Floor)],
@@ -32,10 +32,10 @@ pub(super) struct Telling<'a> {
     ports: Vec<(String, PortSummary)>,
 }
 
-impl<'a> Telling<'a> {
+impl<'a> ReportBuilder<'a> {
     /// Of a run that `failure` ended, if anything did.
     pub(super) fn new(floors: &'a [(String, Floor)], failure: Option<Failure>) -> Self {
-        Telling {
+        ReportBuilder {
             outcome: Outcome { reports: Vec::new(), caveats: Vec::new(), failure },
             floors,
             warnings: Vec::new(),
@@ -135,7 +135,7 @@ impl<'a> Telling<'a> {
     }
 
     /// Of what arrived at the receiver of the last pipeline, a generator.
-    pub(super) fn arrived(&mut self, arrived: Arrived, request: &Request, receiver: Option<&Arrivals>) {
+    pub(super) fn arrived(&mut self, arrived: ReceivedFrames, request: &Request, receiver: Option<&Arrivals>) {
         let Some(report) = self.outcome.reports.last_mut() else { return };
         report.streams = arrived.streams.report(&report.streams);
         if let (Some(pause), Some(receiver)) = (arrived.longest_pause, receiver) {
@@ -176,7 +176,7 @@ impl<'a> Telling<'a> {
 
     /// All of it.
     pub(super) fn outcome(self, records: &[Arc<Records>]) -> Outcome {
-        let Telling { mut outcome, floors, warnings, notes, ports } = self;
+        let ReportBuilder { mut outcome, floors, warnings, notes, ports } = self;
         resolution::warn(&mut outcome.caveats, warnings);
         Records::note(records, &mut outcome.caveats);
         outcome.caveats.push(Caveat::new(CaveatKind::Clock { source: ClockSource::Tsc }));

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The figures of a pipeline, a direction or a way back so far, by the report's names.
 #[derive(Default, Serialize)]
-pub(super) struct SoFar {
+pub(super) struct StatsSnapshot {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: String,
     #[serde(rename = "in")]
@@ -45,7 +45,7 @@ pub(super) struct SoFar {
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_drops: Option<u64>,
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
-    back: Option<Box<SoFar>>,
+    back: Option<Box<StatsSnapshot>>,
 }
 
 /// Since the line before.
@@ -80,17 +80,17 @@ struct Line<'a> {
     interval_ns: u64,
     last: bool,
     skipped: u64,
-    pipelines: &'a [SoFar],
+    pipelines: &'a [StatsSnapshot],
 }
 
-impl SoFar {
+impl StatsSnapshot {
     /// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The way back is separate.
     pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Self {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let tally = |frames, bytes| Tally { frames: load(frames), bytes: load(bytes) };
         // What left is read first, as the later one: never did more leave than came and were copied.
         let left = tally(&counters.left, &counters.left_bytes);
-        SoFar {
+        StatsSnapshot {
             name: name.to_owned(),
             left,
             came: tally(&counters.came, &counters.came_bytes),
@@ -102,27 +102,33 @@ impl SoFar {
                 p50_ns: load(&counters.late_median_ns) as f64,
                 max_ns: load(&counters.late_max_ns) as f64,
             }),
-            ..SoFar::default()
+            ..StatsSnapshot::default()
         }
     }
 
     /// The same with its way back, which has no name.
-    pub(super) fn returning(self, back: SoFar) -> Self {
-        SoFar { back: Some(Box::new(back)), ..self }
+    pub(super) fn returning(self, back: StatsSnapshot) -> Self {
+        StatsSnapshot { back: Some(Box::new(back)), ..self }
     }
 
     /// Of a receiver.
     pub(super) fn of_receiver(came: Tally, left_out: Option<Tally>, kernel_drops: u64) -> Self {
         let name = "measure".to_owned();
-        SoFar { name, came, left: came, left_out, kernel_drops: Some(kernel_drops), ..SoFar::default() }
+        StatsSnapshot { name, came, left: came, left_out, kernel_drops: Some(kernel_drops), ..StatsSnapshot::default() }
     }
 
     /// Of a run that has ended.
     pub(super) fn of_report(report: &PipelineReport) -> Self {
         let back = report.back.as_ref().map(|ReturnReport { came, left, drops, held }| {
-            Box::new(SoFar { came: *came, left: *left, drops: named(drops), held: *held, ..SoFar::default() })
+            Box::new(StatsSnapshot {
+                came: *came,
+                left: *left,
+                drops: named(drops),
+                held: *held,
+                ..StatsSnapshot::default()
+            })
         });
-        SoFar {
+        StatsSnapshot {
             name: report.name.clone(),
             came: report.came,
             copies: report.copies,
@@ -135,13 +141,13 @@ impl SoFar {
                 .as_ref()
                 .map(|lateness| Lateness { p50_ns: lateness.p50_ns, max_ns: lateness.max_ns }),
             back,
-            ..SoFar::default()
+            ..StatsSnapshot::default()
         }
     }
 
     /// Works out the rates since it was as `before`.
-    fn since(&mut self, before: Option<&SoFar>, seconds: f64) {
-        let none = SoFar::default();
+    fn since(&mut self, before: Option<&StatsSnapshot>, seconds: f64) {
+        let none = StatsSnapshot::default();
         let earlier = before.unwrap_or(&none);
         let rate = |now: Tally, then: Tally| Rate {
             fps: per_second(now.frames, then.frames, seconds),
@@ -179,7 +185,7 @@ pub(super) struct Stats {
     begin: Instant,
     due: Instant,
     /// The line before that was written, and when that was.
-    before: Vec<SoFar>,
+    before: Vec<StatsSnapshot>,
     told: Instant,
     /// Lines since then that no reader took.
     skipped: u64,
@@ -240,7 +246,7 @@ impl Stats {
     }
 
     /// Writes a line, if it is time for one.
-    pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<SoFar>) {
+    pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<StatsSnapshot>) {
         let now = Instant::now();
         if now < self.due {
             return;
@@ -254,11 +260,11 @@ impl Stats {
 
     /// Writes the last line, whose figures are the report's.
     pub(super) fn finish(mut self, reports: &[PipelineReport]) -> Result<(), Failure> {
-        self.end(|| reports.iter().map(SoFar::of_report).collect())
+        self.end(|| reports.iter().map(StatsSnapshot::of_report).collect())
     }
 
     /// Writes the last line.
-    pub(super) fn end(&mut self, so_far: impl Fn() -> Vec<SoFar>) -> Result<(), Failure> {
+    pub(super) fn end(&mut self, so_far: impl Fn() -> Vec<StatsSnapshot>) -> Result<(), Failure> {
         let begin = Instant::now();
         let mut written = false;
         loop {
@@ -277,7 +283,7 @@ impl Stats {
     }
 
     /// Writes a line, whole or so that the rest will follow. False if it was not taken.
-    fn line(&mut self, mut pipelines: Vec<SoFar>, last: bool) -> bool {
+    fn line(&mut self, mut pipelines: Vec<StatsSnapshot>, last: bool) -> bool {
         if self.failure.is_some() || !self.is_drained() {
             return false;
         }

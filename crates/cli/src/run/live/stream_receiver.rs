@@ -10,7 +10,7 @@ use dataplane::ArrivalPort;
 use dpdk::{Eal, Received, RingConfig};
 use engine::sources::Destinations;
 use measure::{AnswersReport, Flow, StreamMeter};
-use packet::{Answered, MacAddr, Stamp};
+use packet::{AnsweredRequest, MacAddr, Stamp};
 use scenario::PortSpec;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +41,7 @@ struct Neighbour {
     asked: Vec<u8>,
     answer: Vec<u8>,
     /// Answers to send once the ring's block is given back.
-    ready: Vec<(Answered, Vec<u8>)>,
+    ready: Vec<(AnsweredRequest, Vec<u8>)>,
 }
 
 /// The number of frames sent is not known yet.
@@ -49,7 +49,7 @@ const SENDING: u64 = u64::MAX;
 
 /// Frames that arrived.
 #[derive(Default)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedFrames {
     pub(crate) streams: StreamMeter,
     pub(crate) flow: Flow,
     /// The longest pause between two polls of the port, if no clock but ours stamps its frames.
@@ -141,14 +141,14 @@ impl FarEnd {
         send: impl FnOnce() -> T,
         frames: impl FnOnce(&T) -> u64,
         stop: &Stop,
-    ) -> (T, Arrived) {
+    ) -> (T, ReceivedFrames) {
         let sent = AtomicU64::new(SENDING);
         // A failure of the sender must not cut the wait short.
         let ended_by_user = AtomicBool::new(false);
         thread::scope(|scope| {
             let counting = thread::Builder::new().spawn_scoped(scope, || {
                 rights::narrow(0);
-                let mut arrived = Arrived::default();
+                let mut arrived = ReceivedFrames::default();
                 if let Err(failure) = self.count(&sent, &ended_by_user, stop, &mut arrived) {
                     arrived.failure = Some(failure);
                     stop.ask();
@@ -161,7 +161,7 @@ impl FarEnd {
             let result = send();
             ended_by_user.store(stop.asked(), Ordering::Release);
             sent.store(frames(&result), Ordering::Release);
-            let failed = |why: String| Arrived { failure: Some(Failure::new(why)), ..Arrived::default() };
+            let failed = |why: String| ReceivedFrames { failure: Some(Failure::new(why)), ..ReceivedFrames::default() };
             let arrived = match counting {
                 Ok(counting) => counting.join().unwrap_or_else(|_| failed("the receiver's thread failed".to_owned())),
                 Err(cause) => failed(format!(
@@ -177,7 +177,7 @@ impl FarEnd {
         sent: &AtomicU64,
         ended_by_user: &AtomicBool,
         stop: &Stop,
-        arrived: &mut Arrived,
+        arrived: &mut ReceivedFrames,
     ) -> Result<(), Failure> {
         let longest = self.port.longest().map_err(Failure::new)?;
         // When a frame came last, and when one did that was still missing.
@@ -269,9 +269,9 @@ impl Neighbour {
             if port.send(&frame) {
                 let tally = &mut self.report.answered;
                 *match answered {
-                    Answered::Arp => &mut tally.arp,
-                    Answered::Solicitation => &mut tally.ndp,
-                    Answered::Echo => &mut tally.echo,
+                    AnsweredRequest::Arp => &mut tally.arp,
+                    AnsweredRequest::Solicitation => &mut tally.ndp,
+                    AnsweredRequest::Echo => &mut tally.echo,
                 } += 1;
             } else {
                 self.report.held += 1;

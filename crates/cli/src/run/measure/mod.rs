@@ -3,7 +3,7 @@ pub(crate) mod receiver;
 use crate::options::measure::Measure;
 use crate::output::{self, Failure};
 use crate::plan::capture_oddities;
-use crate::plan::frame_filter::Only;
+use crate::plan::frame_filter::FrameFilter;
 use crate::plan::measure::{MeasurePlan, MeasuredFrames};
 use crate::render::gaps;
 use crate::render::output_file;
@@ -37,7 +37,12 @@ pub(crate) fn run(plan: MeasurePlan) -> Result<ExitCode, Failure> {
 }
 
 impl Measure {
-    fn measure(&self, port: &PortSpec, expected: Option<Target>, only: Option<Only>) -> Result<ExitCode, Failure> {
+    fn measure(
+        &self,
+        port: &PortSpec,
+        expected: Option<Target>,
+        only: Option<FrameFilter>,
+    ) -> Result<ExitCode, Failure> {
         let folder = self.common.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
         let law = match &expected {
@@ -149,12 +154,12 @@ const LEAST_P: f64 = 1e-4;
 
 /// Frames of a capture that no line carries: a NIC cut them after they were captured, or had joined them before.
 #[derive(Default)]
-struct Uncut {
+struct UncutSuperFrames {
     frames: u64,
     longest: u32,
 }
 
-impl Uncut {
+impl UncutSuperFrames {
     fn add(&mut self, length: FrameLen) {
         // Jumbo frames have up to 9216 B and tags.
         if length.bytes() > 9_300 {
@@ -182,7 +187,7 @@ fn from_capture(
     let mut frame = HeapFrame::default();
     // Records whose stamp was cut off, if they had one.
     let mut cut = 0;
-    let mut uncut = Uncut::default();
+    let mut uncut = UncutSuperFrames::default();
     let mut failure = None;
     let mut progress = Progress::new(reception.common.shows_progress(), ["measure"]);
     let end = reception.duration.map_or(Time::MAX, |duration| Time::from_ps(duration.as_ps()));

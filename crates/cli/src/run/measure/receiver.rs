@@ -2,11 +2,11 @@
 
 use crate::options::common::Common;
 use crate::output::{self, Failure};
-use crate::plan::frame_filter::Only;
+use crate::plan::frame_filter::FrameFilter;
 use engine::schedules::Target;
-use engine::schedules::laws::Placed;
+use engine::schedules::laws::GapDistribution;
 use measure::{
-    Books, ConformanceMeter, FitMeter, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
+    ConformanceMeter, FitMeter, FrameCounters, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
 };
 use packet::Stamp;
 use sim::CaptureWriter;
@@ -33,7 +33,7 @@ fn gap_after(expected: &Target, length: FrameLen) -> Option<Span> {
 /// Measures frames as they are given.
 pub(crate) struct Receiver {
     /// Which frames are measured, if not all.
-    only: Option<Only>,
+    only: Option<FrameFilter>,
     expected: Option<Target>,
     pub(super) gaps: GapMeter,
     conformance: ConformanceMeter,
@@ -41,7 +41,7 @@ pub(crate) struct Receiver {
     pub(super) fit: Option<FitMeter>,
     timeline: Timeline,
     pub(super) streams: StreamMeter,
-    books: Books,
+    books: FrameCounters,
     /// Records of a capture that are no frames, by reason.
     pub(super) skipped: BTreeMap<String, u64>,
     /// Frames that were to be written and could not.
@@ -52,9 +52,9 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(
-        only: Option<Only>,
+        only: Option<FrameFilter>,
         expected: Option<Target>,
-        law: Option<Placed>,
+        law: Option<GapDistribution>,
         window: Span,
         streams: u32,
     ) -> Self {
@@ -67,7 +67,7 @@ impl Receiver {
             fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
             timeline: Timeline::default(),
             streams: StreamMeter::at_most(streams as usize),
-            books: Books::default(),
+            books: FrameCounters::default(),
             skipped: BTreeMap::new(),
             unwritten: Tally::default(),
             last: None,
@@ -112,7 +112,7 @@ impl Receiver {
 
     /// Frames left out by the rule, if there is one.
     pub(crate) fn left_out(&self) -> Option<Tally> {
-        self.only.as_ref().map(Only::left_out)
+        self.only.as_ref().map(FrameFilter::left_out)
     }
 
     pub(crate) fn frames(&self) -> u64 {
@@ -147,7 +147,7 @@ impl Receiver {
     fn report_of_all(&self) -> PipelineReport {
         PipelineReport {
             name: "measure".into(),
-            rule: self.only.as_ref().map(Only::rule),
+            rule: self.only.as_ref().map(FrameFilter::rule),
             left_out: self.left_out(),
             skipped: self.skipped.clone(),
             came: self.books.came,

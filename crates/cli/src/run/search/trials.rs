@@ -23,9 +23,9 @@ use std::time::Duration;
 use units::{FrameRate, PS_PER_S, Rate, Span, Time};
 
 /// Ends a trial when the user wants.
-struct Onlooker<'a>(&'a Stop);
+struct StopObserver<'a>(&'a Stop);
 
-impl Observer for Onlooker<'_> {
+impl Observer for StopObserver<'_> {
     fn go_on(&mut self, _: u64, _: Time) -> bool {
         !self.0.asked()
     }
@@ -81,7 +81,7 @@ fn in_virtual_time(
     let mut pipeline = Pipeline::new(built, schedule(&Target::Nothing)?);
     let mut sink = CountingSink::default();
     let limits = Limits { duration: None, window: Span::from_ms(100), asked_gap: None };
-    let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Onlooker(stop));
+    let run = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut StopObserver(stop));
     if let Some(failure) = run.failure {
         return Err(Failure::new(failure));
     }

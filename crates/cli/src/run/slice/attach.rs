@@ -29,16 +29,16 @@ struct AttachReport {
 }
 
 /// What stands before the blocks of a ring: it cannot be read any more when the ring is cut.
-struct Head {
+struct RingHeader {
     costs: probe::Costs,
     dropped: u64,
     names: Vec<Option<String>>,
 }
 
-impl Head {
-    fn of(reader: &probe::Reader) -> std::io::Result<Head> {
+impl RingHeader {
+    fn of(reader: &probe::Reader) -> std::io::Result<RingHeader> {
         let names = (0..=u8::MAX).take(probe::layout::IDS).map(|id| reader.name(id)).collect();
-        let head = Head { costs: reader.costs(), dropped: reader.dropped(), names };
+        let head = RingHeader { costs: reader.costs(), dropped: reader.dropped(), names };
         reader.whole().map(|()| head)
     }
 }
@@ -63,8 +63,8 @@ fn ns_per_tick() -> f64 {
 }
 
 /// What was read of a ring so far.
-struct Gathered {
-    head: Head,
+struct RingContents {
+    head: RingHeader,
     book: Option<ProgramBook>,
 }
 
@@ -86,8 +86,8 @@ impl Attach {
             ));
         }
         let ns_per_tick = ns_per_tick();
-        let head = Head::of(&reader).map_err(|cause| self.problem(&cause))?;
-        let mut gathered = Gathered { head, book: None };
+        let head = RingHeader::of(&reader).map_err(|cause| self.problem(&cause))?;
+        let mut gathered = RingContents { head, book: None };
         drop(starting);
         let mut items = self.each.is_some().then(|| ItemPrinter::start(false)).transpose()?;
         let ended = self.gather(&mut reader, ns_per_tick, &stop, &mut gathered, items.as_mut());
@@ -105,7 +105,7 @@ impl Attach {
                 self.ring.display()
             ));
         }
-        let Gathered { head, book } = gathered;
+        let RingContents { head, book } = gathered;
         let mut book = book.unwrap_or_else(|| ProgramBook::new(head.costs, ns_per_tick));
         book.lost(reader.lost());
         let program = book.report(head.dropped, |id| head.names.get(usize::from(id)).cloned().flatten());
@@ -125,10 +125,10 @@ impl Attach {
         reader: &mut probe::Reader,
         ns_per_tick: f64,
         stop: &Stop,
-        gathered: &mut Gathered,
+        gathered: &mut RingContents,
         mut items: Option<&mut ItemPrinter>,
     ) -> Result<(), Failure> {
-        let Gathered { head, book } = gathered;
+        let RingContents { head, book } = gathered;
         reader.forget();
         reader.enable(true);
         let end = self.duration.map(|duration| Instant::now() + duration.to_std());
@@ -163,7 +163,7 @@ impl Attach {
                 let blocks = thousands(self.count.unwrap_or(u64::MAX) - left);
                 progress.say(0, format!("{} s  {blocks} blocks read", progress.passed().as_secs()));
             }
-            *head = Head::of(reader).map_err(|cause| self.problem(&cause))?;
+            *head = RingHeader::of(reader).map_err(|cause| self.problem(&cause))?;
             // What was under way into the ring at the end still comes, or is given up.
             let given_up = last && ending.get_or_insert_with(Instant::now).elapsed() >= LAST_BLOCKS;
             if given_up {

@@ -2,13 +2,13 @@
 //! what the pipeline saw.
 
 use crate::output::{self, Failure};
-use crate::plan::request::{Hears, SliceListener};
+use crate::plan::request::{ListenerFactory, SliceListener};
 use crate::rights;
 use crate::rights::list::SLICE;
 use measure::slices::RING;
 use measure::{EndToEnd, EndToEndMeter};
 use packet::Identity;
-use slice::{Carried, Costs, Ends, Filter, Kernel, Key, Points, Record};
+use slice::{Costs, Ends, Filter, ForwardedPacket, Kernel, Key, Points, Record};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -25,7 +25,7 @@ const RECORDS: usize = 1_200_000;
 const NEIGHBOURS: usize = 50;
 
 /// A packet that the pipeline followed, by the pipeline's clock.
-struct Seen {
+struct SeenPacket {
     /// Number of the direction that it went.
     direction: usize,
     identity: Identity,
@@ -39,9 +39,9 @@ struct Seen {
 }
 
 /// Records gathered so far.
-struct Gathering {
+struct PathCollector {
     directions: Arc<Mutex<Vec<String>>>,
-    seen: mpsc::Receiver<Seen>,
+    seen: mpsc::Receiver<SeenPacket>,
     /// Packets seen, kept or not.
     count: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
@@ -66,7 +66,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let counted = Arc::clone(&count);
     let directions = Arc::new(Mutex::new(Vec::new()));
     let names = Arc::clone(&directions);
-    let hears: Hears = Arc::new(move |name| {
+    let hears: ListenerFactory = Arc::new(move |name| {
         let (tell, counted) = (tell.clone(), Arc::clone(&counted));
         let direction = {
             let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,15 +90,22 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             let look = way.marks.get(usize::from(ring.is_some()));
             let (Some(look), Some(departed)) = (look, way.marks.iter().nth_back(1)) else { return };
             let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
-            let packet =
-                Seen { direction, identity, arrived: look.at, waited: ring, slices, departed: departed.at, ahead };
+            let packet = SeenPacket {
+                direction,
+                identity,
+                arrived: look.at,
+                waited: ring,
+                slices,
+                departed: departed.at,
+                ahead,
+            };
             if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
                 // After the end of the run the receiver is gone.
                 let _late = tell.send(packet);
             }
         })
     });
-    let gathering = Mutex::new(Some(Gathering { directions, seen, count, stop, kernel, probes }));
+    let gathering = Mutex::new(Some(PathCollector { directions, seen, count, stop, kernel, probes }));
     let concludes = move || {
         let gathering = gathering.lock().unwrap_or_else(PoisonError::into_inner).take();
         gathering.map_or_else(|| Err(Failure::new("slices were already combined")), conclude)
@@ -126,12 +133,12 @@ fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<R
     Ok((records, costs.at_pace(pace)))
 }
 
-fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
-    let Gathering { directions, seen, count, stop, kernel, probes } = gathering;
+fn conclude(gathering: PathCollector) -> Result<EndToEnd, Failure> {
+    let PathCollector { directions, seen, count, stop, kernel, probes } = gathering;
     stop.store(true, Ordering::Relaxed);
     let (records, costs) =
         kernel.join().map_err(|_| Failure::new("the thread that reads records failed"))?.map_err(Failure::new)?;
-    let seen: Vec<Seen> = seen.try_iter().collect();
+    let seen: Vec<SeenPacket> = seen.try_iter().collect();
     let beyond = count.load(Ordering::Relaxed).saturating_sub(RECORDS);
     if beyond > 0 {
         output::warn(format!(
@@ -150,12 +157,12 @@ fn conclude(gathering: Gathering) -> Result<EndToEnd, Failure> {
     Ok(meter.report(probes))
 }
 
-impl Seen {
+impl SeenPacket {
     /// By the kernel's clock, which is `ahead` ns ahead.
-    fn carried(&self, ahead: i64) -> Carried {
+    fn carried(&self, ahead: i64) -> ForwardedPacket {
         let Identity { source, destination, source_port, destination_port, protocol, number, payload } = self.identity;
         let instant = |time: Time| ((time.as_ps() / PS_PER_NS).cast_signed() + ahead).max(0).unsigned_abs();
-        Carried {
+        ForwardedPacket {
             key: Key { source, destination, source_port, destination_port, protocol, number, payload },
             arrived: instant(self.arrived),
             waited: self.waited,

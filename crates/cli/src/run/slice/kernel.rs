@@ -4,7 +4,7 @@ use crate::output::{self, Failure, thousands};
 use crate::render::page_folder::PageFolder;
 use crate::render::progress::Progress;
 use crate::render::report_printer::{self, ItemPrinter};
-use crate::render::slices::{Set, SlicesReport, WindowsReport};
+use crate::render::slices::{ProbeSet, SlicesReport, WindowsReport};
 use crate::rights;
 #[cfg(feature = "live")]
 use crate::rights::list::Capability;
@@ -14,8 +14,8 @@ use crate::run::stop::Stop;
 use nix::sys::signal::Signal;
 use sim::{Lines, WhenFull};
 use slice::{
-    Book, Costs, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, Turn,
-    Turns,
+    Costs, Direction, Entry, EventTotal, Filter, Header, Journal, JournalWriter, Kernel, Points, Record, SliceBook,
+    Turn, Turns,
 };
 use std::io;
 use std::os::fd::AsFd;
@@ -66,7 +66,7 @@ impl KernelSlices {
             }
             Err(cause) => return Err(Failure::new(cause)),
         };
-        let mut book = Book::new(header.costs);
+        let mut book = SliceBook::new(header.costs);
         let mut items = self.items(true)?;
         let mut first = Vec::new();
         let mut left = self.count.unwrap_or(u64::MAX);
@@ -98,7 +98,7 @@ impl KernelSlices {
         }
         items.map_or(Ok(()), ItemPrinter::finish)?;
         let why = vec!["the records were read from a file".to_owned()];
-        let set = Set { probes: header.probes, why, ..Set::default() };
+        let set = ProbeSet { probes: header.probes, why, ..ProbeSet::default() };
         let done = self.report(&book, set, None, folder.map(|folder| (folder, first)))?;
         broken.map_or(Ok(done), Err)
     }
@@ -119,9 +119,9 @@ impl KernelSlices {
         if let Some(journal) = &mut journal {
             journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
         }
-        let mut run = Run {
+        let mut run = RecordOutput {
             asked: self,
-            book: Book::new(costs),
+            book: SliceBook::new(costs),
             items: self.items(false)?,
             journal,
             left: self.count.unwrap_or(u64::MAX),
@@ -154,7 +154,7 @@ impl KernelSlices {
         }
         let status = watched?;
         run.look(&mut kernel)?;
-        let mut set = Set::of(&kernel);
+        let mut set = ProbeSet::of(&kernel);
         set.windows = self.windows.zip(turns.as_ref()).map(|(windows, turns)| WindowsReport {
             count: turns.opened(),
             open_ns: windows.open.as_ps() as f64 / 1e3,
@@ -186,7 +186,7 @@ impl KernelSlices {
         let pipe = self.write.iter().find(|path| crate::plan::files::is_pipe(path));
         let writable: Vec<PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
         let others = if pipe.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
-        rights::give_up(rights::Kept { own, others }, Some(&writable));
+        rights::give_up(rights::RunCapabilities { own, others }, Some(&writable));
     }
 
     fn check_counters(&self) -> Result<(), Failure> {
@@ -252,7 +252,7 @@ impl KernelSlices {
     }
 
     /// Counts a packet, and prints it with `--each`. Returns false when stdout has no reader any more.
-    fn take(&self, record: &Record, book: &mut Book, items: Option<&mut ItemPrinter>) -> Result<bool, Failure> {
+    fn take(&self, record: &Record, book: &mut SliceBook, items: Option<&mut ItemPrinter>) -> Result<bool, Failure> {
         book.add(record);
         let Some(items) = items else { return Ok(true) };
         Ok(items.print(match self.each.as_deref() {
@@ -273,8 +273,8 @@ impl KernelSlices {
 
     fn report(
         &self,
-        book: &Book,
-        set: Set,
+        book: &SliceBook,
+        set: ProbeSet,
         status: Option<ExitStatus>,
         page: Option<(PageFolder, Vec<Record>)>,
     ) -> Result<ExitCode, Failure> {
@@ -330,7 +330,7 @@ fn keep(first: &mut Vec<Record>, record: &Record) {
 }
 
 /// The packet whose whole way is nearest to the median, what it is and its slices.
-fn typical(records: &[Record], book: &Book) -> Option<(String, Vec<(&'static str, f64)>)> {
+fn typical(records: &[Record], book: &SliceBook) -> Option<(String, Vec<(&'static str, f64)>)> {
     let median = book.total().p50_ns;
     let off = |record: &Record| {
         let whole: f64 = slice::way(record, book.costs()).iter().map(|(_, ns)| ns).sum();
@@ -351,9 +351,9 @@ fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
 }
 
 /// Where records go.
-struct Run<'a> {
+struct RecordOutput<'a> {
     asked: &'a KernelSlices,
-    book: Book,
+    book: SliceBook,
     items: Option<ItemPrinter>,
     journal: Option<JournalWriter<Lines>>,
     left: u64,
@@ -361,7 +361,7 @@ struct Run<'a> {
     first: Vec<Record>,
 }
 
-impl Run<'_> {
+impl RecordOutput<'_> {
     fn goes_on(&self) -> bool {
         self.left > 0 && self.failure.is_none()
     }

@@ -3,7 +3,7 @@ use crate::options::Arguments;
 use crate::options::Command;
 use crate::options::slice::PipelineSlices;
 use crate::output::{self, Failure};
-use crate::plan::request::{Hears, SliceListener};
+use crate::plan::request::{ListenerFactory, SliceListener};
 use crate::plan::{self, Plan};
 use crate::render::progress::Progress;
 use crate::render::report_printer::PATIENCE;
@@ -126,7 +126,7 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
             thread::sleep(LOOK);
         }
     });
-    let hears: Hears = Arc::new(move |_| Arc::clone(&listener));
+    let hears: ListenerFactory = Arc::new(move |_| Arc::clone(&listener));
     (SliceListener { hears: Some(hears), concludes: None }, hear, left_out)
 }
 

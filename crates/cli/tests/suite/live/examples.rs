@@ -51,7 +51,7 @@ while True:
 
 /// Where a document's command lines run: a folder, its own mounts and /run, and a lab with the ports that documents
 /// name.
-struct Place {
+struct ExampleBed {
     // Drop order: programs end before their folder and their lab are removed.
     disk: Option<Program>,
     talker: Option<Child>,
@@ -60,9 +60,9 @@ struct Place {
     bed: Bed,
 }
 
-impl Place {
+impl ExampleBed {
     /// Prints the reason and returns `None` if labs are unavailable.
-    fn new(name: &str) -> Option<Place> {
+    fn new(name: &str) -> Option<ExampleBed> {
         let bed = Bed::shared(name, |_| {})?;
         let folder = tempfile::tempdir().expect("a folder");
         crate::typed::prepare(folder.path());
@@ -77,7 +77,7 @@ impl Place {
             .spawn()
             .expect("unshare is there");
         said(&mut keeper, "mounted");
-        Some(Place { disk: None, talker: None, keeper, folder, bed })
+        Some(ExampleBed { disk: None, talker: None, keeper, folder, bed })
     }
 
     /// Creates the ports: `eth0` leads to a host with the address 10.0.0.254, `eth1` and `eth2` lead to a router
@@ -203,7 +203,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ExampleBed {
     fn drop(&mut self) {
         for child in self.talker.iter_mut().chain([&mut self.keeper]) {
             let _gone = child.kill();
@@ -318,7 +318,7 @@ fn check_names(step: &Step) -> Result<(), String> {
 }
 
 /// Runs a command line by its rule. The error describes what is wrong with it.
-fn runs(place: &mut Place, step: &Step) -> Result<(), String> {
+fn runs(place: &mut ExampleBed, step: &Step) -> Result<(), String> {
     let rule = step.rule.expect("each has one");
     let folder = place.folder.path().to_owned();
     if let Some(file) = step.file(&folder) {
@@ -403,7 +403,7 @@ fn all_run(name: &str, wanted: impl Fn(&str) -> bool) {
     let blocks: Vec<Block> =
         crate::typed::all().into_iter().filter(|block| wanted(&block.source) && !block.is_virtual()).collect();
     assert!(!blocks.is_empty(), "{name}: there are none");
-    let Some(mut place) = Place::new(name) else { return };
+    let Some(mut place) = ExampleBed::new(name) else { return };
     place.add_ports();
     place.add_talker();
     let mut wrong = Vec::new();

@@ -7,7 +7,9 @@ mod list;
 
 use crate::bed::{Bed, Finished, Program, netlathe};
 use lab::Node;
-use list::{Capability, DISK, LAB, NOTHING, ON, PACKET, ROWS, Row, SHIPPED, SLICE, TAP, XDP, for_setcap, names};
+use list::{
+    Capability, DISK, LAB, NOTHING, ON, PACKET, ROWS, RequiredRights, SHIPPED, SLICE, TAP, XDP, for_setcap, names,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -55,7 +57,7 @@ fn the_guide_has_the_list() {
         [] => "none".to_owned(),
         some => names(some),
     };
-    for Row { what, needs, keeps, why } in ROWS {
+    for RequiredRights { what, needs, keeps, why } in ROWS {
         let row = format!("| {what} | {} | {} | {why} |\n", or_none(needs), or_none(keeps));
         assert!(guide.contains(&row), "docs/guide/privileges.md lacks\n{row}");
     }
@@ -125,7 +127,7 @@ impl User {
 }
 
 /// The command to run for each row, and whether root runs it.
-fn trials() -> Vec<(&'static Row, bool, String)> {
+fn trials() -> Vec<(&'static RequiredRights, bool, String)> {
     let gen_to = |port: &str| format!("\"$0\" gen --out {port} {STREAM} --duration 100ms -q");
     vec![
         (&NOTHING, false, "\"$0\" gen --out pcap:a.pcap --rate 1kpps --count 9 --stream 'udp 10.1.0.1:1 > 10.2.0.1:2' -q && \"$0\" measure --pcap a.pcap -q && \"$0\" doctor --json".to_owned()),

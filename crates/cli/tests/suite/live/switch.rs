@@ -30,17 +30,17 @@ const FILLER_SOURCE: [u8; 6] = [0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1];
 
 /// The frames sent into the switch, or received from it.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct SwitchedFrames {
     data: Vec<Vec<u8>>,
     fillers: usize,
 }
 
-impl Seen {
+impl SwitchedFrames {
     /// Reads a capture that contains only these frames, and what Linux sends by IPv6 on its own.
-    fn of(bed: &Bed, name: &str) -> Seen {
+    fn of(bed: &Bed, name: &str) -> SwitchedFrames {
         let (records, rest) = bed.records(name);
         assert_eq!(rest, 0, "{name} ends within a record");
-        let mut seen = Seen::default();
+        let mut seen = SwitchedFrames::default();
         for record in records {
             let (source, kind) = (&record.bytes[6..12], &record.bytes[12..14]);
             if source == FILLER_SOURCE {
@@ -83,7 +83,7 @@ impl Switched {
 
     /// Sends data frames 10 µs apart, with the fillers that a line of 10 Gbit/s needs between them. Returns what was
     /// sent, what reached the box, and what reached client 2, to which none of it is addressed.
-    fn inject(&self, filler: &str) -> [Seen; 3] {
+    fn inject(&self, filler: &str) -> [SwitchedFrames; 3] {
         let line = format!(
             "gen --out wire:10G,pcap=sent.pcap,fillers=keep --filler {filler} --count {COUNT} --gap 10us -q {STREAM}"
         );
@@ -94,11 +94,11 @@ impl Switched {
             let sent = sent.expect("it starts");
             assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
         });
-        [Seen::of(&self.bed, "sent.pcap"), came, beside]
+        [SwitchedFrames::of(&self.bed, "sent.pcap"), came, beside]
     }
 
     /// The frames that reach the box and client 2 while `happens` runs.
-    fn behind(&self, happens: impl FnOnce()) -> [Seen; 2] {
+    fn behind(&self, happens: impl FnOnce()) -> [SwitchedFrames; 2] {
         let names = ["box.pcap", "client2.pcap"];
         for name in names {
             let _earlier = fs::remove_file(self.bed.path(name));
@@ -111,7 +111,7 @@ impl Switched {
             let report = listener.stop().report();
             assert_eq!(number(&report, "/flow/kernel_drops"), 0, "the receiver lost frames: {report}");
         }
-        names.map(|name| Seen::of(&self.bed, name))
+        names.map(|name| SwitchedFrames::of(&self.bed, name))
     }
 
     /// Checks that the switch removes the fillers and forwards the data frames unchanged and in order.
@@ -122,7 +122,7 @@ impl Switched {
         assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
         assert_eq!((came.data.len(), came.fillers), (COUNT, 0), "{filler}: behind the switch");
         assert!(came.data == sent.data, "{filler}: data frames were changed or exchanged");
-        assert_eq!(beside, Seen::default(), "{filler}: at a client that none of it is for");
+        assert_eq!(beside, SwitchedFrames::default(), "{filler}: at a client that none of it is for");
     }
 
     /// Checks that the switch floods every filler. This shows that the other tests do not pass for lack of fillers.
@@ -191,7 +191,7 @@ fn fillers_of_the_live_pacer_end_at_the_switch() {
     let (fillers, [came, beside]) = paced();
     assert!(fillers > 5 * COUNT, "{fillers} fillers fill nothing");
     assert_eq!((came.data.len(), came.fillers), (COUNT, 0), "behind the switch");
-    assert_eq!(beside, Seen::default(), "at a client that none of it is for");
+    assert_eq!(beside, SwitchedFrames::default(), "at a client that none of it is for");
 
     switched.bridge("link set dev p1 learning off");
     switched.bridge("fdb del 02:6e:6c:00:00:f1 dev p1 master");

@@ -7,7 +7,7 @@
 //! single values or many gaps at an edge, hₖ² falls only as k^(−3⁄2), so the remaining orders are approximated by such
 //! a tail.
 
-use super::Placed;
+use super::GapDistribution;
 use super::sampler::{CERTIFIED, Lines, Sampler};
 use crate::random::Random;
 use measure::special::{Probability, normal_cdf, normal_quantile};
@@ -20,7 +20,7 @@ const REACH: f64 = 9.0;
 const STEPS: i32 = 3_600;
 
 /// The coefficient ρ that gives neighbouring gaps of `law` this correlation.
-pub(super) fn persistence(law: &Placed, correlation: f64) -> Result<f64, ParseError> {
+pub(super) fn persistence(law: &GapDistribution, correlation: f64) -> Result<f64, ParseError> {
     let step = 2.0 * REACH / f64::from(STEPS);
     // Evaluates at the middle of each step, so that a jump at the law's median falls between two steps.
     let values: Vec<(f64, f64, f64)> = (0..STEPS)
@@ -123,7 +123,7 @@ impl Chain {
 #[derive(Clone, Debug)]
 pub(super) enum Transfer {
     /// Linear pieces over equal steps of z, `steps` per unit: value and slope of each.
-    Lines { law: Box<Placed>, limits: (f64, f64), steps: f64, cells: Vec<(f64, f64)> },
+    Lines { law: Box<GapDistribution>, limits: (f64, f64), steps: f64, cells: Vec<(f64, f64)> },
     /// The sampler of the law, applied to the normal distribution function.
     Sampled(Sampler),
 }
@@ -132,7 +132,7 @@ impl Transfer {
     /// Half the tabulated range of z.
     const REACH: i32 = 8;
 
-    pub(super) fn new(law: &Placed, sampler: Sampler) -> Self {
+    pub(super) fn new(law: &GapDistribution, sampler: Sampler) -> Self {
         // Takes the smallest table that is precise enough, because small tables stay in the CPU caches.
         let finer = [64, 128, 256, 512].into_iter().map(|steps| (steps, Self::cells(law, steps)));
         match finer.filter(|_| !law.is_discrete()).find(|(_, (_, worst))| *worst <= CERTIFIED) {
@@ -144,7 +144,7 @@ impl Transfer {
     }
 
     /// The linear pieces and their largest error, as a probability.
-    fn cells(law: &Placed, steps: i32) -> (Vec<(f64, f64)>, f64) {
+    fn cells(law: &GapDistribution, steps: i32) -> (Vec<(f64, f64)>, f64) {
         let place = |i: i32| f64::from(i) / f64::from(steps);
         let value = |z: f64| law.before_limits(normal_cdf(z));
         let limits = law.limits();

@@ -1,4 +1,4 @@
-use super::{Law, Placed, Words};
+use super::{GapDistribution, Law, Words};
 use crate::schedules::Files;
 use std::fmt;
 use units::{ParseError, Share, Span};
@@ -195,8 +195,8 @@ impl GapLaw {
     /// # Errors
     /// An impossible law: a mean outside the range, a range that the law does not reach, negative gaps, or a
     /// correlation that it cannot have.
-    pub fn place(&self) -> Result<Placed, ParseError> {
-        Placed::new(self)
+    pub fn place(&self) -> Result<GapDistribution, ParseError> {
+        GapDistribution::new(self)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Laws of gaps: the distributions of inter-departure times.
 //!
 //! A law is one file with its documentation, grammar and distribution functions, and one line in the list below. A
-//! [`GapLaw`] adds the position in time and the sampling; its [`Placed`] law answers every question about the
+//! [`GapLaw`] adds the position in time and the sampling; its [`GapDistribution`] law answers every question about the
 //! distribution of the gaps.
 //!
 //! All arithmetic uses [`measure::special`], which gives identical bits on every machine.
@@ -16,7 +16,7 @@ mod values;
 mod words;
 
 pub use gap_law::{Correlation, Edges, GapLaw, Sampling};
-pub use placed::Placed;
+pub use placed::GapDistribution;
 pub(crate) use sampler::Sampler;
 pub use schedule::LawSchedule;
 pub use table::TableFile;

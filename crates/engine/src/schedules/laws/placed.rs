@@ -8,7 +8,7 @@ use units::{ParseError, Span};
 /// A gap is shift + scale × X, with X in the law's own unit and within [`low`, `high`]; values outside are drawn again.
 /// Values are picoseconds in f64 with 53 bits: exact up to 2.5 hours, and to a part in 10¹⁶ beyond.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct GapDistribution {
     law: Law,
     text: String,
     shift: f64,
@@ -34,7 +34,7 @@ const NEGATIVE: f64 = 1e-4;
 const LEAST_MASS: f64 = 1e-6;
 
 /// The position of a law in time, and its cuts.
-struct Place {
+struct Scaling {
     shift: f64,
     scale: f64,
     low: f64,
@@ -42,16 +42,21 @@ struct Place {
     limits: (f64, f64),
 }
 
-impl Place {
+impl Scaling {
     /// The position as asked: by a range, by a mean and a deviation, by a mean, or in the law's own unit.
-    fn asked(gap: &GapLaw) -> Result<Place, ParseError> {
+    fn asked(gap: &GapLaw) -> Result<Scaling, ParseError> {
         let shape = gap.law.shape();
         let (mean, deviation) = shape.moments();
         let one_value = || {
             ParseError::new(format!("'{}' has one value only", gap.law), "write fixed 10us for gaps that are all alike")
         };
-        let whole =
-            Place { shift: 0.0, scale: 1.0, low: f64::NEG_INFINITY, high: f64::INFINITY, limits: (0.0, f64::INFINITY) };
+        let whole = Scaling {
+            shift: 0.0,
+            scale: 1.0,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+            limits: (0.0, f64::INFINITY),
+        };
         match (gap.mean, gap.sd, gap.within) {
             (wanted, _, Some((from, to))) => {
                 let tail = gap.tail.as_f64();
@@ -61,7 +66,7 @@ impl Place {
                 }
                 let (limits, scale) = ((ps(from), ps(to)), (ps(to) - ps(from)) / (ends.1 - ends.0));
                 let Some(wanted) = wanted else {
-                    return Ok(Place { shift: ps(from) - scale * ends.0, scale, low: ends.0, high: ends.1, limits });
+                    return Ok(Scaling { shift: ps(from) - scale * ends.0, scale, low: ends.0, high: ends.1, limits });
                 };
                 if wanted <= from || wanted >= to {
                     return Err(ParseError::new(
@@ -70,7 +75,7 @@ impl Place {
                     ));
                 }
                 let shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment(gap, "mean"))?;
-                Ok(Place { shift, scale, low: (limits.0 - shift) / scale, high: (limits.1 - shift) / scale, limits })
+                Ok(Scaling { shift, scale, low: (limits.0 - shift) / scale, high: (limits.1 - shift) / scale, limits })
             }
             (Some(wanted), Some(sd), None) => {
                 let deviation = deviation.ok_or_else(|| no_moment(gap, "standard deviation"))?;
@@ -79,25 +84,25 @@ impl Place {
                 }
                 let scale = ps(sd) / deviation;
                 let shift = ps(wanted) - scale * mean.ok_or_else(|| no_moment(gap, "mean"))?;
-                Ok(Place { shift, scale, ..whole })
+                Ok(Scaling { shift, scale, ..whole })
             }
-            (Some(wanted), None, None) => Ok(Place { scale: ps(wanted), ..whole }),
+            (Some(wanted), None, None) => Ok(Scaling { scale: ps(wanted), ..whole }),
             _ => Ok(whole),
         }
     }
 
     /// The position after the cuts of `edges`.
-    fn cut(self, edges: Option<Edges>) -> Place {
-        let Place { shift, scale, low, high, limits } = self;
+    fn cut(self, edges: Option<Edges>) -> Scaling {
+        let Scaling { shift, scale, low, high, limits } = self;
         let within = |from, to| (limits.0.max(ps(from)), limits.1.min(ps(to)));
         match edges {
-            Some(Edges::Clip(from, to)) => Place {
+            Some(Edges::Clip(from, to)) => Scaling {
                 low: low.max((ps(from) - shift) / scale),
                 high: high.min((ps(to) - shift) / scale),
                 limits: within(from, to),
                 ..self
             },
-            Some(Edges::Saturate(from, to)) => Place { limits: within(from, to), ..self },
+            Some(Edges::Saturate(from, to)) => Scaling { limits: within(from, to), ..self },
             None => self,
         }
     }
@@ -111,10 +116,10 @@ fn no_moment(gap: &GapLaw, what: &str) -> ParseError {
     ParseError::new(format!("'{}' has no {what}", gap.law), "write in 80us..120us, or a greater shape")
 }
 
-impl Placed {
+impl GapDistribution {
     pub(super) fn new(gap: &GapLaw) -> Result<Self, ParseError> {
         let shape = gap.law.shape();
-        let Place { shift, scale, mut low, high, limits } = Place::asked(gap)?.cut(gap.edges);
+        let Scaling { shift, scale, mut low, high, limits } = Scaling::asked(gap)?.cut(gap.edges);
         let saturates = matches!(gap.edges, Some(Edges::Saturate(..)));
         let zero = -shift / scale;
         if !saturates && low < zero {
@@ -137,7 +142,7 @@ impl Placed {
             ));
         }
         let text = gap.to_string();
-        let mut placed = Placed {
+        let mut placed = GapDistribution {
             law: gap.law.clone(),
             text,
             shift,
@@ -175,7 +180,7 @@ impl Placed {
         correlation: Option<super::Correlation>,
     ) -> Result<Self, ParseError> {
         let limits = (0.0, f64::INFINITY);
-        let mut placed = Placed {
+        let mut placed = GapDistribution {
             text: table.to_string(),
             law: Law::Table(table),
             shift: ps(shift),
@@ -342,13 +347,13 @@ impl Placed {
     }
 }
 
-impl measure::Reference for Placed {
+impl measure::Reference for GapDistribution {
     fn text(&self) -> &str {
         &self.text
     }
 
     fn cdf(&self, ps: f64) -> (f64, f64) {
-        (self.strictly(ps).below, Placed::cdf(self, ps).below)
+        (self.strictly(ps).below, GapDistribution::cdf(self, ps).below)
     }
 
     fn limits(&self) -> (f64, f64) {
@@ -360,7 +365,7 @@ impl measure::Reference for Placed {
     }
 
     fn atoms(&self) -> Option<Vec<(f64, f64)>> {
-        self.is_discrete().then(|| Placed::atoms(self))
+        self.is_discrete().then(|| GapDistribution::atoms(self))
     }
 
     fn jumps(&self) -> Vec<f64> {
@@ -370,7 +375,7 @@ impl measure::Reference for Placed {
     }
 
     fn moments(&self) -> (Option<f64>, Option<f64>) {
-        Placed::moments(self)
+        GapDistribution::moments(self)
     }
 
     fn persistence(&self) -> f64 {

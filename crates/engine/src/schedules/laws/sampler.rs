@@ -1,4 +1,4 @@
-use super::Placed;
+use super::GapDistribution;
 use super::copula::{TWO_64, fraction};
 use measure::special::Probability;
 
@@ -6,15 +6,15 @@ use measure::special::Probability;
 #[derive(Clone, Debug)]
 pub(crate) enum Sampler {
     /// The quantile itself.
-    Direct(Box<Placed>),
+    Direct(Box<GapDistribution>),
     /// Linear interpolation between quantiles, and the law beyond them.
-    Lines(Lines, Box<Placed>),
+    Lines(Lines, Box<GapDistribution>),
     /// Discrete values.
     Atoms(Box<Atoms>),
 }
 
 impl Sampler {
-    pub(crate) fn new(law: &Placed) -> Self {
+    pub(crate) fn new(law: &GapDistribution) -> Self {
         if law.is_discrete() {
             Sampler::Atoms(Box::new(Atoms::new(&law.atoms())))
         } else if law.is_fast() {

@@ -1,7 +1,7 @@
 use super::copula::{Chain, Transfer};
 use super::sampler::Sampler;
 use super::strata::Strata;
-use super::{GapLaw, Placed, Sampling};
+use super::{GapDistribution, GapLaw, Sampling};
 use crate::Line;
 use crate::random::Random;
 use crate::schedules::{Draw, Due, Lengths, Schedule, wire_end};
@@ -14,7 +14,7 @@ use units::{ParseError, Span, Time};
 /// Stratified gaps are whole byte times of the line, if there is one. Rounding the departures instead would change each
 /// gap by up to one byte time at random, which is more than the variation that strata leave.
 pub struct LawSchedule {
-    law: Arc<Placed>,
+    law: Arc<GapDistribution>,
     draws: Draws,
     /// Gaps run from the end of a frame on this line.
     idle_on: Option<Line>,

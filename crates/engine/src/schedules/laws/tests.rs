@@ -2,7 +2,7 @@
 
 use super::copula::TWO_64;
 use super::sampler::Sampler;
-use super::{GapLaw, Law, Placed};
+use super::{GapDistribution, GapLaw, Law};
 use crate::random::Random;
 use crate::schedules::{Draw, Files, Lengths, Schedule};
 use measure::special::{Probability, chi2_above, kolmogorov};
@@ -45,7 +45,7 @@ fn law(text: &str) -> Result<GapLaw, ParseError> {
     Ok(law)
 }
 
-fn placed(text: &str) -> Placed {
+fn placed(text: &str) -> GapDistribution {
     law(text).and_then(|law| law.place()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -59,7 +59,7 @@ fn gaps(text: &str, seed: u64, count: u64) -> Vec<f64> {
     starts.map(|start| (start - std::mem::replace(&mut last, start)) as f64).collect()
 }
 
-fn distance(gaps: &[f64], law: &Placed) -> f64 {
+fn distance(gaps: &[f64], law: &GapDistribution) -> f64 {
     let mut sorted = gaps.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
@@ -358,7 +358,7 @@ fn draws_are_pinned() {
 const PINNED: [u64; 4] = [87_833_965, 95_382_295, 88_687_485, 84_348_549];
 
 /// p-value of gaps whose departures were rounded to multiples of `step` ps, compared with the law `by`.
-fn judged(drawn: &[f64], step: u64, by: &Placed) -> f64 {
+fn judged(drawn: &[f64], step: u64, by: &GapDistribution) -> f64 {
     let byte_time = (step != 1_000).then(|| units::Span::from_ps(step));
     let mut meter = measure::FitMeter::new(std::sync::Arc::new(by.clone()), byte_time);
     let mut due = 0.3 * step as f64;

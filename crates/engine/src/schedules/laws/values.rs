@@ -1,6 +1,6 @@
 use super::copula::{Chain, Transfer};
 use super::sampler::Sampler;
-use super::{Correlation, GapLaw, Placed, Sampling, Shape, Table};
+use super::{Correlation, GapDistribution, GapLaw, Sampling, Shape, Table};
 use crate::random::Random;
 use crate::schedules::Files;
 use std::fmt;
@@ -64,18 +64,18 @@ impl Values {
         correlation: Option<Correlation>,
         random: Random,
     ) -> Result<Self, ParseError> {
-        let placed = Placed::of_table(distribution.table(), mean, jitter, correlation)?;
+        let placed = GapDistribution::of_table(distribution.table(), mean, jitter, correlation)?;
         Ok(Self::of(&placed, correlation.is_some(), random))
     }
 
     /// The values of [`of_distribution`](Self::of_distribution) in ps, at 4 096 equal steps of probability.
     pub(crate) fn evenly(distribution: &Distribution, mean: Span, jitter: Span) -> Vec<u64> {
-        let Ok(placed) = Placed::of_table(distribution.table(), mean, jitter, None) else { return Vec::new() };
+        let Ok(placed) = GapDistribution::of_table(distribution.table(), mean, jitter, None) else { return Vec::new() };
         let sampler = Sampler::new(&placed);
         (0..1 << 12).map(|i: u64| sampler.gap(i << 52 | 1 << 51) as u64).collect()
     }
 
-    fn of(law: &Placed, correlated: bool, random: Random) -> Self {
+    fn of(law: &GapDistribution, correlated: bool, random: Random) -> Self {
         let sampler = Sampler::new(law);
         let draws = if correlated {
             Draws::Correlated(Chain::new(law.persistence(), random), Transfer::new(law, sampler))
