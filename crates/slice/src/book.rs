@@ -428,7 +428,7 @@ mod tests {
         assert!((sum - total.mean_ns).abs() < 1e-6, "{sum} {total:?}");
         assert!((total.raw_mean_ns - 2_000.0).abs() < 1e-9);
         assert!((book.added_ns() - (2_000.0 - total.mean_ns)).abs() < 1e-9);
-        let shares: f64 = top.iter().map(|slice| slice.share).sum();
+        let shares: f64 = top.iter().map(|slice| slice.total_ratio).sum();
         assert!((shares - 1.0).abs() < 1e-9);
     }
 
