@@ -1,5 +1,5 @@
 use crate::key::{ICMP, ICMPV6};
-use crate::layers::{Bind, LayerKind, Layers, announces};
+use crate::layers::{LayerKind, Layers, is_announced_port};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use units::FrameLen;
@@ -299,7 +299,7 @@ impl Headers {
         };
         match ip.protocol {
             TCP | SCTP | ICMP | ICMPV6 => false,
-            UDP => self.ports(frame).is_some_and(|(from, to)| announces(Bind::Port(to)) || announces(Bind::Port(from))),
+            UDP => self.ports(frame).is_some_and(|(from, to)| is_announced_port(to) || is_announced_port(from)),
             _ => true,
         }
     }

@@ -515,7 +515,7 @@ const TUNNELS: &[(&str, &str, &[(&str, &[u128])])] = &[
     (
         "arp 10.0.0.1 > 10.0.0.2 in l2tp3 session 7 in ip 192.0.2.1 > 192.0.2.2",
         "eth ip l2tp3 eth arp",
-        &[("l2tp3 session", &[7; 3])],
+        &[("l2tp3 session", &[7; 3]), ("inner dmac", &[0xffff_ffff_ffff; 3])],
     ),
     (
         "udp 10.0.0.1:1 > 10.0.0.2:2 in srv6 left 1 segment 2001:db8::9 in ip6 2001:db8::1 > 2001:db8::2",

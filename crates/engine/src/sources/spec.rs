@@ -163,7 +163,19 @@ impl StreamSpec {
                     self.outer_fields().iter().map(|(of, field, ..)| (*of, *field)).collect();
                 let least = Template::layered(&kinds, &with, &[], 0).map_err(no_stack)?.least();
                 let longest = longest.unwrap_or(room(least)).max(FrameLen::MIN.without_fcs() as usize);
-                Template::layered(&kinds, &with, &pattern, longest.max(least)).map_err(no_stack)?
+                let mut template = Template::layered(&kinds, &with, &pattern, longest.max(least)).map_err(no_stack)?;
+                // The defaults of streams without tunnels.
+                let default = match protocol {
+                    Protocol::Ip => Some((Key::Proto, 253)),
+                    Protocol::Arp => Some((Key::Dmac, (1 << 48) - 1)),
+                    _ => None,
+                };
+                if let Some((key, value)) = default
+                    && let Some(site) = template.site(key)
+                {
+                    template.fix(&site, value);
+                }
+                template
             }
             Stack::Made { protocol, v6 } => {
                 let has = |keys: &[Key]| self.fields.iter().any(|(key, _)| keys.contains(key));

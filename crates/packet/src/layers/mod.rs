@@ -19,7 +19,7 @@ pub use kind::{Bind, Checksum, Description, Length, Next, Over};
 pub use path::{FieldPath, Level, read_layer};
 pub(crate) use pseudo::hides_an_address;
 pub use pseudo::{Pseudo, pseudo_header};
-pub(crate) use walk::announces;
+pub(crate) use walk::is_announced_port;
 pub use walk::{Layer, Layers, MOST_LAYERS, Rest};
 
 macro_rules! layers {

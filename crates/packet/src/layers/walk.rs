@@ -164,7 +164,8 @@ impl Layers {
 fn read(next: Next, bytes: &[u8]) -> Option<(LayerKind, Header)> {
     let by = |wanted: Bind| {
         let wanted = wanted.number();
-        let announced = BINDS.iter().filter(|(number, _)| *number == wanted);
+        let first = BINDS.partition_point(|(number, _)| *number < wanted);
+        let announced = BINDS[first..].iter().take_while(|(number, _)| *number == wanted);
         announced.into_iter().find_map(|(_, kind)| Some((*kind, (kind.description().read)(bytes)?)))
     };
     match next {
@@ -180,7 +181,7 @@ fn read(next: Next, bytes: &[u8]) -> Option<(LayerKind, Header)> {
     }
 }
 
-/// All numbers of the list, each with the protocol that it announces.
+/// All numbers of the list in ascending order, each with the protocols that it announces in the order of the list.
 const BINDS: [(u32, LayerKind); count_binds()] = {
     let mut all = [(0, LayerKind::Ethernet); count_binds()];
     let (mut count, mut k) = (0, 0);
@@ -188,7 +189,13 @@ const BINDS: [(u32, LayerKind); count_binds()] = {
         let binds = LayerKind::ALL[k].description().binds;
         let mut b = 0;
         while b < binds.len() {
-            all[count] = (binds[b].number(), LayerKind::ALL[k]);
+            let bind = (binds[b].number(), LayerKind::ALL[k]);
+            let mut at = count;
+            while at > 0 && all[at - 1].0 > bind.0 {
+                all[at] = all[at - 1];
+                at -= 1;
+            }
+            all[at] = bind;
             count += 1;
             b += 1;
         }
@@ -196,6 +203,35 @@ const BINDS: [(u32, LayerKind); count_binds()] = {
     }
     all
 };
+
+/// Whether this UDP port, at either end, announces a protocol. Asked of every datagram, so it looks at ports alone.
+#[inline]
+pub(crate) fn is_announced_port(port: u16) -> bool {
+    PORTS.contains(&port)
+}
+
+/// The ports of the list.
+const PORTS: [u16; count_ports()] = {
+    let mut ports = [0; count_ports()];
+    let (mut count, mut b) = (0, 0);
+    while b < BINDS.len() {
+        if BINDS[b].0 >> 16 == 2 {
+            ports[count] = BINDS[b].0 as u16;
+            count += 1;
+        }
+        b += 1;
+    }
+    ports
+};
+
+const fn count_ports() -> usize {
+    let (mut count, mut b) = (0, 0);
+    while b < BINDS.len() {
+        count += (BINDS[b].0 >> 16 == 2) as usize;
+        b += 1;
+    }
+    count
+}
 
 const fn count_binds() -> usize {
     let (mut count, mut k) = (0, 0);
@@ -207,6 +243,6 @@ const fn count_binds() -> usize {
 }
 
 /// Whether a protocol has this number.
-pub(crate) fn announces(wanted: Bind) -> bool {
+pub(super) fn announces(wanted: Bind) -> bool {
     BINDS.iter().any(|(number, _)| *number == wanted.number())
 }
