@@ -67,7 +67,7 @@ pub use kept::SharedFrame;
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use link_changes::LinkChanges;
 pub use mbuf::Mbuf;
-pub use memory::{AbortOnOutOfMemory, prefer_huge_pages};
+pub use memory::{AbortOnOutOfMemory, name_less_memory, prefer_huge_pages};
 pub use nic::{DRIVERS_FOR_PROGRAMS, SHARED_DRIVERS, pci_address};
 pub use outgoing::Outgoing;
 pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCounts, Vlan};

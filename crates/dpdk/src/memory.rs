@@ -1,6 +1,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write as _;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Requests huge pages for large memory with random access (`MADV_HUGEPAGE`, madvise(2)). With small pages, most reads
 /// of a table with a million entries also wait for the page tables.
@@ -47,6 +48,15 @@ unsafe impl GlobalAlloc for AbortOnOutOfMemory {
     }
 }
 
+/// What takes less memory in this run.
+static LESS: OnceLock<&str> = OnceLock::new();
+
+/// Sets what [`AbortOnOutOfMemory`] names as the way to need less memory, such as "use fewer users". Only the first call has an
+/// effect.
+pub fn name_less_memory(remedy: &'static str) {
+    let _first = LESS.set(remedy);
+}
+
 #[inline]
 fn there(start: *mut u8, size: usize) -> *mut u8 {
     if start.is_null() { end(size) } else { start }
@@ -60,8 +70,9 @@ fn end(size: usize) -> ! {
     // A truncated message is still useful.
     let _ = writeln!(
         rest,
-        "netlathe: out of memory: cannot allocate {size} more bytes: use fewer users, shorter delays, smaller tables \
-         or fewer streams, or raise the limit (ulimit -v, the container's, the machine's)"
+        "netlathe: out of memory: cannot allocate {size} more bytes: {}, or raise the limit (ulimit -v, the \
+         container's, the machine's)",
+        LESS.get().unwrap_or(&"use fewer users, shorter delays, smaller tables or fewer streams")
     );
     let length = 256 - rest.len();
     // SAFETY: the first `length` bytes of `text` are initialised.

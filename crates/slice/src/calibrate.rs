@@ -143,11 +143,10 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Attaches the probes and measures their cost, by the same work with and without them. The probes evaluate the
-/// conditions of `filter` for each packet, because that takes time too. Once `stopped` returns true, the measurement ends
-/// after the present turn, some 50 ms.
+/// conditions of `filter` for each packet, because that takes time too.
 ///
 /// # Errors
-/// As [`Kernel::attach`], or no usable loopback.
+/// As [`Kernel::attach`], no usable loopback, or `stopped` returned true.
 pub fn calibrate(
     buffer: u32,
     points: Points,
@@ -159,7 +158,7 @@ pub fn calibrate(
     thread::scope(|scope| {
         let started = thread::Builder::new().spawn_scoped(scope, || {
             let mut bench = bench()?;
-            let kernel = Kernel::attach(buffer, points, events)?;
+            let kernel = Kernel::attach(buffer, points, events, stopped)?;
             measure(&mut bench, kernel, filter, stopped)
         });
         let thread = started.map_err(failed("starting the thread of the calibration"))?;
@@ -243,11 +242,14 @@ fn measure(
     let failed = failed("TCP over 127.0.0.1");
     let cpu = bench.cpu;
     let turn = |bench: &mut Bench, kernel: &mut Kernel| {
+        if stopped() {
+            return Err(Error::Stopped);
+        }
         let before = kernel.counted_on(cpu)?;
         let ns = bench.rounds().map_err(&failed)?;
         let after = kernel.counted_on(cpu)?;
         let each = before.iter().zip(after).map(|(before, after)| (after - before) as f64 / ROUNDS as f64);
-        Ok::<_, Error>((ns, each.collect::<Vec<f64>>()))
+        Ok((ns, each.collect::<Vec<f64>>()))
     };
     kernel.calibrate_as(filter)?;
     kernel.adopt(bench.echo.id())?;
@@ -256,7 +258,7 @@ fn measure(
     let mut turns: Vec<Turn> = Vec::new();
     let begun = Instant::now();
     let enough = |turns: usize| turns >= FEWEST && (turns >= TURNS || begun.elapsed() >= ENOUGH);
-    while turns.is_empty() || !stopped() && !enough(turns.len()) {
+    while !enough(turns.len()) {
         kernel.rest()?;
         let ((off, counts_off), call_off) = (turn(bench, &mut kernel)?, Bench::calls());
         kernel.resume()?;

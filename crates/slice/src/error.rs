@@ -41,6 +41,9 @@ pub enum Error {
         /// Why it failed.
         cause: io::Error,
     },
+    /// The user ended the run before the probes were in place.
+    #[error("a signal ended the run before its start")]
+    Stopped,
     /// A file of records cannot be read or written.
     #[error("{}: {what}", path.display())]
     Journal {

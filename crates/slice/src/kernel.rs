@@ -68,8 +68,9 @@ impl Kernel {
     /// counted at each stamp, if this machine can count them.
     ///
     /// # Errors
-    /// The kernel has no type information, refuses BPF to this user, or refuses a required program.
-    pub fn attach(buffer: u32, points: Points, events: &[Event]) -> Result<Kernel, Error> {
+    /// The kernel has no type information, refuses BPF to this user, or refuses a required program; or `stopped`
+    /// returned true between two programs, each of which the kernel checks for some ms.
+    pub fn attach(buffer: u32, points: Points, events: &[Event], stopped: &dyn Fn() -> bool) -> Result<Kernel, Error> {
         let btf =
             Btf::from_sys_fs().map_err(|cause| few_files(&cause).unwrap_or_else(|| Error::NoTypes(reason(&cause))))?;
         let cpus = aya::util::online_cpus().map_err(|(what, cause)| Error::Maps(format!("{what}: {cause}")))?;
@@ -84,6 +85,9 @@ impl Kernel {
         };
         let (mut missing, mut links) = (Vec::new(), Vec::new());
         for &Program { name, probe, needed, .. } in Program::at(points) {
+            if stopped() {
+                return Err(Error::Stopped);
+            }
             let tried = tracepoint(&mut programs, name).and_then(|program| {
                 program.load(probe.name(), &btf)?;
                 program.attach()

@@ -70,6 +70,27 @@ fn a_table_larger_than_memory_is_refused_by_name() {
     }
 }
 
+#[cfg(all(feature = "live", feature = "slice"))]
+#[test]
+fn slices_without_memory_name_what_takes_less() {
+    let bench = Bench::new();
+    bench.generate("64B", 2_000_000);
+    let line = "slice pipeline --every 1/1 -- shape --in pcap:in.pcap --out null --delay 1h -q";
+    let script = format!("ulimit -v 250000; exec \"$0\" {line}");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
+        .current_dir(bench.path(""))
+        .output()
+        .expect("a shell");
+    let finished = Finished::of(output);
+    assert_eq!(finished.status, Some(2), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("out of memory") && finished.stderr.contains("--every 1/N"),
+        "{}",
+        finished.stderr
+    );
+}
+
 #[cfg(feature = "live")]
 #[test]
 fn memory_that_is_not_there_is_an_error_with_a_remedy() {

@@ -25,6 +25,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+const NOT_STARTED: &str = "a signal ended the run before its start: no packet was followed";
 /// Between two looks at the records: seldom enough to leave the measured alone.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between two looks at whether the process of `--pid` lives, which may be at all that it started.
@@ -35,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl KernelSlices {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         crate::options::trailing_command::check("slice kernel", &self.program)?;
+        #[cfg(feature = "live")]
+        dpdk::name_less_memory("use a smaller --buffer, or fewer packets with --port, --count or --windows");
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         match &self.read {
             Some(path) => {
@@ -114,8 +117,14 @@ impl KernelSlices {
         let filter = self.filter();
         // Probes are loaded and their costs measured: that takes seconds.
         let starting = Progress::starting(!self.quiet, "slice kernel");
-        let (mut kernel, costs) =
-            slice::calibrate(self.buffer, points, &self.counters, &filter, &|| stop.asked()).map_err(Failure::new)?;
+        let calibrated = slice::calibrate(self.buffer, points, &self.counters, &filter, &|| stop.asked());
+        let (mut kernel, costs) = match calibrated {
+            Err(slice::Error::Stopped) => {
+                drop(starting);
+                return self.report_nothing(journal, folder);
+            }
+            calibrated => calibrated.map_err(Failure::new)?,
+        };
         if let Some(journal) = &mut journal {
             journal.header(&Header::new(costs.clone(), kernel.probes())).map_err(Failure::new)?;
         }
@@ -134,7 +143,7 @@ impl KernelSlices {
         drop(starting);
         let started = match stop.asked() {
             true => {
-                output::warn("a signal ended the run before its start: no packet was followed");
+                output::warn(NOT_STARTED);
                 None
             }
             false => self.start(&mut kernel)?,
@@ -174,6 +183,24 @@ impl KernelSlices {
         // A failure of the run must not lose its report.
         let done = self.report(&run.book, set, status, page)?;
         run.failure.map_or(Ok(()), Err).and(printed).and(written).and(Ok(done))
+    }
+
+    /// The report of a run that a signal ended before the probes were in place.
+    fn report_nothing(
+        &self,
+        mut journal: Option<JournalWriter<Lines>>,
+        folder: Option<PageFolder>,
+    ) -> Result<ExitCode, Failure> {
+        output::warn(NOT_STARTED);
+        if let Some(journal) = &mut journal {
+            journal.header(&Header::new(Costs::default(), "none")).map_err(Failure::new)?;
+        }
+        let written = journal.map_or(Ok(()), end_journal);
+        let why = vec!["a signal ended the run before they were in place".to_owned()];
+        let set = ProbeSet { probes: "none".to_owned(), why, ..ProbeSet::default() };
+        let page = folder.map(|folder| (folder, Vec::new()));
+        let done = self.report(&SliceBook::new(Costs::default()), set, None, page)?;
+        written.map(|()| done)
     }
 
     /// Keeps what takes probes off and on again, and root's way to files that are written at the end; and to end the command

@@ -30,6 +30,10 @@ pub(super) struct Departed {
 
 impl PipelineSlices {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        #[cfg(feature = "live")]
+        dpdk::name_less_memory(
+            "trace fewer frames with --every 1/N, or use shorter delays or smaller tables in the command",
+        );
         let Plan::Pipelines(mut request) = plan::plan(self.inner()?)? else {
             return Err(Failure::new(
                 "slice pipeline traces frames of shape, emulate, limit, gen and run: write one of them after --",
