@@ -46,6 +46,7 @@ impl Machine {
 
     /// The interfaces of this network namespace, sorted; none where the kernel does not tell. `/sys` is no witness: it
     /// shows those of the namespace that it was mounted in.
+    #[cfg(feature = "live")]
     pub(super) fn interfaces(&self) -> Option<Vec<String>> {
         let listed = self.read("proc/net/dev")?;
         let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim().to_owned());
@@ -61,6 +62,7 @@ impl Machine {
     }
 
     /// The last part of where a link leads.
+    #[cfg(feature = "live")]
     pub(super) fn link(&self, path: &str) -> Option<String> {
         Some(fs::read_link(self.root.join(path)).ok()?.file_name()?.to_string_lossy().into_owned())
     }
@@ -89,6 +91,7 @@ impl FakeMachine {
         fs::write(path, format!("{text}\n")).expect("it is ours");
     }
 
+    #[cfg(feature = "live")]
     pub(super) fn link(&self, path: &str, to: &str) {
         let path = self.folder.path().join(path);
         fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it is ours");

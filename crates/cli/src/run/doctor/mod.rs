@@ -2,11 +2,13 @@
 //! it. Files of the kernel are read below a root folder, which is `/` except in tests; one file here per concern.
 
 mod drivers;
+#[cfg(feature = "live")]
 mod events;
 #[cfg(feature = "live")]
 mod interfaces;
 mod machine;
 mod memory;
+#[cfg(feature = "live")]
 mod pci;
 mod processors;
 mod rights;
@@ -43,8 +45,9 @@ impl Doctor {
         findings.extend(rights::look(machine));
         findings.push(slow_disks(disk::permitted()));
         findings.extend(drivers::look(machine));
-        findings.extend(pci::look(machine));
-        findings.extend(events::look(machine));
+        // NICs and event devices are of no use without live ports.
+        #[cfg(feature = "live")]
+        findings.extend(pci::look(machine).into_iter().chain(events::look(machine)));
         findings.extend(memory::look(machine));
         findings.extend(processors::look(machine));
         findings.extend(of_interfaces);
