@@ -1,6 +1,6 @@
 use crate::answers::{Answers, CLEAR};
-use crate::back::{ReturnPath, with_back};
 use crate::outlet::Outlet;
+use crate::return_path::{ReturnPath, with_back};
 use crate::rounds::Rounds;
 use dpdk::BURST;
 use measure::PipelineReport;

@@ -1,6 +1,6 @@
-use crate::back::{ReturnPath, with_back};
 use crate::counters::Counters;
 use crate::intake::ReadyFrame;
+use crate::return_path::{ReturnPath, with_back};
 use crate::rounds::Rounds;
 use dpdk::BURST;
 use engine::Departure;

@@ -4,12 +4,12 @@
 //! The clock of such a pipeline is the *head*: the position on the line up to which frames were handed over. Frames
 //! that arrive are ready at the head, so no target is in the past of the line.
 
-use crate::back::{ReturnPath, with_back};
 use crate::fillers::Fillers;
-use crate::fresh::StreamBurst;
 use crate::line::{NearEnd, Planned};
 use crate::queue::Queue;
+use crate::return_path::{ReturnPath, with_back};
 use crate::rounds::Rounds;
+use crate::stream_burst::StreamBurst;
 use dpdk::{BURST, Mbuf, Outgoing, SharedFrame, TscClock, TxQueue};
 use engine::filler::{FillerPlanner, MANY_FROM, longest_in_a_row, next_filler};
 use engine::{Departure, Path, Pipeline, Placed};

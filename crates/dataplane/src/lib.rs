@@ -7,7 +7,6 @@
 
 mod answers;
 mod arrivals;
-mod back;
 mod config;
 mod counters;
 mod deadline;
@@ -17,7 +16,6 @@ mod filler;
 mod fillers;
 mod flood;
 mod floor;
-mod fresh;
 mod intake;
 mod launch;
 mod line;
@@ -29,8 +27,10 @@ mod placement;
 mod pools;
 mod queue;
 mod replay;
+mod return_path;
 mod rounds;
 mod slices;
+mod stream_burst;
 mod worker;
 
 pub use arrivals::ArrivalPort;

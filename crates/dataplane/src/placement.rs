@@ -1,8 +1,8 @@
 use crate::Error;
-use crate::back::ReturnPath;
 use crate::counters::Counters;
 use crate::feeder::{self, Feeder};
 use crate::intake::Intake;
+use crate::return_path::ReturnPath;
 use crate::rounds::Rounds;
 use crate::worker::{RunContext, pin};
 use dpdk::{Eal, Mbuf};

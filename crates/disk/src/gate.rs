@@ -2,9 +2,9 @@
 
 use crate::DiskConfig;
 use crate::delay::{Delay, Draws};
-use crate::later::Scheduler;
 use crate::operations::{Operation, Operations};
 use crate::report::{Answered, Tallies};
+use crate::scheduler::Scheduler;
 use engine::random::Random;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

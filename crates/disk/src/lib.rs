@@ -20,7 +20,6 @@ mod delay;
 mod error;
 mod fault;
 mod gate;
-mod later;
 mod limits;
 mod mount;
 mod mounts;
@@ -28,6 +27,7 @@ mod nodes;
 mod operations;
 mod reading;
 mod report;
+mod scheduler;
 mod service;
 
 pub use delay::Delay;

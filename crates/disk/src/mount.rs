@@ -2,10 +2,10 @@
 
 use crate::backing::Backing;
 use crate::gate::Gate;
-use crate::later::before_others;
 use crate::limits::Limits;
 use crate::mounts::{self, Mount};
 use crate::report::Tallies;
+use crate::scheduler::before_others;
 use crate::service::Service;
 use crate::{DiskConfig, Error};
 use fuser::{Config, MountOption, Session, SessionACL};

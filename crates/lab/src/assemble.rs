@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::record::{self, Owner, Record};
 use crate::topology::{self, Node, Topology};
-use crate::{held, offload, tool, user_namespace};
+use crate::{offload, processes, tool, user_namespace};
 
 /// The box's interface towards the clients.
 const CLIENT_SIDE: &str = "c0";
@@ -62,7 +62,7 @@ pub fn down(name: &str) -> Result<Ended> {
     if namespaces.is_empty() {
         return if Record::remove(name)? { Ok(Ended::default()) } else { Err(Error::NotUp(name.to_owned())) };
     }
-    let processes = held::end_processes_in(&namespaces);
+    let processes = processes::end_processes_in(&namespaces);
     let mut first_failure = None;
     for namespace in &namespaces {
         if let Err(error) = tool::batch("ip", None, &[format!("netns del {namespace}")])

@@ -25,10 +25,10 @@
 
 mod assemble;
 mod error;
-mod held;
-mod here;
+mod inside_lab;
 mod list;
 mod offload;
+mod processes;
 mod record;
 mod run;
 mod tool;
@@ -37,7 +37,7 @@ mod user_namespace;
 
 pub use assemble::{Ended, Guard, Lab, down, up};
 pub use error::{Error, Result};
-pub use here::{LabInterface, made_here};
+pub use inside_lab::{LabInterface, made_here};
 pub use list::{Interface, NodeSummary, State, Summary, list};
 pub use run::{RunRequest, default_name, run, run_by};
 pub use tool::which;

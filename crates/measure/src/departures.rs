@@ -1,6 +1,6 @@
-use crate::books::{FrameCounters, Tally};
 use crate::conformance::ConformanceMeter;
 use crate::fit::{FitMeter, Reference};
+use crate::frame_counters::{FrameCounters, Tally};
 use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
 use crate::plots::Plots;

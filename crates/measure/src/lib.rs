@@ -4,7 +4,6 @@
 //! Means, deviations, minima and maxima are exact: picoseconds are summed as integers and divided once. Quantiles are
 //! exact to 0.1 % (HDR histograms with three digits).
 
-mod books;
 mod buckets;
 mod caveats;
 mod conformance;
@@ -14,6 +13,7 @@ mod effects;
 mod figure_list;
 pub mod figures;
 mod fit;
+mod frame_counters;
 mod gaps;
 mod held;
 mod histogram;
@@ -32,7 +32,6 @@ mod steps;
 mod streams;
 mod timeline;
 
-pub use books::{DropReason, Drops, FrameCounters, Tally};
 pub use buckets::Buckets;
 pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
 pub use conformance::ConformanceMeter;
@@ -40,6 +39,7 @@ pub use departures::{ClassTarget, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
 pub use figure_list::{Figure, Named, Unit, figures as all_figures, named, report_schema};
 pub use fit::{FitMeter, FitReport, Reference};
+pub use frame_counters::{DropReason, Drops, FrameCounters, Tally};
 pub use gaps::GapMeter;
 pub use held::{DelayError, DelayFigures, DelayReport, Held, HeldMeter};
 pub use limit::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp, UserTable, WorkerLoad};

@@ -1,4 +1,4 @@
-use crate::books::Tally;
+use crate::frame_counters::Tally;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;

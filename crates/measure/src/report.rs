@@ -1,8 +1,8 @@
 use crate::Caveat;
-use crate::books::{DropReason, Drops, Tally};
 use crate::buckets::Buckets;
 use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
+use crate::frame_counters::{DropReason, Drops, Tally};
 use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
 use crate::plots::Plots;

@@ -1,8 +1,8 @@
 //! Texts of classes, from scenarios and the command line.
 
-use crate::asks::{parse_gap, parse_wave};
 use crate::plan::PipelineText;
 use crate::problem::{Origin, Problems, Text};
+use crate::targets::{parse_gap, parse_wave};
 use engine::classes::{Classifier, Condition, Prefix, Rule, Side, Test, Unusable};
 use engine::schedules::{Files, Target};
 use engine::stages::StageConfig;
@@ -39,7 +39,7 @@ pub struct ClassPlan {
     /// The rule.
     pub rule: Rule,
     /// The target of departures.
-    pub ask: Target,
+    pub target: Target,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
     /// How frames of several sources are synchronised, if asked.
@@ -81,12 +81,12 @@ pub(crate) fn resolve(
             problems.add(&origin, format!("class '{name}' already exists: use another name"));
         }
         let rule = text.rule.as_ref().and_then(|rule| problems.read(rule, str::parse::<Rule>));
-        let ask = ask(text.rate.as_ref(), text.gap.as_ref(), files, problems);
+        let target = target(text.rate.as_ref(), text.gap.as_ref(), files, problems);
         let stages = stages(&text.stages, files, problems);
         let sync = text.sync.as_ref().and_then(|text| problems.read(text, str::parse));
-        if let (Some(rule), Some(ask)) = (rule, ask) {
-            let buffer = buffer(text.buffer.as_ref(), &ask, problems);
-            plans.push(ClassPlan { name, rule, ask, stages, sync, buffer });
+        if let (Some(rule), Some(target)) = (rule, target) {
+            let buffer = buffer(text.buffer.as_ref(), &target, problems);
+            plans.push(ClassPlan { name, rule, target: target, stages, sync, buffer });
         }
     }
     if problems.0.len() == before {
@@ -147,7 +147,7 @@ pub(crate) fn stages(texts: &[Text], files: Option<&dyn Files>, problems: &mut P
 }
 
 /// Parses the target of departures.
-pub(crate) fn ask(
+pub(crate) fn target(
     rate: Option<&Text>,
     gap: Option<&Text>,
     files: Option<&dyn Files>,
@@ -165,9 +165,9 @@ pub(crate) fn ask(
 }
 
 /// Parses the delay of a schedule.
-pub(crate) fn buffer(text: Option<&Text>, ask: &Target, problems: &mut Problems) -> Span {
+pub(crate) fn buffer(text: Option<&Text>, target: &Target, problems: &mut Problems) -> Span {
     let Some(text) = text else { return Span::ZERO };
-    if *ask == Target::Nothing {
+    if *target == Target::Nothing {
         let what = "a buffer needs a schedule: add a rate or a gap, or leave it out";
         problems.add(&text.origin, what);
     }

@@ -289,7 +289,7 @@ that = "down.gap.error.max_ns < 1ns"
         assert_eq!(scenario.seed, Some(7));
         let pipeline = &scenario.pipelines[0];
         assert_eq!((pipeline.name.as_str(), pipeline.stages.len()), ("down", 2));
-        assert_eq!(pipeline.ask, Target::Gap(Span::from_us(10)));
+        assert_eq!(pipeline.target, Target::Gap(Span::from_us(10)));
         assert_eq!(scenario.expectations.len(), 1);
     }
 

@@ -101,7 +101,7 @@ impl Expectation {
             Some(back) => back.stages.iter().collect(),
             None => plan.all_stages().collect(),
         };
-        let mut ask = back.is_none().then_some(&plan.ask).filter(|_| plan.classes.is_empty());
+        let mut target = back.is_none().then_some(&plan.target).filter(|_| plan.classes.is_empty());
         let mut classes = Vec::new();
         if back.is_none() && !plan.classes.is_empty() {
             classes.extend(plan.classes.iter().map(|class| class.name.as_str()));
@@ -109,9 +109,9 @@ impl Expectation {
             if let Some((class, rest)) = fields.split_first().filter(|(class, _)| classes.contains(&class.as_str())) {
                 prefix += &format!(".{class}");
                 fields = rest;
-                (stages, ask) = match plan.classes.iter().find(|of| of.name == *class) {
-                    Some(of) => (of.stages.iter().collect(), Some(&of.ask)),
-                    None => (plan.stages.iter().collect(), Some(&plan.ask)),
+                (stages, target) = match plan.classes.iter().find(|of| of.name == *class) {
+                    Some(of) => (of.stages.iter().collect(), Some(&of.target)),
+                    None => (plan.stages.iter().collect(), Some(&plan.target)),
                 };
                 classes.clear();
             }
@@ -157,13 +157,13 @@ impl Expectation {
         let lacking = match fields[0].as_str() {
             "return" | "flow" | "answers" if is_virtual => "live ports",
             "fillers" if is_virtual && plan.line.is_none() => "a port with a line rate, such as wire:10G",
-            "conformance" if ask.is_some_and(|ask| matches!(ask, Target::Nothing)) => "a gap or a rate",
+            "conformance" if target.is_some_and(|target| matches!(target, Target::Nothing)) => "a gap or a rate",
             "limit" if !stages.iter().any(|stage| matches!(stage, StageConfig::Limit(_))) => "a stage limit",
             "delay" | "reorder" | "choices" | "effects" if stages.is_empty() => "a stage",
-            "fit" if ask.is_some_and(|ask| !matches!(ask, Target::Law(_))) => "a gap of a law",
+            "fit" if target.is_some_and(|target| !matches!(target, Target::Law(_))) => "a gap of a law",
             "gap"
                 if fields.get(1).is_some_and(|name| name == "error")
-                    && ask.is_none_or(|ask| ask.fixed_gap().is_none()) =>
+                    && target.is_none_or(|target| target.fixed_gap().is_none()) =>
             {
                 "a fixed gap"
             }

@@ -3,7 +3,6 @@
 //! Both inputs use the same types: [`PipelineText`] holds texts and their positions, [`PipelineText::resolve`] turns it
 //! into a [`PipelinePlan`]. Nothing is opened here, and all problems are collected before any is shown.
 
-mod asks;
 mod classes;
 mod document;
 mod expect;
@@ -17,9 +16,9 @@ mod reader;
 mod replay;
 mod resolve;
 mod stream;
+mod targets;
 mod words;
 
-pub use asks::{parse_gap, parse_wave};
 pub use classes::{ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 pub use document::{Scenario, read};
 pub use expect::{Comparison, Expectation, Quantity};
@@ -29,3 +28,4 @@ pub use ports::{Driver, LineSpec, PortSpec, WireSpec, name_before_peer};
 pub use problem::{Origin, Problem, Problems, Text};
 pub use replay::{Replay, Speed};
 pub use stream::{STREAM_KEYS, parse_stream};
+pub use targets::{parse_gap, parse_wave};

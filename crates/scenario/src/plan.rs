@@ -84,7 +84,7 @@ pub struct PipelinePlan {
     /// The output port.
     pub output: PortSpec,
     /// The target of departures.
-    pub ask: Target,
+    pub target: Target,
     /// How departures are timed.
     pub pacer: Pacer,
     /// The fillers.
@@ -196,7 +196,7 @@ impl PipelinePlan {
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
         let timed = matches!(&self.source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
-        !timed && self.ask == Target::Nothing && self.classes.iter().all(|class| class.ask == Target::Nothing)
+        !timed && self.target == Target::Nothing && self.classes.iter().all(|class| class.target == Target::Nothing)
     }
 
     /// All stages, including those of classes and of the way back.

@@ -50,7 +50,7 @@ impl fmt::Display for PipelinePlan {
             }
             SourcePlan::Replay(replay) => {
                 writeln!(f, "replay = {}", Quoted(replay.path.display()))?;
-                if self.ask == Target::Nothing {
+                if self.target == Target::Nothing {
                     writeln!(f, "speed = {}", Quoted(replay.speed))?;
                 }
                 writeln!(f, "times = {}", replay.times)?;
@@ -68,7 +68,7 @@ impl fmt::Display for PipelinePlan {
         }
         writeln!(f, "out = {}", Quoted(&self.output))?;
         if self.classes.is_empty() {
-            departures(f, &self.ask, &self.stages, self.sync.as_ref(), self.buffer)?;
+            departures(f, &self.target, &self.stages, self.sync.as_ref(), self.buffer)?;
         }
         if self.pacer != Pacer::Stamps {
             writeln!(f, "pacer = {}", Quoted(self.pacer.name()))?;
@@ -92,11 +92,11 @@ impl fmt::Display for PipelinePlan {
         for class in &self.classes {
             writeln!(f, "\n[[pipeline.class]]\nname = {}", Quoted(&class.name))?;
             writeln!(f, "match = {}", Quoted(&class.rule))?;
-            departures(f, &class.ask, &class.stages, class.sync.as_ref(), class.buffer)?;
+            departures(f, &class.target, &class.stages, class.sync.as_ref(), class.buffer)?;
         }
         if !self.classes.is_empty() {
             writeln!(f, "\n[[pipeline.class]]\nname = {}", Quoted(&self.default_class))?;
-            departures(f, &self.ask, &self.stages, self.sync.as_ref(), self.buffer)?;
+            departures(f, &self.target, &self.stages, self.sync.as_ref(), self.buffer)?;
         }
         Ok(())
     }
@@ -105,12 +105,12 @@ impl fmt::Display for PipelinePlan {
 /// Prints the target and schedule settings of a class.
 fn departures(
     f: &mut fmt::Formatter<'_>,
-    ask: &Target,
+    target: &Target,
     stages: &[StageConfig],
     sync: Option<&SyncSpec>,
     buffer: Span,
 ) -> fmt::Result {
-    match ask {
+    match target {
         Target::Nothing => {}
         Target::Gap(gap) => writeln!(f, "gap = \"fixed {gap}\"")?,
         Target::IdleGap(gap) => writeln!(f, "gap = \"fixed {gap} idle\"")?,

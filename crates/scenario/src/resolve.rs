@@ -35,7 +35,7 @@ impl PipelineText {
                 None
             }
         };
-        let ask = classes::ask(self.rate.as_ref(), self.gap.as_ref(), files, problems);
+        let target = classes::target(self.rate.as_ref(), self.gap.as_ref(), files, problems);
         let filler = self.filler.as_ref().and_then(|text| problems.read(text, FillerSpec::parse));
         let mut stages = classes::stages(&self.stages, files, problems);
         let mut back = self
@@ -48,7 +48,7 @@ impl PipelineText {
         if let (Some(text), Some(sync), true) = (&self.sync, &sync, problems.0.len() == before) {
             classes::check_sources(text, sync, &classes, None, problems);
         }
-        let (source, output, ask) = (source?, output?, ask?);
+        let (source, output, target) = (source?, output?, target?);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
         let of_back = back.iter_mut().flat_map(|back| &mut back.stages);
@@ -59,7 +59,7 @@ impl PipelineText {
             name: self.name.clone(),
             source,
             output,
-            ask,
+            target: target,
             pacer: Pacer::Auto,
             filler: filler.unwrap_or_default(),
             line,
@@ -73,7 +73,7 @@ impl PipelineText {
             back,
         };
         self.check(&plan, files, problems);
-        plan.buffer = classes::buffer(self.buffer.as_ref(), &plan.ask, problems);
+        plan.buffer = classes::buffer(self.buffer.as_ref(), &plan.target, problems);
         plan.pacer = self.pacer(plan.asks_nothing(), &plan.output, line, problems)?;
         if let Some(text) = self.filler.as_ref().filter(|_| plan.pacer != Pacer::Filler) {
             problems.add(
@@ -115,9 +115,9 @@ impl PipelineText {
                 "mtu … icmp: nothing is carried back here that could tell the sender: name two live ports, or leave icmp out",
             );
         }
-        check_ask(self.rate.as_ref().or(self.gap.as_ref()), &plan.ask, *line, problems);
+        check_target(self.rate.as_ref().or(self.gap.as_ref()), &plan.target, *line, problems);
         for (text, class) in self.classes.iter().zip(&plan.classes) {
-            check_ask(text.rate.as_ref().or(text.gap.as_ref()), &class.ask, *line, problems);
+            check_target(text.rate.as_ref().or(text.gap.as_ref()), &class.target, *line, problems);
         }
         self.check_tables(plan, problems);
     }
@@ -324,9 +324,9 @@ fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseErro
 }
 
 /// Notes targets that this line does not allow.
-fn check_ask(text: Option<&Text>, ask: &Target, line: Option<Line>, problems: &mut Problems) {
+fn check_target(text: Option<&Text>, target: &Target, line: Option<Line>, problems: &mut Problems) {
     let Some(text) = text else { return };
-    match ask.check(line) {
+    match target.check(line) {
         Ok(()) => {}
         Err(Impossible::Law(error)) => problems.add(&text.origin, error.to_string()),
         Err(Impossible::NoLine) => problems.add(

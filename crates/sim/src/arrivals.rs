@@ -53,12 +53,12 @@ impl Arrivals {
 
     /// Counts a frame that was left unchanged because it could not be rewritten, if `is_one`.
     pub(crate) fn count_unrewritten(&mut self, is_one: bool) {
-        self.reader.oddities.unrewritten += u64::from(is_one);
+        self.reader.anomalies.unrewritten += u64::from(is_one);
     }
 
     /// Counts a gap that the replay shortens as asked.
     pub(crate) fn count_capped(&mut self) {
-        self.reader.oddities.capped_gaps += 1;
+        self.reader.anomalies.capped_gaps += 1;
     }
 
     /// The stamp of the first frame.
@@ -76,9 +76,9 @@ impl Arrivals {
         if is_standard(path) {
             return Err(SimError::Once);
         }
-        let oddities = std::mem::take(&mut self.reader.oddities);
+        let anomalies = std::mem::take(&mut self.reader.anomalies);
         let mut reader = CaptureReader::open(path)?;
-        reader.oddities = oddities;
+        reader.anomalies = anomalies;
         *self = Arrivals { shortened_ns: self.shortened_ns, ..Arrivals::new(reader) };
         Ok(())
     }
@@ -100,32 +100,32 @@ impl Arrivals {
         let Some(mut stamp) = stamp else { return Ok(None) };
         let Some(before) = self.before_ns.replace(stamp) else {
             if stamp == Record::NO_TIME {
-                self.reader.oddities.stray_stamps += 1;
+                self.reader.anomalies.stray_stamps += 1;
                 stamp = self.look_ahead().filter(|next| *next != Record::NO_TIME).unwrap_or_default();
             }
             (self.line_ns, self.first_ns) = (stamp, stamp);
             return Ok(Some(Time::ZERO));
         };
-        self.reader.oddities.disordered += u64::from(stamp < before);
+        self.reader.anomalies.disordered += u64::from(stamp < before);
         let gap = stamp.checked_sub(self.line_ns);
         match gap {
-            _ if stamp == Record::NO_TIME => self.reader.oddities.stray_stamps += 1,
+            _ if stamp == Record::NO_TIME => self.reader.anomalies.stray_stamps += 1,
             Some(gap) if gap < MIXED_NS => self.advance(gap, stamp)?,
             // The next stamp returns to where it would be without this record.
             Some(gap) => match self.look_ahead() {
-                None if gap > REACH_NS => self.reader.oddities.stray_stamps += 1,
+                None if gap > REACH_NS => self.reader.anomalies.stray_stamps += 1,
                 Some(next) if next.saturating_add(MIXED_NS) < stamp && next.saturating_add(MIXED_NS) > self.line_ns => {
-                    self.reader.oddities.stray_stamps += 1;
+                    self.reader.anomalies.stray_stamps += 1;
                 }
                 _ => self.advance(gap, stamp)?,
             },
             None if stamp.saturating_add(MIXED_NS) > self.line_ns => {}
             None => match self.look_ahead() {
                 Some(next) if next.saturating_add(MIXED_NS) < self.line_ns => {
-                    self.reader.oddities.clock_steps += 1;
+                    self.reader.anomalies.clock_steps += 1;
                     self.line_ns = stamp;
                 }
-                _ => self.reader.oddities.stray_stamps += 1,
+                _ => self.reader.anomalies.stray_stamps += 1,
             },
         }
         Ok(Some(Time::from_ps(self.at_ns * PS_PER_NS)))
@@ -135,7 +135,7 @@ impl Arrivals {
     fn advance(&mut self, gap: u64, stamp: u64) -> Result<(), SimError> {
         let mut at = self.at_ns.checked_add(gap);
         if gap > SILENCE_NS && at.is_none_or(|at| at > REACH_NS) {
-            self.reader.oddities.shortened_gaps += 1;
+            self.reader.anomalies.shortened_gaps += 1;
             self.shortened_ns += gap - SILENCE_NS;
             at = self.at_ns.checked_add(SILENCE_NS);
         }
@@ -162,7 +162,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const START: u64 = 1_700_000_000_000_000_000;
 
-    /// Arrivals in ms of frames with stamps in ms, and the oddities.
+    /// Arrivals in ms of frames with stamps in ms, and the anomalies.
     fn arrivals(stamps: &[i64]) -> (Vec<u64>, CaptureAnomalies, Vec<u64>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pcapng");
@@ -179,7 +179,7 @@ mod tests {
             got.push(at.as_ps() / PS_PER_NS / MS);
             truly.push((arrivals.first_ns() - START + arrivals.shortened_ns()) / MS + at.as_ps() / PS_PER_NS / MS);
         }
-        (got, arrivals.reader().oddities().clone(), truly)
+        (got, arrivals.reader().anomalies().clone(), truly)
     }
 
     #[test]

@@ -149,8 +149,8 @@ impl Source for ReplaySource {
         self.arrivals.first_ns().saturating_add(u64::try_from(shortened).unwrap_or(u64::MAX))
     }
 
-    fn oddities(&self) -> Option<&CaptureAnomalies> {
-        Some(self.arrivals.reader().oddities())
+    fn anomalies(&self) -> Option<&CaptureAnomalies> {
+        Some(self.arrivals.reader().anomalies())
     }
 
     fn is_backlog(&self) -> bool {

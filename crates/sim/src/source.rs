@@ -31,7 +31,7 @@ pub trait Source {
     }
 
     /// Oddities of its records so far.
-    fn oddities(&self) -> Option<&CaptureAnomalies> {
+    fn anomalies(&self) -> Option<&CaptureAnomalies> {
         None
     }
 
@@ -98,8 +98,8 @@ impl Source for PcapSource {
         self.arrivals.first_ns() + self.arrivals.shortened_ns()
     }
 
-    fn oddities(&self) -> Option<&CaptureAnomalies> {
-        Some(self.arrivals.reader().oddities())
+    fn anomalies(&self) -> Option<&CaptureAnomalies> {
+        Some(self.arrivals.reader().anomalies())
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod counters;
 mod object;
-mod strangers;
+mod other_connections;
 
 pub use counters::Counters;
 
@@ -19,9 +19,9 @@ use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, FEntry};
 use aya::{Btf, Ebpf};
 use object::{FORK, Program, function, open, tracepoint};
+use other_connections::OtherConnections;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
-use strangers::OtherConnections;
 
 /// The points at which a packet is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 //!
 //! The corrections are those of NetSlice (*formulas (1) to (5)* of the paper): see [`formulas`].
 
-mod book;
 mod calibrate;
 mod costs;
 mod error;
@@ -19,11 +18,11 @@ mod kernel;
 mod program;
 mod record;
 mod settings;
+mod slice_book;
 mod slices;
 mod table;
 mod windows;
 
-pub use book::{Counted, Loop, Packets, SliceBook, SliceReport};
 pub use calibrate::calibrate;
 pub use costs::{Costs, EventCost, ProbeCost};
 pub use error::Error;
@@ -34,6 +33,7 @@ pub use kernel::{Counters, Kernel, Points};
 pub use program::{ProgramBook, ProgramReport, SectionReport};
 pub use record::{Ended, Flow, Point, Probe, Record, Stamp};
 pub use settings::{Direction, Filter};
+pub use slice_book::{Counted, Loop, Packets, SliceBook, SliceReport};
 pub use slices::Slice;
 pub use table::{counter_table, line, packet_table, program_text, waterfall, way};
 pub use windows::{Turn, Turns, Windows};

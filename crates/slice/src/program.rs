@@ -1,7 +1,7 @@
 //! Sections of a program that contains probes, by the paper's formulas.
 
-use crate::book::{Loop, Tally, growing};
 use crate::formulas::Overhead;
+use crate::slice_book::{Loop, Tally, growing};
 use hdrhistogram::Histogram;
 use measure::slices::SliceTimes;
 use probe::{Costs, Data, Section};

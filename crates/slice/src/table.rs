@@ -1,9 +1,9 @@
 //! Slices as text.
 
-use crate::book::{Loop, SliceBook, SliceReport};
 use crate::costs::Costs;
 use crate::program::ProgramReport;
 use crate::record::Record;
+use crate::slice_book::{Loop, SliceBook, SliceReport};
 use crate::slices;
 use measure::figures::{brief, share, thousands, time};
 use measure::slices::SliceTimes;

@@ -1,6 +1,6 @@
 //! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
 
-use super::capture_oddities;
+use super::capture_anomalies;
 use super::free_memory::free_memory;
 use crate::output;
 use engine::schedules::Files;
@@ -100,8 +100,10 @@ impl Files for OnDisk {
             source.take(&mut frame);
         }
         source.failure().map_or(Ok(()), |error| Err(broken(error)))?;
-        for warning in
-            source.oddities().map(|oddities| capture_oddities::warnings(path.display(), oddities)).unwrap_or_default()
+        for warning in source
+            .anomalies()
+            .map(|anomalies| capture_anomalies::warnings(path.display(), anomalies))
+            .unwrap_or_default()
         {
             output::warn(warning.line());
         }

@@ -1,6 +1,6 @@
 //! From options to plans: what will run, on which ports, with which files.
 
-pub(crate) mod capture_oddities;
+pub(crate) mod capture_anomalies;
 mod departures;
 pub(crate) mod detour;
 pub(crate) mod disk;

@@ -21,13 +21,13 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
 /// frames that arrived.
 pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
     if plan.classes.is_empty() {
-        draw(&plan.ask, plan, report);
-        compare(&plan.ask, plan, report);
-        forget_buffer(&plan.ask, report);
+        draw(&plan.target, plan, report);
+        compare(&plan.target, plan, report);
+        forget_buffer(&plan.target, report);
         plan_only(plan, report);
         return;
     }
-    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
     for (ask, class) in asks.zip(&mut report.classes) {
         draw(ask, plan, class);
         compare(ask, plan, class);
@@ -42,7 +42,7 @@ pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
 /// The rate asked of the whole pipeline: the sum of those of its classes, if each that got frames has one, and all are in
 /// one unit.
 fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
-    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
     let mut rates = asks
         .zip(&report.classes)
         .filter(|(ask, class)| **ask != Target::Nothing || class.came.frames > 0)

@@ -24,7 +24,7 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
     schedule: impl Fn(usize, &Target, &str) -> Result<Box<dyn Schedule>, Failure>,
 ) -> Result<Pipeline<F>, Failure> {
     let stages = |configs: &[StageConfig], path: &str| stages(configs, path, &build);
-    let default = (stages(&plan.stages, &plan.name)?, schedule(plan.classes.len(), &plan.ask, &plan.name)?);
+    let default = (stages(&plan.stages, &plan.name)?, schedule(plan.classes.len(), &plan.target, &plan.name)?);
     let pipeline = if plan.classes.is_empty() {
         let pipeline = Pipeline::new(default.0, default.1).buffering(plan.buffer);
         match &plan.sync {
@@ -34,7 +34,7 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
     } else {
         let mut classes = Vec::new();
         for (i, class) in plan.classes.iter().enumerate() {
-            let ClassPlan { name, rule, ask, stages: configs, sync, buffer } = class;
+            let ClassPlan { name, rule, target: ask, stages: configs, sync, buffer } = class;
             // The default class keeps the draws that it has without other classes.
             let path = format!("{}/{name}", plan.name);
             let schedule = schedule(i, ask, &path)?;
@@ -47,7 +47,7 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
                 buffer: *buffer,
             });
         }
-        let name = class_name(&plan.default_class, None, &plan.ask);
+        let name = class_name(&plan.default_class, None, &plan.target);
         let (stages, schedule) = default;
         classes.push(Class { name, stages, schedule, sync: plan.sync.clone(), buffer: plan.buffer });
         Pipeline::of_classes(classifier(plan)?, classes, plan.line)
@@ -88,7 +88,7 @@ pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
 /// stream has its turn, if each is of one class, and if frames wait for nothing but their schedules.
 pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, first: u16) -> Result<Streams, Failure> {
     let streams = Streams::new(specs, seed, first).map_err(Failure::new)?;
-    let asks: Vec<&Target> = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]).collect();
+    let asks: Vec<&Target> = plan.classes.iter().map(|class| &class.target).chain([&plan.target]).collect();
     let bare = |class: &ClassPlan| class.stages.is_empty() && class.sync.is_none();
     let waits = !plan.stages.is_empty() || plan.sync.is_some() || !plan.classes.iter().all(bare);
     if specs.len() == 1 || plan.classes.is_empty() || waits {
@@ -140,7 +140,7 @@ pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError
 /// whole run.
 pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     let stratified = |ask: &Target| matches!(ask, Target::Law(law) if law.sampling == LawSampling::Stratified);
-    let asks = plan.classes.iter().map(|class| &class.ask).chain([&plan.ask]);
+    let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
     let counted = asks.clone().any(stratified);
     let mut records = vec![0_u64; plan.classes.len() + 1];
     let mut frame = HeapFrame::default();

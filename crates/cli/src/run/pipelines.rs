@@ -168,7 +168,7 @@ fn is_virtual(plan: &PipelinePlan) -> bool {
 fn check_ends(request: &Request) -> Result<(), Failure> {
     let is_endless = |plan: &&PipelinePlan| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
-        let ends = alone && matches!(&plan.ask, Target::Wave(wave) if wave.ends());
+        let ends = alone && matches!(&plan.target, Target::Wave(wave) if wave.ends());
         let goes_on = match &plan.source {
             SourcePlan::Streams { count, .. } => count.is_none(),
             SourcePlan::Replay(replay) => replay.is_endless(),

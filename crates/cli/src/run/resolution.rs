@@ -33,7 +33,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Cave
         PortSpec::Wire(wire) => wire.pcap.is_some(),
         _ => false,
     };
-    let Some(gap) = plan.ask.fixed_gap() else {
+    let Some(gap) = plan.target.fixed_gap() else {
         // Frames that came and went at one instant have no gap to be rounded.
         let mean_ns = report.gap.as_ref().map_or(0.0, |gap| gap.mean_ns);
         let short = captures && !plan.asks_nothing() && mean_ns > 0.0 && mean_ns < SHORT_NS;
@@ -67,7 +67,7 @@ pub(crate) fn of_machine(
         add(CaveatKind::Pace { port: plan.output.to_string(), wire_ns: pace.wire_ns, elapsed_ns: pace.elapsed_ns });
     }
     if let Some(gap) =
-        plan.ask.fixed_gap().filter(|gap| matches!(plan.pacer, Pacer::Deadline | Pacer::Auto) && !whole_ns(*gap))
+        plan.target.fixed_gap().filter(|gap| matches!(plan.pacer, Pacer::Deadline | Pacer::Auto) && !whole_ns(*gap))
     {
         add(CaveatKind::GapBelowClock { gap_ns: gap.as_ns_f64() });
     }
@@ -178,8 +178,8 @@ pub(crate) fn of_corruption(report: &PipelineReport) -> Option<Caveat> {
 }
 
 /// Adds unusual capture records to the report, and warns if such records were used.
-pub(crate) fn note_oddities(oddities: &CaptureAnomalies, caveats: &mut Vec<Caveat>) {
-    let CaptureAnomalies { disordered, clock_steps, stray_stamps, capped_gaps, made_headers, .. } = *oddities;
+pub(crate) fn note_anomalies(anomalies: &CaptureAnomalies, caveats: &mut Vec<Caveat>) {
+    let CaptureAnomalies { disordered, clock_steps, stray_stamps, capped_gaps, made_headers, .. } = *anomalies;
     let used = [
         (disordered, CaveatKind::DisorderedRecords { records: disordered }),
         (clock_steps, CaveatKind::ClockSteps { steps: clock_steps }),

@@ -1,7 +1,7 @@
 //! Runs pipelines whose ports are all virtual.
 
 use crate::output::{self, Failure};
-use crate::plan::capture_oddities;
+use crate::plan::capture_anomalies;
 use crate::plan::request::Request;
 use crate::render::progress::Progress;
 use crate::run::asked_rates;
@@ -25,7 +25,7 @@ use units::{BitRate, Rate, Share, Time};
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), failure: None };
-    let mut oddities = CaptureAnomalies::default();
+    let mut anomalies = CaptureAnomalies::default();
     let mut warnings = Vec::new();
     // Fail before the first file is created.
     let open = |plan| open_source(plan, request.seed());
@@ -34,10 +34,10 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
         let (mut report, failure) = run_one(plan, source.as_mut(), request, stop)?;
         warnings.extend(resolution::of_model(plan, &report));
-        if let Some(odd) = source.oddities() {
-            warnings.extend(capture_oddities::warnings(&plan.name, odd));
+        if let Some(odd) = source.anomalies() {
+            warnings.extend(capture_anomalies::warnings(&plan.name, odd));
             report.skipped = odd.skipped_by_name();
-            oddities += odd;
+            anomalies += odd;
         }
         say_what_did_not_fit(&report);
         asked_rates::say_what_was_forfeited(&report);
@@ -51,7 +51,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     resolution::warn(&mut outcome.caveats, warnings);
     let always = [CaveatKind::Clock { source: ClockSource::Virtual }, CaveatKind::CaptureStamps];
     outcome.caveats.extend(always.map(Caveat::new));
-    resolution::note_oddities(&oddities, &mut outcome.caveats);
+    resolution::note_anomalies(&anomalies, &mut outcome.caveats);
     Ok(outcome)
 }
 
@@ -74,7 +74,7 @@ fn run_one(
     let limits = Limits {
         duration: request.common.duration,
         window: request.common.window,
-        asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
+        asked_gap: plan.target.fixed_gap().filter(|_| plan.classes.is_empty()),
     };
     let mut watch = ProgressObserver {
         stop,

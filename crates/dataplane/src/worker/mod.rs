@@ -3,13 +3,13 @@
 mod run;
 
 use crate::Error;
-use crate::back::ReturnStages;
 use crate::config::{Config, Feed, Pacing};
 use crate::device::{Device, Opened, ReceiveMode};
 use crate::fillers::{self, Fillers};
 use crate::line::OnLine;
 use crate::neighbour;
 use crate::pools::{Size, slots};
+use crate::return_path::ReturnStages;
 use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, NicLink, Passed, Pool, PortInterface, TxQueue};
 use engine::sources::{Destinations, Host};
 use engine::{Path, Pipeline};

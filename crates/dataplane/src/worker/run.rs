@@ -3,7 +3,6 @@
 use super::{Finished, PortSummary, Worker};
 use crate::Error;
 use crate::answers::Answers;
-use crate::back::ReturnPath;
 use crate::config::{Config, Feed, Pacing};
 use crate::counters::Counters;
 use crate::deadline::DeadlinePacer;
@@ -18,6 +17,7 @@ use crate::outlet::Outlet;
 use crate::placement::{Flow, Placement};
 use crate::pools::SHALLOW_POOL;
 use crate::replay;
+use crate::return_path::ReturnPath;
 use crate::slices;
 use dpdk::{
     Detour, Eal, LaunchField, LaunchTime, Pool, Port, PortStats, Pulse, SharedFrame, Started, TscClock, TxQueue,

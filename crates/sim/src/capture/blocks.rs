@@ -3,9 +3,9 @@
 //! Only what frames need is parsed, so odd texts and options have no effect. Blocks without frames are skipped with any
 //! content.
 
+use super::anomalies::SkipReason;
 use super::bytes::Bytes;
 use super::link::Link;
-use super::oddities::SkipReason;
 use super::{BrokenCapture, LONGEST_RECORD, Order, ReadOutcome, Record};
 use packet::HeapFrame;
 

@@ -1,6 +1,6 @@
 //! Link-layer headers of captures, and their conversion to Ethernet.
 
-use super::oddities::SkipReason;
+use super::anomalies::SkipReason;
 use packet::{Frame, HeapFrame};
 
 /// Destination and source of generated headers: locally administered, as in streams.

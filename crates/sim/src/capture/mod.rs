@@ -1,15 +1,15 @@
 //! Reads and writes captures.
 
+mod anomalies;
 mod blocks;
 mod bytes;
 mod classic;
 mod link;
-mod oddities;
 mod packed;
 mod pipe;
 mod writer;
 
-pub use oddities::{CaptureAnomalies, SkipReason};
+pub use anomalies::{CaptureAnomalies, SkipReason};
 pub use packed::{is_standard, open_plain};
 pub use pipe::{end_pipes_when, end_silent_pipes_after, ended_for};
 pub use writer::CaptureWriter;
@@ -37,7 +37,7 @@ pub struct CaptureReader {
     /// Records read, whether frames or not.
     records: u64,
     frames: u64,
-    pub(crate) oddities: CaptureAnomalies,
+    pub(crate) anomalies: CaptureAnomalies,
 }
 
 enum Format {
@@ -147,7 +147,7 @@ impl CaptureReader {
             format,
             records: 0,
             frames: 0,
-            oddities: CaptureAnomalies::default(),
+            anomalies: CaptureAnomalies::default(),
         })
     }
 
@@ -157,10 +157,10 @@ impl CaptureReader {
         &self.path
     }
 
-    /// The oddities so far.
+    /// The anomalies so far.
     #[must_use]
-    pub fn oddities(&self) -> &CaptureAnomalies {
-        &self.oddities
+    pub fn anomalies(&self) -> &CaptureAnomalies {
+        &self.anomalies
     }
 
     /// The error for a run whose instants do not reach the timestamp of the last record.
@@ -212,14 +212,14 @@ impl CaptureReader {
                     None => {
                         self.records += 1;
                         self.frames += 1;
-                        self.oddities.made_headers += u64::from(record.made_header);
+                        self.anomalies.made_headers += u64::from(record.made_header);
                         return Ok(Some(record));
                     }
                     Some(why) => why,
                 },
                 Ok(ReadOutcome::Skipped(why)) => why,
                 Ok(ReadOutcome::End) if self.frames == 0 && self.records > 0 => {
-                    let skipped = self.oddities.skipped.clone();
+                    let skipped = self.anomalies.skipped.clone();
                     return Err(SimError::NoFrames { path: self.path.clone(), skipped });
                 }
                 Ok(ReadOutcome::End) => return Ok(None),
@@ -232,7 +232,7 @@ impl CaptureReader {
                 }
             };
             self.records += 1;
-            self.oddities.skip(skipped);
+            self.anomalies.skip(skipped);
         }
     }
 }
@@ -392,7 +392,7 @@ mod tests {
                 }
             }
         }
-        (seen, reader.oddities.skipped.clone(), ended)
+        (seen, reader.anomalies.skipped.clone(), ended)
     }
 
     #[test]

@@ -313,7 +313,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         output: device(&plan.output)?,
         one_way: plan.one_way,
         pacing,
-        asked_gap: plan.ask.fixed_gap().filter(|_| plan.classes.is_empty()),
+        asked_gap: plan.target.fixed_gap().filter(|_| plan.classes.is_empty()),
         cpus: Vec::new(),
         window: request.common.window,
         duration: request.common.duration,

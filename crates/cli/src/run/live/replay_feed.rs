@@ -1,7 +1,7 @@
 //! A capture that is sent again, as the data plane takes it.
 
 use crate::output::Failure;
-use crate::plan::capture_oddities;
+use crate::plan::capture_anomalies;
 use crate::run::assemble;
 use crate::run::resolution;
 use dataplane::{BufferedReplay, FrameSupply};
@@ -30,7 +30,7 @@ struct Found {
     cut: u64,
     /// The length of the longest, without FCS.
     longest: usize,
-    oddities: CaptureAnomalies,
+    anomalies: CaptureAnomalies,
 }
 
 impl Records {
@@ -41,8 +41,8 @@ impl Records {
     /// What was skipped of the capture of a pipeline, by reason; `warnings` get what it means.
     pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<Caveat>) -> BTreeMap<String, u64> {
         let found = self.found();
-        warnings.extend(capture_oddities::warnings(pipeline, &found.oddities));
-        found.oddities.skipped_by_name()
+        warnings.extend(capture_anomalies::warnings(pipeline, &found.anomalies));
+        found.anomalies.skipped_by_name()
     }
 
     /// The length of the longest frame so far, without FCS.
@@ -56,13 +56,13 @@ impl Records {
         for one in all {
             let found = one.found();
             sum.cut += found.cut;
-            sum.oddities += &found.oddities;
+            sum.anomalies += &found.anomalies;
         }
         let cut = sum.cut;
         if cut > 0 {
             resolution::warn(caveats, [Caveat::new(CaveatKind::CutRecords { records: cut })]);
         }
-        resolution::note_oddities(&sum.oddities, caveats);
+        resolution::note_anomalies(&sum.anomalies, caveats);
     }
 }
 
@@ -83,8 +83,8 @@ impl FrameSupply for FromCapture {
             self.found.cut += u64::from(cut);
             self.found.longest = self.found.longest.max(length);
         }
-        if let Some(oddities) = self.source.oddities().filter(|oddities| **oddities != self.found.oddities) {
-            self.found.oddities.clone_from(oddities);
+        if let Some(anomalies) = self.source.anomalies().filter(|anomalies| **anomalies != self.found.anomalies) {
+            self.found.anomalies.clone_from(anomalies);
             changed = true;
         }
         if changed {
@@ -117,8 +117,8 @@ pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<Buffere
         cut += u64::from(next.make_whole());
         whole.frames.push(next.bytes().to_vec());
     }
-    let oddities = source.oddities().cloned().unwrap_or_default();
+    let anomalies = source.anomalies().cloned().unwrap_or_default();
     let longest = whole.frames.iter().map(Vec::len).max().unwrap_or(0);
-    *records.found() = Found { cut, longest, oddities };
+    *records.found() = Found { cut, longest, anomalies };
     Ok(source.failure().is_none().then_some(whole))
 }

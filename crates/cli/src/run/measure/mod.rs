@@ -2,7 +2,7 @@ pub(crate) mod receiver;
 
 use crate::options::measure::Measure;
 use crate::output::{self, Failure};
-use crate::plan::capture_oddities;
+use crate::plan::capture_anomalies;
 use crate::plan::frame_filter::FrameFilter;
 use crate::plan::measure::{MeasurePlan, MeasuredFrames};
 use crate::render::gaps;
@@ -222,14 +222,14 @@ fn from_capture(
     let step_ns = source.step_ns();
     let step = Caveat::new(CaveatKind::StampStep { file: path.display().to_string(), step_ns });
     let of_stamps = (cut > 0 && !receiver.streams.is_empty()).then(|| resolution::of_cut(path, cut));
-    let oddities = source.oddities().cloned().unwrap_or_default();
-    receiver.skipped = oddities.skipped_by_name();
-    let of_oddities = capture_oddities::warnings(path.display(), &oddities);
+    let anomalies = source.anomalies().cloned().unwrap_or_default();
+    receiver.skipped = anomalies.skipped_by_name();
+    let of_anomalies = capture_anomalies::warnings(path.display(), &anomalies);
     let (of_steps, steps) = if step_ns > 1.0 { (Some(step), None) } else { (None, Some(step)) };
     caveats.extend(steps);
-    let warnings = of_oddities.into_iter().chain(of_steps).chain(of_stamps).chain(uncut.warning(path));
+    let warnings = of_anomalies.into_iter().chain(of_steps).chain(of_stamps).chain(uncut.warning(path));
     resolution::warn(&mut caveats, warnings);
-    resolution::note_oddities(&oddities, &mut caveats);
+    resolution::note_anomalies(&anomalies, &mut caveats);
     Ok(Outcome { reports: Vec::new(), caveats, failure: failure.or(source.failure().map(Failure::new)) })
 }
 

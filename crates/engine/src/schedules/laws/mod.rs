@@ -7,16 +7,16 @@
 //! All arithmetic uses [`measure::special`], which gives identical bits on every machine.
 
 mod copula;
+mod gap_distribution;
 mod gap_law;
-mod placed;
 mod sampler;
 mod schedule;
 mod strata;
 mod values;
 mod words;
 
+pub use gap_distribution::GapDistribution;
 pub use gap_law::{Correlation, Edges, GapLaw, Sampling};
-pub use placed::GapDistribution;
 pub(crate) use sampler::Sampler;
 pub use schedule::LawSchedule;
 pub use table::TableFile;

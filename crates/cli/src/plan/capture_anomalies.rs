@@ -5,17 +5,17 @@ use sim::CaptureAnomalies;
 use std::fmt;
 
 /// What of a capture was left out or changed: records that were skipped, and gaps that were shortened.
-pub(crate) fn warnings(name: impl fmt::Display, oddities: &CaptureAnomalies) -> Vec<Caveat> {
+pub(crate) fn warnings(name: impl fmt::Display, anomalies: &CaptureAnomalies) -> Vec<Caveat> {
     let input = name.to_string();
-    let skipped = oddities.skipped.iter().map(|(why, records)| CaveatKind::SkippedRecords {
+    let skipped = anomalies.skipped.iter().map(|(why, records)| CaveatKind::SkippedRecords {
         input: input.clone(),
         records: *records,
         reason: why.name(),
         meaning: why.meaning(),
     });
-    let gaps = oddities.shortened_gaps;
+    let gaps = anomalies.shortened_gaps;
     let shortened = (gaps > 0).then(|| CaveatKind::ShortenedGaps { input: input.clone(), gaps });
-    let frames = oddities.unrewritten;
+    let frames = anomalies.unrewritten;
     let unrewritten = (frames > 0).then(|| CaveatKind::UnrewrittenFrames { input: input.clone(), frames });
     skipped.chain(shortened).chain(unrewritten).map(Caveat::new).collect()
 }
