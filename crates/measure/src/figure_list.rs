@@ -126,7 +126,7 @@ pub fn named(path: &[String]) -> Named {
             prefix.push(exact);
             continue;
         }
-        let fits = |known: &&&str| known.strip_prefix(name.as_str()).is_some_and(|end| is_unit(end));
+        let fits = |known: &&&str| known.strip_prefix(name.as_str()).is_some_and(is_unit);
         let fitting: Vec<&'static str> = below.iter().filter(fits).copied().collect();
         match fitting[..] {
             [only] => prefix.push(only),
@@ -169,12 +169,11 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Enters what a schema refers to, and what it consists of.
     fn object(&mut self, schema: &'a Value) {
-        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
-            if !self.within.contains(&name) {
-                self.within.push(name);
-                self.object(&self.definitions[name]);
-                self.within.pop();
-            }
+        let name = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));
+        if let Some(name) = name.filter(|name| !self.within.contains(name)) {
+            self.within.push(name);
+            self.object(&self.definitions[name]);
+            self.within.pop();
         }
         for parts in ["allOf", "anyOf", "oneOf"] {
             schema[parts].as_array().into_iter().flatten().for_each(|part| self.object(part));
