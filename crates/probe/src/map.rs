@@ -74,7 +74,7 @@ impl Map {
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: page-aligned, and `words` words stay mapped for our lifetime. They are accessed only as atomics. We
         // do not truncate the file; if another process does, reading beyond its end raises a signal, or returns zeros
-        // with a `Kept`.
+        // with a `GuardedMap`.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
