@@ -83,6 +83,7 @@ pub fn run(
         stamped,
         sent: 0,
         uncertain: VecDeque::new(),
+        refused: None,
         clock: Time::ZERO,
         last: (Time::ZERO, 0),
         unread: false,
@@ -112,8 +113,6 @@ enum NextEvent {
 #[derive(Default)]
 struct RunEnd {
     failure: Option<SimError>,
-    /// The departure of the frame that the sink failed to send.
-    refused: Option<Token>,
 }
 
 struct Driver<'a> {
@@ -126,6 +125,8 @@ struct Driver<'a> {
     sent: u64,
     /// Departures, with their starts, of frames that may not reach the sink's file.
     uncertain: VecDeque<(Placed, Time)>,
+    /// The departure of the frame that the sink failed to send.
+    refused: Option<Token>,
     /// The clock of the stages.
     clock: Time,
     /// The UNIX time of the start of the run.
@@ -175,7 +176,7 @@ impl Driver<'_> {
                     None => self.clock,
                 },
                 NextEvent::End => return RunEnd::default(),
-                NextEvent::TooLong => return RunEnd { failure: Some(SimError::TooLong), ..RunEnd::default() },
+                NextEvent::TooLong => return RunEnd { failure: Some(SimError::TooLong) },
             };
             if !self.looks.go_on(now, self.pipeline) {
                 return RunEnd::default();
@@ -226,7 +227,7 @@ impl Driver<'_> {
             token.hold();
             // An ended schedule does not mean that the run is too long.
             let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
-            return Err(RunEnd { failure, ..RunEnd::default() });
+            return Err(RunEnd { failure });
         }
         // As in a live run, a class whose frames were not read in time is late: time does not go back.
         let from = at.max(self.last.0);
@@ -235,7 +236,10 @@ impl Driver<'_> {
         }
         let start = match self.sink.send(&mut frame, &token, from) {
             Ok(start) => start,
-            Err(failure) => return Err(RunEnd { failure: Some(failure), refused: Some(token) }),
+            Err(failure) => {
+                self.refused = Some(token);
+                return Err(RunEnd { failure: Some(failure) });
+            }
         };
         self.last = (start, class);
         if let Some(stamp) = self.stamped.then(|| Stamp::of(frame.bytes())).flatten() {
@@ -265,7 +269,7 @@ impl Driver<'_> {
         }
     }
 
-    fn finish(mut self, RunEnd { failure, refused }: RunEnd) -> RunResult {
+    fn finish(mut self, RunEnd { failure }: RunEnd) -> RunResult {
         let mut failure = failure.or_else(|| self.source.failure());
         if let Err(error) = self.sink.finish() {
             failure.get_or_insert(error);
@@ -274,7 +278,7 @@ impl Driver<'_> {
         for (placed, _) in self.uncertain.drain(..) {
             placed.discard(self.pipeline, DropReason::Unwritten);
         }
-        match refused {
+        match self.refused.take() {
             Some(token) if self.sink.unwritten().frames > 0 => token.discard(self.pipeline, DropReason::Unwritten),
             // Another output failed: the frame is still here.
             Some(token) => token.hold(),
