@@ -465,8 +465,11 @@ fn frames_with_a_compressed_route_stay_as_captured_and_are_counted() {
 /// VXLAN with a checksum in both datagrams.
 const TUNNEL: &str = "hex 02000000000202000000000108004500005e00004000401100000a0000010a000002c00012b5004a000008000000000007000200000000040200000000030800450000240000400040110000c0a80001c0a800021388003500100000706179";
 
-/// Streams in tunnels, and what each frame has: the k-th value of a field in frame k.
-const TUNNELS: &[(&str, &str, &[(&str, &[u128])])] = &[
+/// A field, and its values in successive frames.
+type Values = (&'static str, &'static [u128]);
+
+/// Streams in tunnels, their layers, and what each frame has: the k-th value of a field in frame k.
+const TUNNELS: &[(&str, &str, &[Values])] = &[
     (
         "udp 10.0.0.1:1 > 10.0.0.2:7-9 in vxlan vni 9-7 in udp 192.0.2.1:100-200 > 192.0.2.2",
         "eth ip udp vxlan eth ip udp",

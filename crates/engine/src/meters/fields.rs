@@ -28,7 +28,7 @@ struct Value {
     width: u32,
 }
 
-/// Users that fit into these bits are told apart exactly.
+/// Users that fit into these bits are kept exactly.
 const EXACT: u32 = 120;
 
 impl KeyFields {
@@ -101,7 +101,7 @@ impl KeyFields {
         Ok(self.of_values(&values.collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// Prints a user; of those that are too long, the hash that is all that is stored.
+    /// Prints a user, or its hash if its fields were too long to store.
     pub(super) fn show(&self, key: Key) -> String {
         let bits = key.bits();
         let parts: Vec<&Part> = self.parts().collect();
