@@ -86,7 +86,7 @@ pub(crate) fn resolve(
         let sync = text.sync.as_ref().and_then(|text| problems.read(text, str::parse));
         if let (Some(rule), Some(target)) = (rule, target) {
             let buffer = buffer(text.buffer.as_ref(), &target, problems);
-            plans.push(ClassPlan { name, rule, target: target, stages, sync, buffer });
+            plans.push(ClassPlan { name, rule, target, stages, sync, buffer });
         }
     }
     if problems.0.len() == before {

@@ -59,7 +59,7 @@ impl PipelineText {
             name: self.name.clone(),
             source,
             output,
-            target: target,
+            target,
             pacer: Pacer::Auto,
             filler: filler.unwrap_or_default(),
             line,

@@ -15,9 +15,10 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Texts that wait to be written; more are left out.
 const WAITING: usize = 1_024;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// A job, and where its end is reported.
+type Job = (Box<dyn FnOnce() + Send>, SyncSender<()>);
 
-static QUEUE: OnceLock<Option<SyncSender<(Job, SyncSender<()>)>>> = OnceLock::new();
+static QUEUE: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
 static STALLED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -51,12 +52,12 @@ pub(crate) fn finish() {
     }
 }
 
-fn start() -> Option<SyncSender<(Job, SyncSender<()>)>> {
+fn start() -> Option<SyncSender<Job>> {
     let (give, jobs) = sync_channel(WAITING);
     thread::Builder::new().name("stderr".to_owned()).spawn(move || write_all(&jobs)).ok().map(|_| give)
 }
 
-fn write_all(jobs: &Receiver<(Job, SyncSender<()>)>) {
+fn write_all(jobs: &Receiver<Job>) {
     IS_WRITER.set(true);
     for (job, tell) in jobs {
         job();

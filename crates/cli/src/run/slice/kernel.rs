@@ -20,7 +20,6 @@ use slice::{
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -211,7 +210,7 @@ impl KernelSlices {
         let ends = if self.program.is_empty() { 0 } else { rights::set(&[Capability::Kill]) };
         let own = rights::set(SLICE.keeps) | files | ends;
         let pipe = self.write.iter().find(|path| crate::plan::files::is_pipe(path));
-        let writable: Vec<PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
+        let writable: Vec<std::path::PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
         let others = if pipe.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
         rights::give_up(rights::RunCapabilities { own, others }, Some(&writable));
     }
