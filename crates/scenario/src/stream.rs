@@ -137,10 +137,10 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 "igmp" => "write ip 10.0.0.1 > 224.0.0.1 proto 2".to_owned(),
                 "sctp" => "write ip 10.0.0.1 > 10.0.0.2 proto 132".to_owned(),
                 "vlan" | "qinq" => "write the protocol first, and vlan 5 behind the addresses".to_owned(),
+                lower if known.contains(&lower) => format!("write {lower}"),
                 lower if LayerKind::named(lower).is_some() => {
                     format!("write the inner packet first: udp 10.0.0.1:1 > 10.0.0.2:2 in {lower}")
                 }
-                lower if known.contains(&lower) => format!("write {lower}"),
                 _ => format!("write one of {}", known.join(", ")),
             };
             return Err(ParseError::new(format!("'{word}' is no protocol"), how));

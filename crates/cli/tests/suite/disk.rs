@@ -174,9 +174,9 @@ fn delays_are_of_the_law_and_of_the_seed() {
         shell("dd if=/dev/zero of=f bs=512 count=300", &disk.path());
         let report = disk.report();
         let of = |name: &str| figure(&report, &format!("/operations/write/delay_asked/{name}"));
-        assert!(of("min") >= 0.99e6 && of("max") <= 5.01e6, "{report}");
+        assert!(of("min_ns") >= 0.99e6 && of("max_ns") <= 5.01e6, "{report}");
         // The mean of 300 draws has a standard deviation of 67 µs.
-        assert!((of("mean") - 3e6).abs() < 6.0 * 67e3, "{report}");
+        assert!((of("mean_ns") - 3e6).abs() < 6.0 * 67e3, "{report}");
         report["operations"]["write"]["delay_asked"].clone()
     };
     assert_eq!(run("5"), run("5"));

@@ -196,7 +196,16 @@ fn rule(typed: &str) -> Option<Rule> {
     Some(match () {
         () if ELSEWHERE.iter().any(|(line, _)| *line == typed) => Rule::Elsewhere,
         () if netlathe && (typed.contains('…') || has(&["DIR"])) => Rule::Pattern,
-        () if begins(&["make ", "cargo ", "scripts/", "python3 bench/", "NETLATHE=target/release/netlathe "]) => {
+        () if begins(&[
+            "make ",
+            "cargo ",
+            "scripts/",
+            "python3 bench/",
+            "python3 -m venv ",
+            "venv/bin/pip ",
+            "NETLATHE=target/release/netlathe ",
+        ]) =>
+        {
             Rule::Clone
         }
         () if typed.contains("pci:") => Rule::Nic,

@@ -64,6 +64,8 @@ impl PipelineSlices {
             .spawn(move || print_all(&form, &frames))
             .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
         let status = pipelines::run(&request)?;
+        // The printer ends with its last sender, which the request holds.
+        drop(request);
         // A reader that has stopped reading is waited for until the user ends the run.
         while !printing.is_finished() {
             if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {

@@ -32,7 +32,7 @@ fn reports_an_unopenable_port_in_one_line() {
         ),
         ("gen --out tun0 --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'", &["tun0 carries packets without"]),
         ("measure --in tun0", &["tun0 carries packets without"]),
-        ("measure --in tap:x", &["nothing can be received from tap:x"]),
+        ("measure --in null", &["nothing can be received from null"]),
         ("measure --in eth0,driver=af_packet", &["no interface eth0"]),
         ("shape --in c0 --out pcap:x.pcap", &["one port is live", "measure"]),
         ("shape --in pcap:x.pcap --out s0", &["one port is live"]),
