@@ -57,8 +57,12 @@ pub(crate) struct Clocks {
     last: u64,
 }
 
-/// Older stamps are ignored, in ns: either the stamp is wrong or the frame arrived before anyone polled.
-const OLDEST: u64 = 1_000_000_000;
+/// Older stamps are ignored, in ns: either the stamp is wrong or the frame arrived before anyone polled. A thread that was
+/// stopped for less finds frames that waited as long, and an ignored stamp would make all frames behind it look new.
+pub(crate) const OLDEST: u64 = 4_000_000_000;
+
+/// For this long after the stamp clock was set, in ns, stamps may be of the clock before.
+const DOUBT: u64 = 1_000_000_000;
 
 /// A larger change of the difference, in ns, means that the clock was set, unless this thread was interrupted between
 /// the readings.
@@ -80,7 +84,7 @@ impl Clocks {
             self.now = read();
         }
         (self.apart, self.last) = (self.now.apart(), 0);
-        self.doubted_until = self.now.steady + OLDEST;
+        self.doubted_until = self.now.steady + DOUBT;
     }
 
     /// The last reading's time on the run's clock.
@@ -153,7 +157,8 @@ mod tests {
         assert_eq!(waited(&mut clocks, at(21 * MS, 0), at(22 * MS, 0)), 0, "never later than now");
         assert_eq!(waited(&mut clocks, at(23 * MS, 0), at(22 * MS, 0)), MS, "that stamp bounds no other");
         assert_eq!(waited(&mut clocks, at(3 * S, 0), at(2 * S, 0)), S);
-        assert_eq!(waited(&mut clocks, at(4 * S, 0), at(3 * S - 1, 0)), 0, "too old");
+        assert_eq!(waited(&mut clocks, at(6 * S, 0), at(2 * S, 0)), 4 * S, "a thread that was stopped");
+        assert_eq!(waited(&mut clocks, at(7 * S, 0), at(3 * S - 1, 0)), 0, "too old");
     }
 
     #[test]

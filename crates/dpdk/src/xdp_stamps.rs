@@ -8,6 +8,7 @@
 use crate::clock::{TscClock, kernel_ns};
 use crate::detour::{EXIT, Instruction, instruction, load, set};
 use crate::interface::Interface;
+use crate::waits::OLDEST;
 use crate::waits::beside;
 use crate::xdp::program;
 use crate::{Mbuf, netlink};
@@ -108,9 +109,6 @@ impl Stamps {
 /// stamp.
 const STAMP: usize = 16;
 const TURNED: i32 = 0x5a3c_9617;
-/// Older stamps are ignored, in ns.
-const OLDEST: u64 = 1_000_000_000;
-
 fn waited(stamp: [u8; STAMP], now: u64) -> u32 {
     let (time, check) = stamp.split_at(8);
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);

@@ -323,7 +323,7 @@ mod tests {
             ("law.limit.watched == 1", "only with a stage limit"),
             ("law.delay.p99 < 1ms", "only with a stage"),
             ("law.gap.error.p99 < 1ms", "only with a fixed gap"),
-            ("b.fit.kl < 1%", "only with a gap of a law"),
+            ("b.fit.kl_nats < 0.01", "only with a gap of a law"),
             ("a.gap.error.p99 < 1ms", "only with a fixed gap"),
             ("b.return.out.frames == 0", "only with live ports"),
             ("b.flow.kernel_drops == 0", "only with live ports"),
