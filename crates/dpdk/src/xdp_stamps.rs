@@ -8,8 +8,7 @@
 use crate::clock::{TscClock, kernel_ns};
 use crate::detour::{EXIT, Instruction, instruction, load, set};
 use crate::interface::Interface;
-use crate::waits::OLDEST;
-use crate::waits::beside;
+use crate::waits::{OLDEST, beside};
 use crate::xdp::program;
 use crate::{Mbuf, netlink};
 use std::collections::BTreeSet;
