@@ -243,7 +243,7 @@ fn rejects_bad_stats_files() {
     let status = bed.netlathe(Node::Box, &format!("{null} -q --stats /dev/stdout")).stdout(log).status();
     assert!(status.expect("it starts").success());
     let log = std::fs::read_to_string(bed.path("log")).expect("it is there");
-    assert!(log.starts_with("of another run\n{\"schema\":1,"), "{log}");
+    assert!(log.starts_with("of another run\n{\"schema\":2,"), "{log}");
     let full = bed.run(Node::Box, &format!("gen --out dpdk:net_null0 --count 100 --json {STREAM} --stats /dev/full"));
     assert_eq!(full.status.code(), Some(2), "{full:?}");
     assert!(full.stderr.contains("cannot write /dev/full"), "{full:?}");
