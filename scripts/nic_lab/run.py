@@ -103,7 +103,7 @@ CHECKS = {
     "loop": {
         "gen": [("all frames arrive", r"200 sent, 200 came, 0 lost", True), ("status 0", r"(?m)^status 0$", True)],
         "measure": [("all frames arrive", r"stream 0  100 came, 0 lost", True), ("status 0", r"(?m)^status 0$", True)],
-        "search": [("a verdict", r"(?i)ndr|throughput", True), ("status 0", r"(?m)^status 0$", True)],
+        "search": [("a verdict for 64 B", r"(?m)^64B .*\(\d+ trials\)$", True), ("status 0", r"(?m)^status 0$", True)],
         "end": [],
     },
     "remap": {

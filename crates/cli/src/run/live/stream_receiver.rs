@@ -5,6 +5,7 @@ use crate::output::{self, Failure};
 use crate::plan::xdp_programs;
 use crate::rights;
 use crate::run::live::devices::device;
+use crate::run::live::nic_links;
 use crate::run::stop::Stop;
 use dataplane::ArrivalPort;
 use dpdk::{Eal, Received, RingConfig};
@@ -95,7 +96,11 @@ impl FarEnd {
                 xdp_programs::warn_if_any(name);
                 ring
             }
-            None => ArrivalPort::of_device(eal, &device(port)?).map_err(Failure::new)?,
+            None => {
+                let polled = ArrivalPort::of_device(eal, &device(port)?).map_err(Failure::new)?;
+                nic_links::await_links(polled.nic_link(), || sim::ended_for().is_some());
+                polled
+            }
         };
         let own = port.mac().map_err(Failure::new)?;
         let neighbour = Neighbour {
