@@ -1,6 +1,7 @@
 //! A lab with running programs, all removed after the test however it ends. Captures are parsed without netlathe's
 //! code.
 
+use crate::common::words;
 use lab::{Error, Guard, Node, Topology};
 use serde_json::Value;
 use std::fs;
@@ -391,17 +392,4 @@ fn assert_balanced(books: &Value, copies: u64) {
 #[track_caller]
 pub(crate) fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no count {pointer} in {report}"))
-}
-
-/// Splits a line like a shell that knows only single quotes.
-pub(crate) fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (i, part) in line.split('\'').enumerate() {
-        if i % 2 == 1 {
-            words.push(part.to_owned());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_owned));
-        }
-    }
-    words
 }

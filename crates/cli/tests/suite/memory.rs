@@ -64,19 +64,21 @@ fn stream_numbers_of_others_cost_little() {
     assert!(pipeline["streams_beyond"].is_null());
 }
 
+/// Runs a command that may have `kib` of address space.
+fn limited(bench: &Bench, kib: u32, line: &str) -> Finished {
+    let script = format!("ulimit -v {kib}; exec \"$0\" {line}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).current_dir(bench.path(""));
+    Finished::of(command.output().expect("a shell"))
+}
+
 #[test]
 fn a_table_larger_than_memory_is_refused_by_name() {
     let bench = Bench::new();
     bench.generate("64B", 100);
     bench.write("table.txt", b"123456789ns\n".repeat(4_000_000));
     let line = "shape --in pcap:in.pcap --out null --gap 'table table.txt'";
-    let script = format!("ulimit -v 300000; exec \"$0\" {line}");
-    let output = Command::new("sh")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
-        .current_dir(bench.path(""))
-        .output()
-        .expect("a shell");
-    let finished = Finished::of(output);
+    let finished = limited(&bench, 300000, line);
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
     for part in ["--gap", "table.txt: its 48 MB of text", "the limit on memory leaves ", "shuf -n"] {
         assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
@@ -89,13 +91,7 @@ fn slices_without_memory_name_what_takes_less() {
     let bench = Bench::new();
     bench.generate("64B", 2_000_000);
     let line = "slice pipeline --every 1/1 -- shape --in pcap:in.pcap --out null --delay 1h -q";
-    let script = format!("ulimit -v 250000; exec \"$0\" {line}");
-    let output = Command::new("sh")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
-        .current_dir(bench.path(""))
-        .output()
-        .expect("a shell");
-    let finished = Finished::of(output);
+    let finished = limited(&bench, 250000, line);
     assert_eq!(finished.status, Some(2), "{}", finished.stderr);
     assert!(
         finished.stderr.contains("out of memory") && finished.stderr.contains("--every 1/N"),
@@ -110,13 +106,7 @@ fn memory_that_is_not_there_is_an_error_with_a_remedy() {
     let bench = Bench::new();
     bench.generate("64B", 100);
     let users = "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police --users 100000000";
-    let script = format!("ulimit -v 4000000; exec \"$0\" {users}");
-    let output = Command::new("sh")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")])
-        .current_dir(bench.path(""))
-        .output()
-        .expect("a shell");
-    let finished = Finished::of(output);
+    let finished = limited(&bench, 4000000, users);
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
     assert!(
         finished

@@ -237,7 +237,7 @@ fn a_watch_says_at_an_abstract_socket_that_it_has_begun() {
 fn entered(bed: &Bed, node: Node, line: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", bed.lab.topology().namespace(node))).arg(netlathe());
-    command.args(crate::bed::words(line)).stdin(Stdio::null());
+    command.args(crate::common::words(line)).stdin(Stdio::null());
     command
 }
 

@@ -67,8 +67,8 @@ fn assert_ends(bed: &Bed, ended_by: impl Fn(Program) -> Finished, before: &str, 
     ] {
         // Reset SIGHUP to its default. Under nohup it would be ignored.
         let line = format!("sh -c '{before} exec \"$@\"' sh env --default-signal=HUP {} ", crate::bed::netlathe());
-        let mut words = crate::bed::words(&line);
-        words.extend(crate::bed::words(&format!("{command} --json {options}")));
+        let mut words = crate::common::words(&line);
+        words.extend(crate::common::words(&format!("{command} --json {options}")));
         let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
         let program = Program::start(bed.command(node, "sh", &words));
         let finished = ended_by(program);

@@ -71,7 +71,7 @@ fn names_the_remedy_for_missing_rights() {
         "measure --in c0",
         "gen --out s0 --stream 'udp 1.1.1.1:1 > 2.2.2.2:2'",
     ] {
-        let words = crate::bed::words(line);
+        let words = crate::common::words(line);
         let mut arguments = vec!["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", program.as_str()];
         arguments.extend(words.iter().map(String::as_str));
         let mut command = bed.command(Node::Box, "setpriv", &arguments);
