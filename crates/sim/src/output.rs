@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// Bytes that callers gather before a write.
 pub(crate) const WRITE_SIZE: usize = 256 << 10;
-/// Number of writes in the queue, 64 MiB in total.
-const WAITING: usize = 256;
 /// At the end, how long a file that is not a regular file may take no byte before it is given up. After a signal, how
 /// long all such files have together.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -35,6 +33,16 @@ pub enum WhenFull {
     Wait,
     /// Leaves the records out and counts them. For live runs.
     LeaveOut,
+}
+
+impl WhenFull {
+    /// Number of writes in the queue of a file: 4 MiB where the run can wait for the disk, or else 64 MiB.
+    const fn waiting(self) -> usize {
+        match self {
+            WhenFull::Wait => 16,
+            WhenFull::LeaveOut => 256,
+        }
+    }
 }
 
 /// Compression of a file, by its extension.
@@ -117,7 +125,7 @@ impl Output {
     pub(crate) fn create(path: &Path, when_full: WhenFull, records: Records) -> Result<Self, SimError> {
         let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
         let (file, regular) = open(path).map_err(unwritable)?;
-        let (queue, pieces) = sync_channel(WAITING);
+        let (queue, pieces) = sync_channel(when_full.waiting());
         let state = Arc::<State>::default();
         let writer = Writer {
             path: path.to_owned(),
