@@ -23,12 +23,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("page", &["units", "measure"]),
     ("lab", &[]),
     ("disk", &["units", "engine"]),
+    ("service", &[]),
     ("fuzz", &["units", "packet", "engine", "scenario", "sim", "disk", "probe", "slice"]),
     (
         "cli",
         &[
             "units", "packet", "measure", "engine", "scenario", "sim", "page", "dpdk", "dataplane", "slice", "probe",
-            "lab", "disk",
+            "lab", "disk", "service",
         ],
     ),
 ];

@@ -1,0 +1,307 @@
+//! What a run is for its clients: state, figures, settings, changes. These types are the JSON of the service and the schemas
+//! of its OpenAPI document.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use utoipa::ToSchema;
+
+/// A run that can be watched, and perhaps changed. All functions return at once: they are called by the thread of the service,
+/// never by one that makes departures.
+pub trait ControlledRun: Send + Sync {
+    /// The command that runs, as in the report.
+    fn command(&self) -> &str;
+    /// Where the run stands.
+    fn state(&self) -> RunState;
+    /// The figures so far, or those of the report once it has ended. Rates are zero: the service works them out.
+    fn figures(&self) -> Figures;
+    /// What the run cannot resolve, as far as that is known, in words.
+    fn caveats(&self) -> Vec<String>;
+    /// The report as JSON, once the run has ended.
+    fn report(&self) -> Option<String>;
+    /// Ends the run as a signal does. It is not waited for.
+    fn stop(&self);
+    /// What can be changed, if anything can.
+    fn changes(&self) -> Option<&dyn Changes>;
+}
+
+/// What can be changed in a run while it goes on.
+pub trait Changes: Send + Sync {
+    /// All settings, in the order of the scenario.
+    fn settings(&self) -> Vec<Setting>;
+    /// Checks a change as a whole and plans it. It takes effect later, between two frames.
+    ///
+    /// # Errors
+    /// A path or value is wrong, or the run has ended. Nothing of the change is then done.
+    fn change(&self, change: Change) -> Result<Accepted, Refusal>;
+    /// The changes that have taken effect so far, in that order.
+    fn applied(&self) -> Vec<AppliedChange>;
+    /// Holds departures back until [`Changes::resume`].
+    ///
+    /// # Errors
+    /// This run cannot be paused, or has ended.
+    fn pause(&self, _by: &str) -> Result<Accepted, Refusal> {
+        Err(Refusal::unsupported("this run cannot be paused", "set the rate instead"))
+    }
+    /// Goes on after [`Changes::pause`].
+    ///
+    /// # Errors
+    /// This run cannot be paused, or has ended.
+    fn resume(&self, _by: &str) -> Result<Accepted, Refusal> {
+        Err(Refusal::unsupported("this run cannot be paused", "set the rate instead"))
+    }
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// Ports are being opened.
+    #[default]
+    Starting,
+    /// Frames may pass.
+    Running,
+    /// Departures are held back by a client.
+    Paused,
+    /// It is over, and its report is there unless it failed.
+    Ended,
+}
+
+impl RunState {
+    /// All states.
+    pub const ALL: [RunState; 4] = [RunState::Starting, RunState::Running, RunState::Paused, RunState::Ended];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            RunState::Starting => "starting",
+            RunState::Running => "running",
+            RunState::Paused => "paused",
+            RunState::Ended => "ended",
+        }
+    }
+}
+
+/// The figures of a run so far. Counters run from its start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Figures {
+    /// Time since the run began, in ns. Of a virtual run, the time that the computation has taken.
+    pub passed_ns: u64,
+    /// How far the clock of a virtual run is, in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_ns: Option<u64>,
+    /// One entry for each pipeline and each direction of its own.
+    pub pipelines: Vec<PipelineFigures>,
+}
+
+/// The figures of a pipeline, a direction or a way back so far, by the names of the report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PipelineFigures {
+    /// The name; a way back has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Frames received.
+    #[serde(rename = "in")]
+    pub came: FrameCount,
+    /// Frames of a receiver that were excluded from the measurement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<FrameCount>,
+    /// Frames made by duplication.
+    pub copies: u64,
+    /// Frames sent, without fillers.
+    #[serde(rename = "out")]
+    pub left: FrameCount,
+    /// Frames dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Frames in the pipeline.
+    pub held: u64,
+    /// Rates since the figures before.
+    pub rate: Rates,
+    /// Times that a departure was due and no frame was ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starved: Option<u64>,
+    /// Lateness of departures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Lateness>,
+    /// Frames that the kernel dropped before a receiver read them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_drops: Option<u64>,
+    /// The way back, if there is one.
+    #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
+    #[schema(no_recursion)]
+    pub back: Option<Box<PipelineFigures>>,
+}
+
+/// Frames and their bytes (layer 2, with FCS).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FrameCount {
+    /// Number of frames.
+    pub frames: u64,
+    /// Bytes, with FCS.
+    pub bytes: u64,
+}
+
+/// Rates in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Rates {
+    /// Of frames received.
+    #[serde(rename = "in")]
+    pub came: FrameRate,
+    /// Of frames sent.
+    #[serde(rename = "out")]
+    pub left: FrameRate,
+}
+
+/// A rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FrameRate {
+    /// Frames per second.
+    pub fps: f64,
+    /// Bits per second (layer 2, with FCS).
+    pub bps: f64,
+}
+
+/// How much later than planned frames left, from the start of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Lateness {
+    /// The median, in ns.
+    pub p50_ns: f64,
+    /// The largest, in ns.
+    pub max_ns: f64,
+}
+
+impl Figures {
+    /// Works out the rates since the figures were as `before`.
+    pub fn since(&mut self, before: &Figures) {
+        let seconds = self.passed_ns.saturating_sub(before.passed_ns) as f64 / 1e9;
+        for (i, pipeline) in self.pipelines.iter_mut().enumerate() {
+            pipeline.since(before.pipelines.get(i), seconds);
+        }
+    }
+}
+
+impl PipelineFigures {
+    /// Works out the rates since the figures were as `before`; `seconds` is the time between.
+    pub fn since(&mut self, before: Option<&PipelineFigures>, seconds: f64) {
+        let none = PipelineFigures::default();
+        let earlier = before.unwrap_or(&none);
+        let rate = |now: FrameCount, then: FrameCount| FrameRate {
+            fps: per_second(now.frames, then.frames, seconds),
+            bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
+        };
+        self.rate = Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) };
+        if let Some(back) = &mut self.back {
+            back.since(earlier.back.as_deref(), seconds);
+        }
+    }
+}
+
+/// To a thousandth.
+fn per_second(now: u64, then: u64, seconds: f64) -> f64 {
+    (now.saturating_sub(then) as f64 / seconds.max(1e-9) * 1e3).round() / 1e3
+}
+
+/// A value of a run that can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Setting {
+    /// Its path, such as `down.rate` or `down.api.delay`.
+    pub path: String,
+    /// What it is now, as a scenario would write it.
+    pub value: String,
+    /// What may be written there, in the notation of the help.
+    pub takes: String,
+}
+
+/// A change of one or several settings, which takes effect at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// The new value of each path.
+    pub set: BTreeMap<String, String>,
+    /// When it is to take effect, in ns since the run began; now if that is not given.
+    pub at_ns: Option<u64>,
+    /// The client that asked, as the report will name it.
+    pub by: String,
+}
+
+/// A change that was checked and will take effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Accepted {
+    /// The number of the change in this run, from 1 on.
+    pub number: u64,
+    /// When it is planned, in ns since the run began.
+    pub at_ns: u64,
+}
+
+/// A change that has taken effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AppliedChange {
+    /// Its number, as when it was accepted.
+    pub number: u64,
+    /// The new value of each path.
+    pub set: BTreeMap<String, String>,
+    /// When it was asked for, in ns since the run began.
+    pub asked_at_ns: u64,
+    /// When it took effect, in ns since the run began.
+    pub took_effect_at_ns: u64,
+    /// The client that asked.
+    pub by: String,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which kind of fault it is; the status of HTTP follows.
+    pub kind: RefusalKind,
+    /// What is wrong.
+    pub message: String,
+    /// Where: a path, a field, a line of the scenario.
+    pub at: Option<String>,
+    /// How to mend it.
+    pub remedy: String,
+}
+
+/// Kinds of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// There is no such setting.
+    Unknown,
+    /// The value cannot be used.
+    Invalid,
+    /// Not in this state, such as after the end.
+    Conflict,
+    /// This run, or this build, cannot do it.
+    Unsupported,
+}
+
+impl Refusal {
+    /// There is no setting of this path.
+    pub fn unknown(path: &str, remedy: impl Into<String>) -> Self {
+        let message = format!("there is no setting '{path}'");
+        Refusal { kind: RefusalKind::Unknown, message, at: Some(path.to_owned()), remedy: remedy.into() }
+    }
+
+    /// The value of `path` cannot be used.
+    pub fn invalid(path: &str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let at = Some(path.to_owned());
+        Refusal { kind: RefusalKind::Invalid, message: message.into(), at, remedy: remedy.into() }
+    }
+
+    /// Not in this state of the run.
+    pub fn conflict(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Refusal { kind: RefusalKind::Conflict, message: message.into(), at: None, remedy: remedy.into() }
+    }
+
+    /// Never in this run.
+    pub fn unsupported(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Refusal { kind: RefusalKind::Unsupported, message: message.into(), at: None, remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = &self.at {
+            write!(f, "{at}: ")?;
+        }
+        write!(f, "{}: {}", self.message, self.remedy)
+    }
+}
