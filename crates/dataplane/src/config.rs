@@ -3,7 +3,9 @@ use crate::replay::{BufferedReplay, FrameSupply};
 use dpdk::LaunchTime;
 use engine::Line;
 use engine::sources::Streams;
+use crate::start_gate::StartGate;
 use packet::FillerKind;
+use std::sync::Arc;
 use units::{FrameLen, Span};
 
 /// Configuration of a worker.
@@ -28,6 +30,8 @@ pub struct Config {
     pub window: Span,
     /// When to end without a signal.
     pub duration: Option<Span>,
+    /// When to start, if that was asked. All workers of a run share it.
+    pub start: Option<Arc<StartGate>>,
     /// Frames that the stages of both directions may hold.
     pub room: u64,
     /// The interface whose traffic is diverted through the ports: the input receives what the host sends, the output

@@ -266,7 +266,8 @@ impl FillerPacer {
     /// are not in the caches yet. The line starts when all this should be done.
     fn begin<const DIRECT: bool>(&mut self, rounds: &mut Rounds<'_>) {
         let bursts = self.queue.slots() / BURST;
-        let start = (rounds.clock.now() + MAKING * self.queue.slots() as u64).min(rounds.end);
+        let made = rounds.clock.now() + MAKING * self.queue.slots() as u64;
+        let start = rounds.begin().max(made).min(rounds.end);
         // The first frame starts at a byte time, possibly just before, so the time of the run starts there.
         rounds.begins(self.head(start));
         self.ends = rounds.end;

@@ -46,7 +46,7 @@ impl<'a> Flood<'a> {
         Flood {
             tx,
             clock: run.clock,
-            end: run.end(run.clock.now()),
+            end: run.end(run.begin()),
             run,
             bursts,
             told: FrameCounters::default(),
@@ -248,6 +248,7 @@ pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
         all.left.add_all(report.left);
         all.drops.add_all(&report.drops);
         all.held += report.held;
+        all.first_departure = all.first_departure.into_iter().chain(report.first_departure).min();
         all.streams.extend(report.streams);
         all.answers = all.answers.or(report.answers);
         all.slices = all.slices.or(report.slices);

@@ -62,9 +62,9 @@ impl Intake {
         Intake::new(FrameSource::Port { queues, turn: 0, clock }, limit)
     }
 
-    /// Takes the frames that `maker` generates. All are ready from the first poll on.
-    pub(crate) fn of_stream(maker: Maker, limit: u64) -> Self {
-        Intake::new(FrameSource::Stream { maker, start: None }, limit)
+    /// Takes the frames that `maker` generates. All are ready at `start`, or else from the first poll on.
+    pub(crate) fn of_stream(maker: Maker, limit: u64, start: Option<Time>) -> Self {
+        Intake::new(FrameSource::Stream { maker, start }, limit)
     }
 
     /// Takes frames that another thread received and ran through the stages; `made` if they are of a stream.
@@ -72,10 +72,10 @@ impl Intake {
         Intake::new(FrameSource::Thread { ring, made }, u64::MAX)
     }
 
-    /// Takes frames from [`crate::replay::read`]. They are ready at their time, counted from the first poll; with
-    /// `ahead` they may be taken earlier.
-    pub(crate) fn of_replay(ring: rtrb::Consumer<CaptureItem>, ahead: bool) -> Self {
-        Intake::new(FrameSource::Replay { ring, ahead, start: None }, u64::MAX)
+    /// Takes frames from [`crate::replay::read`]. They are ready at their time, counted from `start` or else from the
+    /// first poll; with `ahead` they may be taken earlier.
+    pub(crate) fn of_replay(ring: rtrb::Consumer<CaptureItem>, ahead: bool, start: Option<Time>) -> Self {
+        Intake::new(FrameSource::Replay { ring, ahead, start }, u64::MAX)
     }
 
     fn new(from: FrameSource, limit: u64) -> Self {
@@ -146,7 +146,8 @@ impl Intake {
                 }
                 let made = self.received.len();
                 for frame in self.received.drain() {
-                    pipeline.push(now, start, frame);
+                    // Before the asked start, the pipeline's clock reads that.
+                    pipeline.push(now.max(start), start, frame);
                 }
                 made
             }

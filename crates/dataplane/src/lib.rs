@@ -30,6 +30,7 @@ mod replay;
 mod return_path;
 mod rounds;
 mod slices;
+mod start_gate;
 mod stream_burst;
 mod worker;
 
@@ -42,6 +43,7 @@ pub use floor::Floor;
 pub use line::OnLine;
 pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
 pub use replay::{BufferedReplay, FrameSupply};
+pub use start_gate::StartGate;
 pub use worker::{Finished, PortSummary, Worker};
 
 /// Why a live run could not start.
@@ -72,6 +74,15 @@ pub enum Error {
         cpu: usize,
         /// The kernel's error.
         cause: &'static str,
+    },
+    /// The asked start had passed before the ports were open.
+    #[error(
+        "--start-at: the ports were ready {} ms after the instant: name a later one",
+        late_ns.div_ceil(1_000_000)
+    )]
+    Late {
+        /// How long ago it was.
+        late_ns: u64,
     },
     /// A thread cannot be created.
     #[error("cannot start a thread: {0}: ask for fewer workers, or see ulimit -u")]

@@ -21,7 +21,12 @@ const BEAT: Span = Span::from_ms(20);
 
 impl<'a> Rounds<'a> {
     pub(crate) fn new(run: RunContext<'a>, pipeline: Pipeline<Mbuf>, intake: Intake) -> Self {
-        Rounds { clock: run.clock, pipeline, intake, end: run.end(run.clock.now()), run, round: 0, beat: Time::ZERO }
+        Rounds { clock: run.clock, pipeline, intake, end: run.end(run.begin()), run, round: 0, beat: Time::ZERO }
+    }
+
+    /// When the run starts if it may start now.
+    pub(crate) fn begin(&self) -> Time {
+        self.run.begin()
     }
 
     /// Moves the start of the run to `start`.

@@ -88,6 +88,7 @@ fn run_with(
         cpus,
         window: Span::from_ms(100),
         duration: None,
+        start: None,
         room: 0,
         on: None,
     };

@@ -123,6 +123,22 @@ impl TscClock {
         self.wall_at_zero
     }
 
+    /// The UNIX time now in nanoseconds, by CLOCK_REALTIME.
+    #[must_use]
+    pub fn wall_now() -> u64 {
+        kernel_ns(libc::CLOCK_REALTIME)
+    }
+
+    /// The reading of this clock at a UNIX time in nanoseconds, by CLOCK_REALTIME as it is now. The error is 100 ns, and
+    /// about a millionth of the distance from now. Instants before the clock's start are its start.
+    #[must_use]
+    pub fn at_wall(&self, unix_ns: u64) -> Time {
+        let moment = Moment::of(libc::CLOCK_REALTIME);
+        let now = self.rate.ps(moment.ticks.wrapping_sub(self.zero));
+        let ahead = i128::from(unix_ns) - i128::from(moment.ns);
+        Time::from_ps(u64::try_from(i128::from(now) + ahead * 1000).unwrap_or(0))
+    }
+
     /// The measured rate in ticks per second.
     #[must_use]
     pub fn hz(&self) -> u64 {

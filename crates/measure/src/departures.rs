@@ -300,6 +300,7 @@ impl DepartureMeter {
             conformance: conformance.report(),
             rate: rate.map(|rate| RateReport { steps, ..rate }),
             lateness: lateness.report(),
+            first_departure: self.first.map(|(_, start)| start),
             plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &timeline))),
             ..DepartureMeter::none(books, held)
         }

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use units::Span;
+use units::{Span, Time};
 
 /// The report of a run; its field names are stable within a schema version.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -47,6 +47,9 @@ pub struct PipelineReport {
     /// Of a class: its rule; absent for the default class. Of a receiver: the rule of measured frames.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The asked start and the obtained one, with `--start-at`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartReport>,
     /// Frames received.
     #[serde(rename = "in")]
     pub came: Tally,
@@ -168,6 +171,9 @@ pub struct PipelineReport {
     /// The way back as a separate direction, to be reported beside this one.
     #[serde(skip)]
     pub backward: Option<Box<PipelineReport>>,
+    /// When the first frame departed, by the clock of the run.
+    #[serde(skip)]
+    pub first_departure: Option<Time>,
     /// Data for plots; not part of the report on stdout.
     #[serde(skip)]
     pub plots: Option<Box<Plots>>,
@@ -213,6 +219,28 @@ impl PipelineReport {
         if let Some(plots) = &mut self.plots {
             plots.forget_ask();
         }
+    }
+}
+
+/// The start of a run that was asked for an instant, by the clock of its host.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct StartReport {
+    /// The asked instant, as UNIX time.
+    pub asked_unix_ns: u64,
+    /// When the first frame departed; at a receiver, when the first counted frame arrived. Absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obtained_unix_ns: Option<u64>,
+    /// The obtained instant minus the asked one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub miss_ns: Option<i64>,
+}
+
+impl StartReport {
+    /// A start that was obtained at this distance from the asked instant, if any frame came.
+    #[must_use]
+    pub fn of(asked_unix_ns: u64, miss_ns: Option<i64>) -> Self {
+        let obtained_unix_ns = miss_ns.map(|miss| asked_unix_ns.saturating_add_signed(miss));
+        StartReport { asked_unix_ns, obtained_unix_ns, miss_ns }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Options that several commands have.
 
+use super::start_at::StartAt;
 use super::values::{Cores, TraceInterval, parse, parse_cores, parse_every, parse_sampling, parse_window};
 use std::path::PathBuf;
 use units::Span;
@@ -10,6 +11,10 @@ pub(crate) struct Common {
     /// End after this time (virtual time in virtual runs), such as 10s
     #[arg(long, value_name = "TIME", value_parser = parse::<Span>, allow_hyphen_values = true)]
     pub(crate) duration: Option<Span>,
+    /// Live: arm, then send the first frame at this instant of this host's clock: 2026-11-25T18:00:00Z (fractions are
+    /// possible), '2026-11-25T18:00:37 TAI', +5s, or stdin to read it from a line of stdin once armed
+    #[arg(long, value_name = "INSTANT", value_parser = parse::<StartAt>, allow_hyphen_values = true)]
+    pub(crate) start_at: Option<StartAt>,
     /// Seed of all random numbers [default: the scenario's, else 1]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -67,6 +72,10 @@ impl Common {
 /// Why `--stats` does not work for captures.
 pub(crate) const NO_STATS: &str = "--stats: it is only for live ports, since captures are processed as fast as they can be read: leave it out; the report \
                                    has all figures";
+
+/// Why `--start-at` does not work in virtual time.
+pub(crate) const NO_START: &str =
+    "--start-at: it is only for live ports, since virtual time begins at 0 whenever the command runs: leave it out";
 
 /// Options of departures.
 #[derive(clap::Args)]

@@ -18,6 +18,7 @@ pub(crate) mod search;
 pub(crate) mod shape;
 #[cfg(feature = "slice")]
 pub(crate) mod slice;
+pub(crate) mod start_at;
 #[cfg(any(feature = "live", feature = "slice"))]
 pub(crate) mod trailing_command;
 pub(crate) mod usage_errors;

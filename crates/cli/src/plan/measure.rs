@@ -1,6 +1,6 @@
 use super::files::{self, RecordedFiles};
 use super::frame_filter::FrameFilter;
-use crate::options::common::{Common, NO_STATS};
+use crate::options::common::{Common, NO_START, NO_STATS};
 use crate::options::measure::Measure;
 use crate::output::{self, Failure};
 use engine::schedules::Target;
@@ -33,6 +33,9 @@ impl Measure {
     /// What will be measured.
     pub(crate) fn plan(mut self) -> Result<MeasurePlan, Failure> {
         if let Some(interfaces) = self.host.take() {
+            if self.common.start_at.is_some() {
+                return Err(Failure::new("--start-at: --host reads counters and counts no frames: leave it out"));
+            }
             let interval = self.interval.unwrap_or(Span::from_ps(PS_PER_S));
             return Ok(MeasurePlan::Counters { interfaces, interval, common: self.common });
         }
@@ -77,6 +80,9 @@ impl Measure {
         }
         if self.common.stats.is_some() && matches!(port, PortSpec::Pcap(_)) {
             return Err(Failure::new(NO_STATS));
+        }
+        if self.common.start_at.is_some() && matches!(port, PortSpec::Pcap(_)) {
+            return Err(Failure::new(NO_START));
         }
         if let Some(stats) = &self.common.stats
             && let Some(other) =

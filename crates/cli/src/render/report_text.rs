@@ -1,5 +1,6 @@
 //! The text report: every figure with its unit.
 
+use crate::options::start_at::Utc;
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
 use measure::{CaveatKind, FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally, Unit};
@@ -60,6 +61,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         Some(rule) => writeln!(out, "{}: {rule}", report.name)?,
         None => writeln!(out, "{}", report.name)?,
     }
+    start_lines(out, report)?;
     frame_lines(out, report)?;
     gap_lines(out, report)?;
     lateness_lines(out, report)?;
@@ -101,6 +103,18 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// When it began, against the asked instant.
+fn start_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    let Some(start) = &report.start else { return Ok(()) };
+    write!(out, "  start     asked {}, ", Utc(start.asked_unix_ns))?;
+    let first = if report.left.frames == 0 { "first frame" } else { "first departure" };
+    match start.miss_ns {
+        Some(miss) if miss < 0 => writeln!(out, "{first} {} early", time(miss.unsigned_abs() as f64)),
+        Some(miss) => writeln!(out, "{first} {} late", time(miss.unsigned_abs() as f64)),
+        None => writeln!(out, "no frame"),
+    }
 }
 
 /// Where frames went, and what was done to them.

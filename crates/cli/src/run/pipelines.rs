@@ -1,6 +1,6 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
-use crate::options::common::{Common, NO_STATS};
+use crate::options::common::{Common, NO_START, NO_STATS};
 use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
 use crate::render::output_file::Table;
@@ -36,6 +36,9 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let virtual_clock = request.pipelines.iter().all(is_virtual);
     if virtual_clock && request.common.stats.is_some() {
         return Err(Failure::new(NO_STATS));
+    }
+    if virtual_clock && request.common.start_at.is_some() {
+        return Err(Failure::new(NO_START));
     }
     let by_user = match &request.by_user {
         Some(path) => {

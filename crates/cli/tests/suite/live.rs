@@ -19,6 +19,7 @@ mod rights;
 mod search;
 mod slices;
 mod stalled;
+mod start_at;
 mod stats;
 mod streams;
 mod switch;

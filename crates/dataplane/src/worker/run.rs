@@ -42,6 +42,8 @@ const LONGEST_LAID: usize = 9_600;
 #[derive(Clone, Copy)]
 pub(crate) struct RunContext<'a> {
     pub(crate) clock: TscClock,
+    /// The asked start, if there is one: nothing departs before it.
+    pub(crate) start: Option<Time>,
     /// Time limit.
     pub(crate) duration: Option<Span>,
     /// Set to end the run.
@@ -63,6 +65,24 @@ enum LocalSource {
 }
 
 impl RunContext<'_> {
+    /// When the run starts if it may start now.
+    pub(crate) fn begin(&self) -> Time {
+        let now = self.clock.now();
+        self.start.map_or(now, |start| start.max(now))
+    }
+
+    /// Waits for the asked start, without sleeping in the last part.
+    pub(crate) fn await_start(&self) {
+        const SPIN: Span = Span::from_ms(1);
+        let Some(start) = self.start else { return };
+        while self.clock.now() + SPIN < start && !self.is_stopped() {
+            thread::sleep(SPIN.to_std() / 2);
+        }
+        if !self.is_stopped() {
+            self.clock.spin_until(start);
+        }
+    }
+
     /// When the run ends if it starts at `start`.
     pub(crate) fn end(&self, start: Time) -> Time {
         self.duration.and_then(|duration| start.checked_add(duration)).unwrap_or(Time::MAX)
@@ -86,16 +106,26 @@ impl Worker {
         let (cpus, line_cpu) = worker.config.cpus_of_parts();
         pin(cpus.first())?;
         worker.slice_by(clock);
-        let run = RunContext { clock, duration: worker.config.duration, stop, counters, pulse: None };
         let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.path() == Path::Counted;
-        match worker.own(eal, floods)? {
+        let source = worker.own(eal, floods)?;
+        let gate = worker.config.start.clone();
+        let start = gate.as_ref().map_or(Ok(None), |gate| gate.pass(&clock, stop))?;
+        let run = RunContext { clock, start, duration: worker.config.duration, stop, counters, pulse: None };
+        let mut finished = match source {
             LocalSource::Made(maker) if floods && worker.takes(maker.streams().longest()) => {
                 worker.flood(eal, run, maker)
             }
-            LocalSource::Kept(frames, count) => Ok(worker.flood_kept(run, &frames, count)),
+            LocalSource::Kept(frames, count) => {
+                run.await_start();
+                Ok(worker.flood_kept(run, &frames, count))
+            }
             LocalSource::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
             LocalSource::None => worker.pace(eal, run, (&cpus, line_cpu), None),
+        }?;
+        if let Some((gate, start)) = gate.zip(start) {
+            finished.report.start = Some(gate.report(start, finished.report.first_departure));
         }
+        Ok(finished)
     }
 
     /// Timestamps traces with this clock.
@@ -185,6 +215,7 @@ impl Worker {
                     }
                     let _registered = registered?;
                     pinned?;
+                    run.await_start();
                     let flood = Flood::new(tx, run, bursts).answering(answers);
                     Ok::<_, Error>(flood.of_made(maker, run.clock.wall_at_zero()))
                 });
@@ -252,11 +283,11 @@ impl Worker {
                 }
                 Intake::of_port(input_rx, limit, run.clock)
             }
-            Feed::Stream(..) => Intake::of_stream(maker.expect("made when the ports were opened"), limit),
+            Feed::Stream(..) => Intake::of_stream(maker.expect("made when the ports were opened"), limit, run.start),
             Feed::Replay { supply, ahead, .. } => {
                 let (read, ring) = rtrb::RingBuffer::new((limit / 2) as usize);
                 reader = Some(replay::read(eal, supply, pool, read)?);
-                Intake::of_replay(ring, ahead)
+                Intake::of_replay(ring, ahead, run.start)
             }
         };
         let byte_time = match config.pacing {
@@ -280,6 +311,10 @@ impl Worker {
             }
             _ => None,
         };
+        if !made {
+            // What arrives before waits in the port. The way back begins then, too.
+            run.await_start();
+        }
         let placement = Placement { eal, run, cpus, limit, made };
         let (mut raised, mut listed) = (false, Vec::new());
         let report = match config.pacing {

@@ -13,6 +13,7 @@ mod receive;
 mod replay_feed;
 mod required_rights;
 mod results;
+mod start;
 mod stats_file;
 pub(crate) mod stream_receiver;
 
@@ -45,6 +46,7 @@ use replay_feed::{FromCapture, Records, whole};
 use results::{Ended, ReportBuilder};
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use sim::WhenFull;
+use start::Start;
 use stats_file::Stats;
 use std::io;
 use std::sync::Arc;
@@ -61,6 +63,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     request.pipelines.iter().try_for_each(loops::check)?;
     host_ports::check(request, receiver)?;
     required_rights::check(request, receiver)?;
+    let mut start = Start::new(request.common.start_at, request.common.verbose > 0)?;
     let starting = Progress::starting(request.common.shows_progress(), request.command);
     // Before anything takes time: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
@@ -71,6 +74,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let records: Vec<Arc<Records>> = request.pipelines.iter().map(|_| Arc::default()).collect();
     let plans = request.pipelines.iter().zip(&records);
     let mut configs = plans.map(|(plan, records)| config(plan, request, records)).collect::<Result<Vec<_>, _>>()?;
+    for config in &mut configs {
+        config.start = start.as_ref().map(Start::gate);
+    }
     let behind = cpu_placement::place(&mut configs, request)?;
     let mut lists = request.pipelines.iter().map(results::list).collect::<Result<Vec<_>, _>>()?;
     let polled = receiver.map(|arrivals| &arrivals.port).filter(|port| stream_receiver::ring_of(port).is_none());
@@ -104,7 +110,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let mut watched = Watched::of(request, receiver, &workers, carriers, nics);
     drop(starting);
     let keep = required_rights::keep(request, receiver, &workers);
-    let send = || work(eal, workers, keep, request, (&mut reload, &mut watched), stats.as_mut(), stop);
+    let send = || work(eal, workers, keep, request, (&mut reload, &mut watched, &mut start), stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
             let (ended, arrived) = far_end.during(send, |ended| sent(ended), stop);
@@ -113,7 +119,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         None => (send(), None),
     };
 
-    let mut telling = ReportBuilder::new(&floors, watched.failure());
+    let failure = watched.failure().or(start.as_ref().and_then(Start::failure));
+    let mut telling = ReportBuilder::new(&floors, failure);
     for (((plan, ended), list), records) in request.pipelines.iter().zip(ended).zip(&mut lists).zip(&records) {
         telling.pipeline(plan, ended, list.as_mut(), records)?;
     }
@@ -142,7 +149,7 @@ fn work(
     workers: Vec<Worker>,
     keep: u64,
     request: &Request,
-    (reload, watched): (&mut Reload, &mut Watched),
+    (reload, watched, start): (&mut Reload, &mut Watched, &mut Option<Start>),
     stats: Option<&mut Stats>,
     stop: &Stop,
 ) -> Vec<Ended> {
@@ -152,6 +159,7 @@ fn work(
     let counters = |plan| if both_ways(plan) { Counters::of_both_ways() } else { Counters::default() };
     let counters: Vec<Counters> = request.pipelines.iter().map(counters).collect();
     let flag = stop.flag();
+    let all = workers.len();
     let at_work = RunningWorkers { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
     let mut told = false;
     thread::scope(|scope| {
@@ -176,6 +184,9 @@ fn work(
             reload.if_asked(request);
             if watched.has_lost_one() {
                 stop.ask();
+            }
+            if let Some(start) = start {
+                start.look(all, stop);
             }
             // In this order, so that the counters of a finished run are complete.
             let ended = at_work.workers.load(Ordering::Acquire) == 0;
@@ -317,6 +328,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         cpus: Vec::new(),
         window: request.common.window,
         duration: request.common.duration,
+        start: None,
         room: plan.all_stages().map(StageConfig::room).sum(),
         on: None,
     };

@@ -1,5 +1,6 @@
 //! The receiver of `measure`.
 
+use super::start::Start;
 use super::stats_file::{Stats, StatsSnapshot};
 use crate::output::{self, Failure};
 use crate::plan::files;
@@ -13,12 +14,13 @@ use crate::run::measure::receiver::{Receiver, Reception};
 use crate::run::outcome::Outcome;
 use crate::run::readiness;
 use crate::run::stop::Stop;
-use dataplane::ArrivalPort;
+use dataplane::{ArrivalPort, StartGate};
 use dpdk::{Eal, EalConfig, Received, RingConfig};
-use measure::{Caveat, CaveatKind, ClockSource, Flow, PipelineReport};
+use measure::{Caveat, CaveatKind, ClockSource, Flow, PipelineReport, StartReport};
 use scenario::PortSpec;
 use sim::{CaptureWriter, WhenFull};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{FrameLen, Time};
 
@@ -34,6 +36,7 @@ pub(crate) fn receive(
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
+    let mut start = Start::new(reception.common.start_at, reception.common.verbose > 0)?;
     let mut stats = Stats::open(reception.common, "measure")?;
     let mut port = open(input, reception)?;
     let create = |path| CaptureWriter::create(path, WhenFull::LeaveOut).map_err(Failure::new);
@@ -44,12 +47,13 @@ pub(crate) fn receive(
         receiver,
         count: reception.count,
         longest,
+        gate: start.as_ref().map(Start::gate),
         epoch_ns: None,
         flow: Flow::default(),
         writer,
         bytes: Vec::new(),
     };
-    let begin = Instant::now();
+    let mut begin = Instant::now();
     let mut flushed = begin;
     let mut failure = None;
     readiness::tell(reception.common);
@@ -60,6 +64,12 @@ pub(crate) fn receive(
     while failure.is_none() && !stop.asked() && !taker.has_all() {
         if progress.is_due() {
             progress.say(0, taker.receiver.so_far(progress.passed()));
+        }
+        if let Some(start) = &mut start {
+            start.look(0, stop);
+            if let Some(ahead) = start.left() {
+                begin = Instant::now() + ahead;
+            }
         }
         let left = reception.duration.map_or(LOOK, |span| span.to_std().saturating_sub(begin.elapsed()).min(LOOK));
         if left.is_zero() {
@@ -85,7 +95,9 @@ pub(crate) fn receive(
         }
     }
     drop(progress);
+    failure = failure.or(start.as_ref().and_then(Start::failure));
     failure = failure.or(taker.receiver.finish(taker.writer.as_mut()).err());
+    let started = taker.start_report();
     let mut flow = taker.flow;
     match port.lost() {
         Ok(lost) => flow.kernel_drops = lost,
@@ -109,7 +121,7 @@ pub(crate) fn receive(
             vec![Caveat::new(CaveatKind::Clock { source: ClockSource::Tsc }), Caveat::new(polled_stamps(input, pause))]
         }
     };
-    let partial = PipelineReport { flow: Some(flow), ..PipelineReport::default() };
+    let partial = PipelineReport { start: started, flow: Some(flow), ..PipelineReport::default() };
     Ok(Outcome { reports: vec![partial], caveats, failure })
 }
 
@@ -165,6 +177,8 @@ struct FrameProcessor<'a> {
     count: u64,
     /// The longest frame that the interface's MTU allows, in bytes without FCS.
     longest: u32,
+    /// The asked start: frames before it are in no count.
+    gate: Option<Arc<StartGate>>,
     /// The stamp of the first frame; times count from it.
     epoch_ns: Option<u64>,
     flow: Flow,
@@ -179,6 +193,9 @@ impl FrameProcessor<'_> {
 
     fn take(&mut self, frame: &Received<'_>) -> Result<(), Failure> {
         if self.has_all() {
+            return Ok(());
+        }
+        if self.gate.as_ref().is_some_and(|gate| gate.at().is_none_or(|at| frame.time_ns < at)) {
             return Ok(());
         }
         let epoch = *self.epoch_ns.get_or_insert(frame.time_ns);
@@ -204,6 +221,12 @@ impl FrameProcessor<'_> {
             Some(writer) => writer.write(frame.time_ns, whole, frame.link_len()).map_err(Failure::new),
             None => Ok(()),
         }
+    }
+
+    /// The asked start and the first frame, if a start was asked and is known.
+    fn start_report(&self) -> Option<StartReport> {
+        let at = self.gate.as_ref()?.at()?;
+        Some(StartReport::of(at, self.epoch_ns.map(|first| first.cast_signed().wrapping_sub(at.cast_signed()))))
     }
 
     fn flush(&mut self) -> Result<(), Failure> {

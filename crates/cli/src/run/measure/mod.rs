@@ -68,7 +68,9 @@ impl Measure {
         };
         let mut report = receiver.report();
         say_if_none_met(&report);
-        report.flow = outcome.reports.pop().and_then(|partial| partial.flow);
+        if let Some(partial) = outcome.reports.pop() {
+            (report.flow, report.start) = (partial.flow, partial.start);
+        }
         if let Some(Target::Gap(gap)) = expected {
             resolution::warn(&mut outcome.caveats, resolution::of_stamps(gap));
         }

@@ -37,6 +37,8 @@ fn values_that_mean_nothing() {
         ("--out wire:10G,fillers=keep", &["--out", "pcap=FILE"]),
         ("--out ether:eth0", &["--out", "ether", "pcap:FILE"]),
         ("--out ''", &["--out"]),
+        ("--out null --gap 10us --start-at +1s", &["--start-at", "virtual time", "leave it out"]),
+        ("--out null --gap 10us --start-at 2026-11-25T18:00:00", &["--start-at", "no time zone", "TAI"]),
         ("--out null --stage 'dealy 10ms'", &["--stage", "dealy", "delay"]),
         ("--out null --stage delay", &["--stage", "delay 20ms"]),
         ("--out null --stage 'loss 120%'", &["--stage", "120%"]),

@@ -1,0 +1,112 @@
+//! The asked start of a live run, and where its instant comes from.
+
+use crate::options::start_at::{StartAt, Utc, unix_now_ns};
+use crate::output::{self, Failure};
+use crate::run::stop::Stop;
+use dataplane::StartGate;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use units::Span;
+
+/// The longest wait: the clock of a run reaches 213 days.
+const LONGEST_NS: u64 = 100 * 86_400 * 1_000_000_000;
+
+/// The gate of a run, and what is to be said and read when all its workers stand there.
+pub(super) struct Start {
+    gate: Arc<StartGate>,
+    asked: StartAt,
+    said: bool,
+    verbose: bool,
+    failure: Arc<Mutex<Option<Failure>>>,
+}
+
+impl Start {
+    /// The start that was asked, if one was. `+5s` counts from here.
+    pub(super) fn new(asked: Option<StartAt>, verbose: bool) -> Result<Option<Self>, Failure> {
+        let Some(asked) = asked else { return Ok(None) };
+        let now = unix_now_ns();
+        let at = asked.unix_ns(now);
+        if let Some(at) = at {
+            check(at, now)?;
+        }
+        let gate = Arc::new(StartGate::new(at));
+        Ok(Some(Start { gate, asked, said: false, verbose, failure: Arc::default() }))
+    }
+
+    pub(super) fn gate(&self) -> Arc<StartGate> {
+        Arc::clone(&self.gate)
+    }
+
+    /// To be called now and then: once `workers` wait at the gate, says so, and reads the instant where it comes by stdin.
+    pub(super) fn look(&mut self, workers: usize, stop: &Stop) {
+        if self.said || self.gate.armed() < workers {
+            return;
+        }
+        self.said = true;
+        if self.asked == StartAt::Stdin || self.verbose {
+            output::say("armed");
+        }
+        if self.asked == StartAt::Stdin {
+            let (gate, ends, failure) = (self.gate(), stop.clone(), Arc::clone(&self.failure));
+            // Not joined: a read of stdin cannot be ended, and the program need not wait for it.
+            let reader = move || {
+                if let Err(why) = read(&gate) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                    ends.ask();
+                }
+            };
+            if thread::Builder::new().name("start".to_owned()).spawn(reader).is_err() {
+                stop.ask();
+            }
+        }
+    }
+
+    /// The time to the instant; `None` once it has passed.
+    pub(super) fn left(&self) -> Option<Duration> {
+        const UNKNOWN: u64 = 1_000_000_000;
+        let at = self.gate.at().unwrap_or(u64::MAX);
+        at.checked_sub(unix_now_ns())
+            .map(|ns| Duration::from_nanos(ns.min(LONGEST_NS).max(if at == u64::MAX { UNKNOWN } else { 0 })))
+    }
+
+    /// Why no instant could be read, if so.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Refuses an instant that has passed, or is too far ahead.
+fn check(at: u64, now: u64) -> Result<(), Failure> {
+    let away = |ns: u64| output::time(ns as f64);
+    match at.checked_sub(now) {
+        None | Some(0) => Err(Failure::new(format!(
+            "--start-at: {} was {} ago by this host's clock: name an instant to come, or +5s",
+            Utc(at),
+            away(now - at)
+        ))),
+        Some(ahead) if ahead > LONGEST_NS => Err(Failure::new(format!(
+            "--start-at: {} is {} ahead, and a run may wait for {}: start it later",
+            Utc(at),
+            away(ahead),
+            Span::from_ms(LONGEST_NS / 1_000_000)
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Reads the instant from the next line of stdin.
+fn read(gate: &StartGate) -> Result<(), Failure> {
+    let mut line = String::new();
+    let bytes = io::stdin().read_line(&mut line).map_err(|cause| Failure::new(format!("--start-at stdin: {cause}")))?;
+    if bytes == 0 {
+        return Err(Failure::new("--start-at stdin: it ended without an instant: write one and a new line to it"));
+    }
+    let asked: StartAt = line.parse().map_err(|error| Failure::new(format!("--start-at stdin: {error}")))?;
+    let now = unix_now_ns();
+    let at = asked.unix_ns(now).ok_or_else(|| Failure::new("--start-at stdin: 'stdin' is no instant: write one"))?;
+    check(at, now)?;
+    gate.set(at);
+    Ok(())
+}
