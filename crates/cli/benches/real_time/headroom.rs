@@ -67,6 +67,7 @@ pub(crate) fn one(
     let schedule =
         ask.schedule(Some(line), Draw { seed: 7, path: load.name, frames: None }).map_err(|error| error.to_string())?;
     let config = Config {
+        start: None,
         room: 0,
         on: None,
         name: load.name.to_owned(),
