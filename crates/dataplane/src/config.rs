@@ -1,9 +1,9 @@
 use crate::device::Device;
 use crate::replay::{BufferedReplay, FrameSupply};
+use crate::start_gate::StartGate;
 use dpdk::LaunchTime;
 use engine::Line;
 use engine::sources::Streams;
-use crate::start_gate::StartGate;
 use packet::FillerKind;
 use std::sync::Arc;
 use units::{FrameLen, Span};
