@@ -47,9 +47,10 @@ pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
-    AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport, Flow, Forgiven,
-    GapError, GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport, PipelineReport, RateReport, Refused,
-    Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport, StartReport, Unanswered,
+    AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport,
+    ExpectationReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport,
+    PipelineReport, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
+    StartReport, Unanswered,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
 pub use steps::{StepPlan, StepReport};

@@ -30,8 +30,33 @@ pub struct Report {
     /// Paths of packets from program to program, if the kernel was traced as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_to_end: Option<EndToEnd>,
+    /// Expectations and what was obtained.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expectations: Vec<ExpectationReport>,
     /// What this run could not resolve, or did differently from what was asked.
     pub caveats: Vec<Caveat>,
+}
+
+/// An expectation and its verdict.
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+pub struct ExpectationReport {
+    /// What was expected, as written.
+    pub that: String,
+    /// The figure, in the unit of the report; null if the run does not have it.
+    pub value: Option<f64>,
+    /// Whether it was met.
+    pub ok: bool,
+    /// Why it was missed, with the value and its unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
+}
+
+impl ExpectationReport {
+    /// The verdict on `that`; `missed` says why it was missed.
+    #[must_use]
+    pub fn new(that: impl Into<String>, value: Option<f64>, missed: Option<String>) -> Self {
+        ExpectationReport { that: that.into(), value, ok: missed.is_none(), missed }
+    }
 }
 
 impl Report {

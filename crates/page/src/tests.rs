@@ -27,6 +27,7 @@ fn page(pipelines: Vec<PipelineReport>) -> String {
         warnings: Vec::new(),
         pipelines,
         end_to_end: None,
+        expectations: Vec::new(),
         caveats: Vec::new(),
     };
     as_read(&html(&report, &PageHeader::default()))
@@ -231,6 +232,7 @@ fn names_and_commands_are_text() {
         warnings: vec!["a <gap>".into()],
         pipelines: vec![report.clone(), report],
         end_to_end: None,
+        expectations: Vec::new(),
         caveats: Vec::new(),
     };
     let text = html(&report, &about);

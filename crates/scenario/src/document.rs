@@ -2,6 +2,7 @@
 
 use crate::classes::{self, ClassOptions, ClassText};
 use crate::expect::Expectation;
+use crate::overrides::Override;
 use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text};
 use crate::reader::Reader;
@@ -32,24 +33,36 @@ const SCHEMA: u64 = 1;
 /// # Errors
 /// All problems of the file, each with its line and column.
 pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scenario, Problems> {
-    let mut reader = Reader::new(file, source, files);
-    let (document, errors) = DeTable::parse_recoverable(source);
+    read_with(file, source, files, &[])
+}
+
+/// Parses a scenario like [`read`], with other values.
+///
+/// # Errors
+/// All problems of the file and of the values, each with its position.
+pub fn read_with(file: &str, source: &str, files: Option<&dyn Files>, set: &[Override]) -> Result<Scenario, Problems> {
+    let mut reader = Reader::new(file, source, files, set);
+    let (mut document, errors) = DeTable::parse_recoverable(source);
     for error in errors {
         let origin = reader.origin(error.span().unwrap_or(0..0));
         let message = error.message().lines().collect::<Vec<_>>().join("; ");
         reader.problems.0.push(Problem { origin, message: format!("{message}: correct the TOML here") });
     }
-    let scenario = if reader.problems.0.is_empty() { reader.scenario(document.get_ref()) } else { None };
+    let mut scenario = None;
+    if reader.problems.0.is_empty() {
+        reader.set(document.get_mut());
+        scenario = reader.scenario(document.get_ref());
+    }
     reader.problems.0.sort_by_key(|problem| match &problem.origin {
         Origin::File { line, column, .. } => (*line, *column),
-        Origin::Option(_) => (0, 0),
+        Origin::Option(_) | Origin::Set { .. } => (0, 0),
     });
     reader.problems.unless_any(scenario)
 }
 
 impl Reader<'_> {
     fn scenario(&mut self, table: &DeTable<'_>) -> Option<Scenario> {
-        self.check_keys(table, &["schema", "seed", "duration", "pipeline", "expect"]);
+        self.check_keys(table, "");
         match table.get("schema").map(|value| (value.span(), self.integer(value))) {
             Some((_, Some(SCHEMA) | None)) => {}
             Some((span, Some(other))) => {
@@ -85,14 +98,7 @@ impl Reader<'_> {
     }
 
     fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {
-        self.check_keys(
-            table,
-            &[
-                "name", "in", "out", "stream", "gateway", "count", "replay", "speed", "times", "loop-gap", "max-gap",
-                "rewrite", "rate", "gap", "pacer", "filler", "line-rate", "catch-up", "stages", "sync", "buffer",
-                "one-way", "return", "class",
-            ],
-        );
+        self.check_keys(table, "pipeline");
         let mut pipeline = PipelineText {
             name: self.name(table).map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
             place: Some(self.origin(span)),
@@ -148,7 +154,7 @@ impl Reader<'_> {
     fn classes(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
         let mut default = false;
         for (span, class) in self.tables(table, "pipeline.class") {
-            self.check_keys(class, &["name", "match", "stages", "rate", "gap", "sync", "buffer"]);
+            self.check_keys(class, "pipeline.class");
             if default {
                 self.add(span, "this class can never match: the class without match is the last, put it at the end");
             } else if class.contains_key("match") {
@@ -224,7 +230,7 @@ impl Reader<'_> {
     fn expectations(&mut self, table: &DeTable<'_>, names: &[String], plans: &[PipelinePlan]) -> Vec<Expectation> {
         let mut expectations = Vec::new();
         for (span, table) in self.tables(table, "expect") {
-            self.check_keys(table, &["that"]);
+            self.check_keys(table, "expect");
             let Some(text) = self.text(table, "that") else {
                 self.add(span, "the expectation is missing: write that = \"down.gap.mean_ns < 11us\"");
                 continue;

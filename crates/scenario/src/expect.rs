@@ -116,6 +116,10 @@ impl Expectation {
                 classes.clear();
             }
         }
+        if fields == ["skipped"] {
+            let what = format!("'{prefix}.skipped' has a figure for each reason");
+            return Err(ParseError::new(what, format!("write {prefix}.skipped.REASON, such as {prefix}.skipped.cut")));
+        }
         match named(fields) {
             Named::Figure(_) => {}
             Named::Several(names) => {
@@ -148,10 +152,6 @@ impl Expectation {
                 };
                 return Err(ParseError::new(what, format!("write {}", listed(&names))));
             }
-        }
-        if fields == ["skipped"] {
-            let what = format!("'{prefix}.skipped' has a figure for each reason");
-            return Err(ParseError::new(what, format!("write {prefix}.skipped.REASON, such as {prefix}.skipped.cut")));
         }
         let is_virtual = plan.output.is_virtual();
         let lacking = match fields[0].as_str() {
@@ -234,6 +234,12 @@ fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {
     }
     if let Ok(count) = text.parse::<u64>() {
         return Ok((Quantity(count as f64), Unit::Count));
+    }
+    if let Ok(number) = text.parse::<f64>()
+        && number.is_finite()
+        && text.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Ok((Quantity(number), Unit::Number));
     }
     let time = text.parse::<Span>().map(|time| (time.as_ns_f64(), Unit::Time));
     let rate = || text.parse::<BitRate>().map(|rate| (rate.bps() as f64, Unit::BitRate));

@@ -7,6 +7,13 @@ use units::ParseError;
 pub enum Origin {
     /// An option of the command line, as typed: `--gap`.
     Option(&'static str),
+    /// A position in the value of `--set`.
+    Set {
+        /// The value as typed.
+        typed: String,
+        /// Column in characters, from 1.
+        column: usize,
+    },
     /// A position in a scenario file.
     File {
         /// The file's name as given.
@@ -22,6 +29,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Option(name) => f.write_str(name),
+            Origin::Set { typed, column } => write!(f, "--set '{typed}', column {column}"),
             Origin::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
         }
     }

@@ -1,5 +1,7 @@
 //! Typed values of a TOML file with their positions.
 
+use crate::keys;
+use crate::overrides::{self, Override};
 use crate::problem::{Origin, Problems, Text};
 use engine::schedules::Files;
 use std::ops::Range;
@@ -15,19 +17,44 @@ pub(crate) struct Reader<'s> {
     source: &'s str,
     /// Start of each line.
     lines: Vec<usize>,
+    /// Values that replace those of the file. Their positions are counted on from the end of the source.
+    set: &'s [Override],
     /// Source of the files that it names, if available.
     pub(crate) files: Option<&'s dyn Files>,
     pub(crate) problems: Problems,
 }
 
 impl<'s> Reader<'s> {
-    /// A reader of `source`; `file` is its name for messages.
-    pub(crate) fn new(file: &'s str, source: &'s str, files: Option<&'s dyn Files>) -> Self {
+    /// A reader of `source`; `file` is its name for messages. `set` replaces values.
+    pub(crate) fn new(file: &'s str, source: &'s str, files: Option<&'s dyn Files>, set: &'s [Override]) -> Self {
         let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Reader { file, source, lines, files, problems: Problems::default() }
+        Reader { file, source, lines, set, files, problems: Problems::default() }
+    }
+
+    /// Each value that replaces one, with the position of its first character.
+    fn overrides(&self) -> impl Iterator<Item = (usize, &'s Override)> + use<'s> {
+        self.set.iter().scan(self.source.len() + 1, |end, set| {
+            let start = *end;
+            *end += set.typed.len() + 1;
+            Some((start, set))
+        })
+    }
+
+    /// Replaces the values of the file.
+    pub(crate) fn set(&mut self, document: &mut DeTable<'s>) {
+        for (start, set) in self.overrides() {
+            let path = start..start + set.path().len();
+            if let Err(problem) = overrides::apply(document, set.path(), set.value(start), &path) {
+                self.add(path, problem);
+            }
+        }
     }
 
     pub(crate) fn origin(&self, span: Range<usize>) -> Origin {
+        if let Some((start, set)) = self.overrides().take_while(|(start, _)| *start <= span.start).last() {
+            let before = set.typed.get(..span.start - start).unwrap_or(&set.typed);
+            return Origin::Set { typed: set.typed.clone(), column: before.chars().count() + 1 };
+        }
         let before = &self.source[..span.start.min(self.source.len())];
         let line = self.lines.partition_point(|start| *start <= before.len());
         let column = before[self.lines[line - 1]..].chars().count() + 1;
@@ -39,7 +66,9 @@ impl<'s> Reader<'s> {
         self.problems.add(&origin, message);
     }
 
-    pub(crate) fn check_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
+    /// Notes keys that the table of this name does not have.
+    pub(crate) fn check_keys(&mut self, table: &DeTable<'_>, name: &str) {
+        let known = &keys::of_table(name)[..];
         for key in table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {

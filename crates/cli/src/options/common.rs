@@ -54,6 +54,17 @@ pub(crate) struct Common {
     pub(crate) quiet: bool,
 }
 
+/// Files with the results of a run for other programs.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct ResultFiles {
+    /// Write the expectations and their outcomes to FILE as JUnit XML, for continuous integration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Write all figures to FILE as CSV: pipeline, figure, unit, value
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
 /// The files of `--report`, in its folder.
 pub(crate) const REPORT_FILES: [&str; 2] = ["report.html", "report.json"];
 

@@ -1,4 +1,4 @@
-/// Describe a command, or list stages, laws, waves, ports, rules, fields, layers or figures
+/// Describe a command, or list stages, laws, waves, ports, rules, fields, layers, keys or figures
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -15,6 +15,7 @@ Lists:
   rules     conditions of a class
   fields    keys of a stream
   layers    protocols and their fields, for --rewrite
+  keys      keys of a scenario
   figures   paths into the report, with their meanings, for --expect
 
 netlathe help report-schema prints the JSON schema of reports.")]

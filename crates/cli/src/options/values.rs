@@ -1,5 +1,7 @@
 //! Values of options that several commands have, and how each is read.
 
+use scenario::Override;
+
 /// Reads a value whose text form knows its own errors.
 pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -> Result<T, units::ParseError> {
     text.parse()
@@ -9,6 +11,11 @@ pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -
 pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| units::ParseError::new(format!("'{text}' is no count"), "write a whole number from 1"))
+}
+
+/// Reads a value that replaces one of a scenario.
+pub(super) fn parse_override(text: &str) -> Result<Override, units::ParseError> {
+    Override::parse(text)
 }
 
 /// CPUs by their numbers.

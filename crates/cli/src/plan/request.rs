@@ -2,7 +2,7 @@
 
 use super::detour::DetourPlan;
 use super::files::{RecordedFiles, same};
-use crate::options::common::Common;
+use crate::options::common::{Common, ResultFiles};
 use crate::output::{self, Failure};
 use ::measure::EndToEnd;
 use engine::slices::Listener;
@@ -31,6 +31,10 @@ pub(crate) struct Request {
     pub(crate) receiver: Option<Arrivals>,
     /// What listens to the traced frames.
     pub(crate) listener: SliceListener,
+    /// The name of the run in its results: the scenario's file, else the command.
+    pub(crate) title: String,
+    /// Files for the results.
+    pub(crate) results: ResultFiles,
     pub(crate) common: Common,
 }
 
@@ -54,6 +58,7 @@ impl Request {
         let mut outputs: Vec<&Path> = Vec::new();
         outputs
             .extend([&self.decisions, &self.by_user, &self.common.stats].into_iter().flatten().map(PathBuf::as_path));
+        outputs.extend(self.results.junit.iter().chain(&self.results.csv).map(PathBuf::as_path));
         for plan in &self.pipelines {
             match &plan.source {
                 SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
@@ -108,6 +113,8 @@ impl Request {
             on: None,
             receiver: None,
             listener: SliceListener::default(),
+            title: command.to_owned(),
+            results: ResultFiles::default(),
             common,
         })
     }

@@ -5,15 +5,16 @@ use crate::options::common::Common;
 use crate::options::run::Run;
 use crate::output::Failure;
 use engine::schedules::Files;
-use scenario::Scenario;
+use scenario::{Override, Scenario};
 use std::path::Path;
 
 impl Run {
     /// What will run.
     pub(crate) fn plan(self) -> Result<Request, Failure> {
         let files = RecordedFiles::default();
-        let scenario = read_scenario(&self.file, &files)?;
+        let scenario = read_scenario(&self.file, &files, &self.set)?;
         let mut read = files.into_paths();
+        let title = self.file.display().to_string();
         read.push(self.file);
         let common = Common {
             duration: self.common.duration.or(scenario.duration),
@@ -30,6 +31,8 @@ impl Run {
             on: None,
             receiver: None,
             listener: SliceListener::default(),
+            title,
+            results: self.results,
             common,
         })
     }
@@ -38,12 +41,12 @@ impl Run {
 impl Check {
     /// The scenario, if it has no problem.
     pub(crate) fn plan(self) -> Result<Scenario, Failure> {
-        read_scenario(&self.file, &OnDisk)
+        read_scenario(&self.file, &OnDisk, &self.set)
     }
 }
 
-/// Reads a scenario file, and the tables that it names out of `files`.
-fn read_scenario(file: &Path, files: &dyn Files) -> Result<Scenario, Failure> {
+/// Reads a scenario file with other values, and the tables that it names out of `files`.
+fn read_scenario(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Scenario, Failure> {
     let name = file.display();
     let source = read_text(file).map_err(|cause| {
         let remedy = match cause.kind() {
@@ -52,5 +55,5 @@ fn read_scenario(file: &Path, files: &dyn Files) -> Result<Scenario, Failure> {
         };
         Failure::new(format!("cannot read {name}: {cause}: {remedy}"))
     })?;
-    scenario::read(&name.to_string(), &source, Some(files)).map_err(Failure::new)
+    scenario::read_with(&name.to_string(), &source, Some(files), set).map_err(Failure::new)
 }

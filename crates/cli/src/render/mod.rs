@@ -7,6 +7,7 @@ pub(crate) mod page_folder;
 pub(crate) mod progress;
 pub(crate) mod report_printer;
 pub(crate) mod report_text;
+pub(crate) mod results;
 pub(crate) mod search;
 pub(crate) mod search_results;
 #[cfg(feature = "slice")]

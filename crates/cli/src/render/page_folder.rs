@@ -66,18 +66,17 @@ impl PageFolder {
     }
 
     /// Writes both files; `failure` ended the run.
-    pub(crate) fn write(
-        &mut self,
-        report: &Report,
-        verdicts: &[Verdict],
-        failure: Option<&Failure>,
-    ) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, report: &Report, failure: Option<&Failure>) -> Result<(), Failure> {
         let facts = facts(report.caveats.iter().find_map(|caveat| match &caveat.kind {
             CaveatKind::Dpdk { version } => Some(version.as_str()),
             _ => None,
         }));
+        let verdicts = report
+            .expectations
+            .iter()
+            .map(|expectation| Verdict { expected: expectation.that.clone(), missed: expectation.missed.clone() });
         let about =
-            PageHeader { facts, verdicts: verdicts.to_vec(), failure: failure.map(Failure::to_string), ..about() };
+            PageHeader { facts, verdicts: verdicts.collect(), failure: failure.map(Failure::to_string), ..about() };
         self.put([page::html(report, &about), with_plots(report)?])
     }
 

@@ -13,7 +13,7 @@ use engine::stages::StageConfig;
 use measure::Named;
 use packet::Key;
 use packet::layers::{LayerKind, Role};
-use scenario::{PortSpec, STREAM_KEYS};
+use scenario::{KEYS, PortSpec, STREAM_KEYS};
 use std::process::ExitCode;
 
 impl Help {
@@ -34,7 +34,7 @@ impl Help {
 }
 
 /// The lists but for the figures, which are not kinds.
-const LISTS: [&str; 7] = ["stages", "laws", "waves", "ports", "rules", "fields", "layers"];
+const LISTS: [&str; 8] = ["stages", "laws", "waves", "ports", "rules", "fields", "layers", "keys"];
 
 /// What can be written in a place.
 struct Entry {
@@ -96,6 +96,7 @@ fn kinds(list: &str) -> Option<Vec<Entry>> {
         "ports" => of(PortSpec::KINDS),
         "rules" => of(Rule::CONDITIONS),
         "fields" => Key::ALL.iter().map(Entry::from).chain(STREAM_KEYS.iter().map(Entry::from)).collect(),
+        "keys" => of(KEYS),
         "layers" => LayerKind::ALL.iter().map(Entry::from).collect(),
         _ => return None,
     })

@@ -7,6 +7,7 @@ use crate::render::output_file::Table;
 use crate::render::page_folder::PageFolder;
 use crate::render::report_printer;
 use crate::render::report_text;
+use crate::render::results::{ResultTables, RunResult};
 use crate::run::outcome::Outcome;
 use crate::run::resolution;
 use crate::run::stop::Stop;
@@ -16,8 +17,8 @@ use crate::run::virtual_time;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
 use measure::{Caveat, CaveatKind, PipelineReport, Report};
-use page::Verdict;
 use scenario::{PipelinePlan, PortSpec, SourcePlan};
+use serde_json::json;
 use std::process::ExitCode;
 
 /// Runs to the end, counts at the receiver, if there is one, what arrives there of the streams sent, and prints the report.
@@ -32,6 +33,11 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
         }
     }
     let folder = request.common.folder.as_deref().map(PageFolder::open).transpose()?;
+    if request.results.junit.is_some() || request.results.csv.is_some() {
+        // A file that is read must not be emptied before that is found out.
+        request.check_files()?;
+    }
+    let results = ResultTables::open(&request.results)?;
     say_what_is_not_stamped(request)?;
     let virtual_clock = request.pipelines.iter().all(is_virtual);
     if virtual_clock && request.common.stats.is_some() {
@@ -76,12 +82,19 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let warnings: Vec<Caveat> = warnings.collect();
     let listed = by_user.map_or(Ok(()), |table| table.finish(&user_limits::by_user(request)));
     resolution::warn(&mut outcome.caveats, warnings);
-    let report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.caveats) };
-    let mut verdicts = verdicts::judge(&report, &request.expectations)?;
-    verdicts.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
+    let mut report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.caveats) };
+    report.expectations = verdicts::judge(&report, &request.expectations)?;
+    report.expectations.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
     // The failure that ended the run comes first.
-    let failure = output::all([outcome.failure.map_or(Ok(()), Err), listed]).err();
-    conclude(&report, &verdicts, &request.common, folder, failure)
+    let failed = outcome.failure.map_or(Ok(()), Err);
+    let run = RunResult {
+        name: request.title.clone(),
+        report: json!(report),
+        failure: failed.as_ref().err().map(Failure::to_string),
+    };
+    let written = results.finish(&[run]);
+    let failure = output::all([failed, listed, written]).err();
+    conclude(&report, &request.common, folder, failure)
 }
 
 /// Warns of streams that a receiver will not count although the user did not write `stamp off`.
@@ -120,13 +133,20 @@ pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut 
             caveats.push(Caveat::of(&report.name, CaveatKind::FitSampled { gaps: fit.count, sampled_from }));
         }
     }
-    Report { schema: Report::SCHEMA, command, warnings: output::warnings(), pipelines, end_to_end: None, caveats }
+    Report {
+        schema: Report::SCHEMA,
+        command,
+        warnings: output::warnings(),
+        pipelines,
+        end_to_end: None,
+        expectations: Vec::new(),
+        caveats,
+    }
 }
 
 /// Prints the report and writes its page; the status follows from expectations and from what ended the run.
 pub(crate) fn conclude(
     report: &Report,
-    verdicts: &[Verdict],
     common: &Common,
     folder: Option<PageFolder>,
     failure: Option<Failure>,
@@ -136,13 +156,13 @@ pub(crate) fn conclude(
         false if common.quiet => Ok(()),
         false => report_printer::print(&report_text::table(report)),
     };
-    let page = folder.map_or(Ok(()), |mut folder| folder.write(report, verdicts, failure.as_ref()));
+    let page = folder.map_or(Ok(()), |mut folder| folder.write(report, failure.as_ref()));
     // The failure that ended the run comes first, then the failure to write its report.
     output::all([failure.map_or(Ok(()), Err), printed, page])?;
     let mut status = ExitCode::SUCCESS;
-    for verdict in verdicts {
-        if let Some(missed) = &verdict.missed {
-            output::say(format_args!("expected {}: {missed}", verdict.expected));
+    for expectation in &report.expectations {
+        if let Some(missed) = &expectation.missed {
+            output::say(format_args!("expected {}: {missed}", expectation.that));
             status = ExitCode::from(Failure::MISSED);
         }
     }

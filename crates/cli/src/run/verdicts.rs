@@ -1,13 +1,12 @@
 //! Expectations of a run and their verdicts.
 
 use crate::output::{self, Failure};
-use measure::{DropReason, Named, Report, Unit};
-use page::Verdict;
+use measure::{DropReason, ExpectationReport, Named, Report, Unit};
 use scenario::Expectation;
 use serde_json::{Value, json};
 
 /// The verdict of each expectation.
-pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<Verdict>, Failure> {
+pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<ExpectationReport>, Failure> {
     let mut verdicts = Vec::new();
     for expectation in expectations {
         let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
@@ -36,12 +35,13 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
         {
             value = json!(0);
         }
-        let missed = match value.as_f64() {
+        let value = value.as_f64();
+        let missed = match value {
             Some(value) if expectation.holds(value) => None,
             Some(value) => Some(format!("it is {}", figure(value, expectation.unit))),
             None => Some("this run has no such figure".to_owned()),
         };
-        verdicts.push(Verdict { expected: expectation.text.clone(), missed });
+        verdicts.push(ExpectationReport::new(&expectation.text, value, missed));
     }
     Ok(verdicts)
 }
@@ -94,7 +94,7 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
 }
 
 /// A receiver expects every frame that was sent.
-pub(crate) fn whether_all_came(report: &Report) -> Verdict {
+pub(crate) fn whether_all_came(report: &Report) -> ExpectationReport {
     let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
     let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
     let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
@@ -107,7 +107,8 @@ pub(crate) fn whether_all_came(report: &Report) -> Verdict {
     };
     let seen = report.pipelines.iter().filter_map(|pipeline| seen_instead(&json!(pipeline))).next();
     let own = seen.map_or(own, |seen| format!(": {seen}"));
+    let lacking = (lost + dropped) as f64;
     let (lost, dropped) = (were(lost, format!("lost{own}")), were(dropped, "dropped before departure".to_owned()));
     let why: Vec<String> = lost.into_iter().chain(dropped).collect();
-    Verdict { expected: "every frame at --in".to_owned(), missed: (!why.is_empty()).then(|| why.join(", ")) }
+    ExpectationReport::new("every frame at --in", Some(lacking), (!why.is_empty()).then(|| why.join(", ")))
 }

@@ -27,6 +27,7 @@ mod python;
 mod quiet;
 mod report_page;
 mod report_schema;
+mod results;
 mod scenarios;
 mod search;
 #[cfg(feature = "slice")]

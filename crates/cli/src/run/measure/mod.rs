@@ -16,9 +16,8 @@ use crate::run::pipelines;
 use crate::run::resolution;
 use crate::run::stop::Stop;
 use engine::schedules::Target;
-use measure::{Caveat, CaveatKind, ClockSource, PipelineReport};
+use measure::{Caveat, CaveatKind, ClockSource, ExpectationReport, PipelineReport};
 use packet::{Frame, HeapFrame};
-use page::Verdict;
 use scenario::PortSpec;
 use sim::{CaptureWriter, PcapSource, Source, WhenFull};
 use std::path::{Path, PathBuf};
@@ -84,12 +83,12 @@ impl Measure {
         }
         let written = self.write_gaps(&receiver, &report);
         let failure = output::all([outcome.failure.take().map_or(Ok(()), Err), written]).err();
-        let report = pipelines::report("measure", vec![report], outcome.caveats);
-        let verdict = expected.zip(self.expect.as_ref()).map(|(expected, text)| Verdict {
-            expected: text.clone(),
-            missed: self.miss(&expected, &report.pipelines[0]),
-        });
-        pipelines::conclude(&report, verdict.as_slice(), &self.common, folder, failure)
+        let mut report = pipelines::report("measure", vec![report], outcome.caveats);
+        if let Some((expected, text)) = expected.zip(self.expect.as_ref()) {
+            let (value, missed) = self.miss(&expected, &report.pipelines[0]);
+            report.expectations.push(ExpectationReport::new(text, value, missed));
+        }
+        pipelines::conclude(&report, &self.common, folder, failure)
     }
 
     /// Writes what was asked for of the gaps: their distribution, and their drawing.
@@ -107,10 +106,10 @@ impl Measure {
         ])
     }
 
-    /// Why the expectation is missed, if it is.
-    fn miss(&self, expected: &Target, report: &PipelineReport) -> Option<String> {
+    /// The figure that is compared with the expectation, and why that is missed, if it is.
+    fn miss(&self, expected: &Target, report: &PipelineReport) -> (Option<f64>, Option<String>) {
         let (Some(gap), Some(rate)) = (&report.gap, &report.rate) else {
-            return Some("fewer than two frames arrived".into());
+            return (None, Some("fewer than two frames arrived".into()));
         };
         let frame_rate = 1e9 / gap.mean_ns;
         let frames: fn(f64) -> String = |rate| format!("{} frames/s", output::digits(rate, 10));
@@ -126,19 +125,21 @@ impl Measure {
             }
             Target::Law(_) => {
                 let p = report.fit.as_ref().map_or(0.0, measure::FitReport::p);
-                return (p < LEAST_P)
-                    .then(|| format!("gaps of this law would fit this badly with a probability of only {p:.2e}"));
+                let badly = || format!("gaps of this law would fit this badly with a probability of only {p:.2e}");
+                return (Some(p), (p < LEAST_P).then(badly));
             }
             Target::Nothing | Target::IdleGap(_) | Target::Wave(_) | Target::Depth(_) | Target::Rate(Rate::Line(_)) => {
-                return None;
+                return (None, None);
             }
         };
         let off = (got - asked).abs() / asked;
         if off > self.tolerance.as_f64() {
-            return Some(format!("the mean is {}, {:.4} % off {}", figure(got), off * 100.0, figure(asked)));
+            let missed = format!("the mean is {}, {:.4} % off {}", figure(got), off * 100.0, figure(asked));
+            return (Some(got), Some(missed));
         }
         let near = gap.error.as_ref().map(|error| error.shares.within_1us_ratio).filter(|share| *share < 0.9);
-        near.map(|share| format!("{:.2} % of the gaps are within 1 µs, below the required 90 %", share * 100.0))
+        let far = |share| format!("{:.2} % of the gaps are within 1 µs, below the required 90 %", share * 100.0);
+        (Some(got), near.map(far))
     }
 }
 

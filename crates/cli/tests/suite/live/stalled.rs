@@ -123,6 +123,8 @@ fn silent_paths_end_with_the_first_signal() {
     let bench = Bench::new();
     bench.generate("64B", 1_000);
     pipe(&bench.path("FIFO"));
+    let scenario = "schema = 1\n[[pipeline]]\nin = 'pcap:in.pcap'\nout = 'null'\n";
+    std::fs::write(bench.path("scenario.toml"), scenario).expect("a scenario");
     for (option, kind, line) in path_options() {
         let mut command = bench.command(crate::common::words(line));
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,0 +1,134 @@
+//! The keys of a scenario. This list makes the parser, the paths of `--set` and `[sweep]`, and `netlathe help keys`.
+
+use engine::Kind;
+
+const fn key(name: &'static str, grammar: &'static str, summary: &'static str, example: &'static str) -> Kind {
+    Kind { name, grammar, summary, example }
+}
+
+/// All keys, each with the tables that it is in before it: `pipeline.class.rate`.
+pub const KEYS: &[Kind] = &[
+    key("schema", "schema = 1", "the version of the format", "schema = 1"),
+    key("seed", "seed = N", "seed of all random numbers", "seed = 7"),
+    key("duration", "duration = TIME", "time limit; virtual time in virtual runs", "duration = \"10s\""),
+    key("pipeline", "[[pipeline]]", "frames from a source to an output, one or more", "[[pipeline]]"),
+    key("pipeline.name", "name = TEXT", "name in reports and expectations", "name = \"down\""),
+    key("pipeline.in", "in = PORT", "where frames come from", "in = \"pcap:in.pcap\""),
+    key(
+        "pipeline.stream",
+        "stream = STREAM or a list",
+        "streams to generate",
+        "stream = \"udp 10.0.0.1:1000 > 10.0.0.2:2000\"",
+    ),
+    key(
+        "pipeline.gateway",
+        "gateway = ADDRESS or a list",
+        "neighbour of streams without dmac",
+        "gateway = \"10.0.0.1\"",
+    ),
+    key("pipeline.count", "count = N", "number of frames of all streams, or at most of the capture", "count = 1000"),
+    key("pipeline.replay", "replay = FILE", "a capture to send again", "replay = \"in.pcap\""),
+    key("pipeline.speed", "speed = NUMBER or \"max\"", "speed of a replay", "speed = 0.5"),
+    key("pipeline.times", "times = N", "rounds of a replay, 0 without end", "times = 3"),
+    key("pipeline.loop-gap", "loop-gap = TIME", "time between two rounds of a replay", "loop-gap = \"1s\""),
+    key("pipeline.max-gap", "max-gap = TIME", "longest gap within a round of a replay", "max-gap = \"20ms\""),
+    key("pipeline.rewrite", "rewrite = CHANGE or a list", "changes of replayed frames", "rewrite = \"vlan 5\""),
+    key("pipeline.out", "out = PORT", "where frames go", "out = \"wire:10G\""),
+    key("pipeline.rate", "rate = WAVE", "rate of departures", "rate = \"5Gbps\""),
+    key("pipeline.gap", "gap = GAP", "time from start to start of departures", "gap = \"fixed 10us\""),
+    key("pipeline.pacer", "pacer = PACER", "what times departures", "pacer = \"filler\""),
+    key("pipeline.filler", "filler = FILLER", "filler frames", "filler = \"self\""),
+    key(
+        "pipeline.line-rate",
+        "line-rate = RATE",
+        "line rate of an output that does not report it",
+        "line-rate = \"10G\"",
+    ),
+    key("pipeline.catch-up", "catch-up = \"all\", \"none\" or N", "what follows late departures", "catch-up = 3"),
+    key("pipeline.stages", "stages = [STAGE, …]", "what happens to frames, first to last", "stages = [\"delay 20ms\"]"),
+    key("pipeline.sync", "sync = ORDER", "order of sources", "sync = \"order 10.0.0.1,10.0.0.2 gap 5ms\""),
+    key("pipeline.buffer", "buffer = TIME", "delay of the schedule after the first frame", "buffer = \"5ms\""),
+    key("pipeline.one-way", "one-way = true", "carries nothing back", "one-way = true"),
+    key("pipeline.return", "return = [STAGE, …]", "stages of the way back", "return = [\"delay 20ms\"]"),
+    key("pipeline.class", "[[pipeline.class]]", "frames with a schedule of their own", "[[pipeline.class]]"),
+    key("pipeline.class.name", "name = TEXT", "name of the class", "name = \"web\""),
+    key(
+        "pipeline.class.match",
+        "match = RULE",
+        "frames of the class; the last class has none",
+        "match = \"tcp dport 80\"",
+    ),
+    key("pipeline.class.stages", "stages = [STAGE, …]", "stages of the class", "stages = [\"loss 1%\"]"),
+    key("pipeline.class.rate", "rate = WAVE", "rate of the class", "rate = \"1Gbps\""),
+    key("pipeline.class.gap", "gap = GAP", "time between departures of the class", "gap = \"10us\""),
+    key(
+        "pipeline.class.sync",
+        "sync = ORDER",
+        "order of sources of the class",
+        "sync = \"order 10.0.0.1,10.0.0.2 gap 5ms\"",
+    ),
+    key("pipeline.class.buffer", "buffer = TIME", "delay of the schedule of the class", "buffer = \"5ms\""),
+    key("expect", "[[expect]]", "a figure and its bound", "[[expect]]"),
+    key("expect.that", "that = \"FIGURE COMPARISON BOUND\"", "the expectation", "that = \"down.drops.loss < 30\""),
+];
+
+/// The keys of a table, by its name: `pipeline.class`, or nothing for the file itself.
+pub(crate) fn of_table(table: &str) -> Vec<&'static str> {
+    let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };
+    KEYS.iter().filter_map(|key| key.name.strip_prefix(&prefix)).filter(|key| !key.contains('.')).collect()
+}
+
+/// Whether a key holds tables, not a value.
+pub(crate) fn is_table(key: &str) -> bool {
+    KEYS.iter().any(|other| other.name == key && other.grammar.starts_with('['))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KEYS, is_table};
+
+    /// A scenario of the table of a key, without that key.
+    fn around(table: &str, key: &str) -> String {
+        let source = match key {
+            "in" => "",
+            "stream" | "gateway" | "count" => "stream = \"udp 10.0.0.1:1 > 10.0.0.2:2\"\n",
+            "replay" | "speed" | "times" | "loop-gap" | "max-gap" | "rewrite" => "replay = \"in.pcap\"\n",
+            _ => "in = \"pcap:in.pcap\"\n",
+        };
+        let (input, output) = match key {
+            "return" | "line-rate" | "one-way" => ("in = \"eth0\"\n", "out = \"eth1\"\n"),
+            "gateway" => (source, "out = \"eth1\"\n"),
+            _ => (source, "out = \"wire:10G\"\n"),
+        };
+        let body: String = input
+            .lines()
+            .chain(output.lines())
+            .filter(|line| !line.starts_with(&format!("{key} =")))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let gap = if ["pacer", "filler", "catch-up", "buffer"].contains(&key) { "gap = \"20us\"\n" } else { "" };
+        match table {
+            "" => format!("[[pipeline]]\n{body}"),
+            "pipeline" => format!("[[pipeline]]\n{body}{gap}"),
+            "pipeline.class" => format!("[[pipeline]]\n{body}[[pipeline.class]]\n{}{gap}", if key == "match" { "" } else { "match = \"udp\"\n" }),
+            "expect" => "[[pipeline]]\nname = \"down\"\nin = \"pcap:in.pcap\"\nout = \"null\"\nstages = [\"loss 1%\"]\n[[expect]]\n".to_owned(),
+            other => panic!("{other} is a new table: write its scenario here"),
+        }
+    }
+
+    #[test]
+    fn each_example_is_accepted_in_its_table() {
+        for key in KEYS.iter().filter(|key| !is_table(key.name)) {
+            let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
+            let schema = if name == "schema" { "" } else { "schema = 1\n" };
+            let text = match table {
+                "" => format!("{schema}{}\n{}", key.example, around(table, name)),
+                _ => format!("{schema}{}{}\n", around(table, name), key.example),
+            };
+            if let Err(problems) = crate::read("a.toml", &text, None) {
+                panic!("{}: {problems}\n{text}", key.name);
+            }
+            assert!(key.example.starts_with(&format!("{name} = ")) && !key.summary.is_empty(), "{}", key.name);
+        }
+    }
+}
