@@ -5,7 +5,7 @@ use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
 use crate::plots::Plots;
 use crate::rates::RateMeter;
-use crate::report::{PipelineReport, RateReport, Shortfall};
+use crate::report::{Histograms, PipelineReport, RateReport, Shortfall};
 use crate::steps::{StepMeter, StepPlan};
 use crate::timeline::Timeline;
 use std::sync::Arc;
@@ -300,6 +300,7 @@ impl DepartureMeter {
             conformance: conformance.report(),
             rate: rate.map(|rate| RateReport { steps, ..rate }),
             lateness: lateness.report(),
+            histograms: Some(Histograms { gap_ps: gaps.whole(), lateness_ps: lateness.whole(), delay_ps: Vec::new() }),
             first_departure: self.first.map(|(_, start)| start),
             plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &timeline))),
             ..DepartureMeter::none(books, held)

@@ -1,5 +1,5 @@
 use crate::conformance::Within;
-use crate::histogram::Tallies;
+use crate::histogram::{Tallies, whole};
 use crate::moments::Moments;
 use crate::ns;
 use crate::report::{GapError, GapReport};
@@ -71,6 +71,12 @@ impl GapMeter {
         if let Some(against) = &mut self.against {
             against.count(gap, times);
         }
+    }
+
+    /// All gaps in ps.
+    #[must_use]
+    pub fn whole(&self) -> Vec<(u64, u64)> {
+        if self.gaps.count() == 0 { Vec::new() } else { whole(&self.histogram.all()) }
     }
 
     /// The gaps in ps.

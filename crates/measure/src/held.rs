@@ -1,4 +1,4 @@
-use crate::histogram::Tallies;
+use crate::histogram::{Tallies, whole};
 use crate::moments::Moments;
 use crate::ns;
 use crate::plots::GapPlot;
@@ -56,6 +56,11 @@ impl HeldMeter {
         let error =
             DelayError { mean_ns: got.mean_ns - asked.mean_ns, max_ns, p50_ns: quantile(0.5), p99_ns: quantile(0.99) };
         Some(DelayReport { count: self.got.moments.count(), got, asked, error })
+    }
+
+    /// All measured delays.
+    pub(crate) fn whole(&self) -> Vec<(u64, u64)> {
+        whole(&self.got.tallies.all())
     }
 
     /// A plot of measured and asked delays; `law` has the delays by the law, if there is one.

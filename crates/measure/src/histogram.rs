@@ -30,6 +30,24 @@ const BITS: u32 = 10;
 const TABLE: usize = BUCKETS as usize / 8;
 type Table = [u64; TABLE];
 
+/// The highest value of the bucket that contains this quantile.
+pub(crate) fn at_quantile(histogram: &Histogram<u64>, quantile: f64) -> u64 {
+    histogram.value_at_quantile(quantile)
+}
+
+/// The non-empty buckets of a histogram: the smallest value of each, and its count.
+pub(crate) fn whole(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    let recorded = histogram.iter_recorded();
+    recorded.map(|value| (histogram.lowest_equivalent(value.value_iterated_to()), value.count_at_value())).collect()
+}
+
+/// The histogram with these buckets, each named by a value in it.
+pub(crate) fn of_buckets(buckets: impl Iterator<Item = (u64, u64)>) -> Histogram<u64> {
+    let mut counts = Counts::default();
+    buckets.for_each(|(value, times)| counts.count(value, times));
+    counts.all()
+}
+
 /// The bucket of a value.
 #[inline]
 fn bucket(value: u64) -> usize {

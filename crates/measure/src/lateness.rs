@@ -1,5 +1,5 @@
 use crate::buckets::steps;
-use crate::histogram::Tallies;
+use crate::histogram::{Tallies, whole};
 use crate::ns;
 use crate::report::{Hiccups, LatenessReport};
 use units::{PS_PER_NS, Time};
@@ -74,6 +74,11 @@ impl LatenessMeter {
         });
         let (least, next) = middle.map_or((0, 0), |middle| (least(middle), least(middle + 1)));
         (u64::midpoint(least, next.saturating_sub(1).max(least)), self.latest / PS_PER_NS)
+    }
+
+    /// All latenesses in ps.
+    pub(crate) fn whole(&self) -> Vec<(u64, u64)> {
+        if self.late.len() == 0 { Vec::new() } else { whole(&self.late.all()) }
     }
 
     /// The figures so far; `None` before the first departure.

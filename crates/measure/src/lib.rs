@@ -6,6 +6,7 @@
 
 mod buckets;
 mod caveats;
+mod clock_offset;
 mod conformance;
 mod delays;
 mod departures;
@@ -21,6 +22,7 @@ pub mod host;
 mod kinds;
 mod lateness;
 mod limit;
+mod merge;
 mod moments;
 mod neighbours;
 mod plots;
@@ -34,6 +36,7 @@ mod timeline;
 
 pub use buckets::Buckets;
 pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
+pub use clock_offset::{ClockExchange, ClockMeter, ClockReport};
 pub use conformance::ConformanceMeter;
 pub use departures::{ClassTarget, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
@@ -43,13 +46,14 @@ pub use frame_counters::{DropReason, Drops, FrameCounters, Tally};
 pub use gaps::GapMeter;
 pub use held::{DelayError, DelayFigures, DelayReport, Held, HeldMeter};
 pub use limit::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp, UserTable, WorkerLoad};
+pub use merge::{HostReportFile, NotMergeable, merge};
 pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
 pub use report::{
     AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport,
-    ExpectationReport, Flow, Forgiven, GapError, GapReport, Hiccups, LatenessReport, LineReport, Overlap, PaceReport,
-    PipelineReport, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
+    ExpectationReport, Flow, Forgiven, GapError, GapReport, Hiccups, Histograms, LatenessReport, LineReport, Overlap,
+    PaceReport, PipelineReport, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
     StartReport, Unanswered,
 };
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};

@@ -1,5 +1,6 @@
 use crate::Caveat;
 use crate::buckets::Buckets;
+use crate::clock_offset::ClockReport;
 use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
 use crate::frame_counters::{DropReason, Drops, Tally};
@@ -33,6 +34,9 @@ pub struct Report {
     /// Expectations and what was obtained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expectations: Vec<ExpectationReport>,
+    /// Clocks of peers during the run, with `--clock-peer`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<ClockReport>,
     /// What this run could not resolve, or did differently from what was asked.
     pub caveats: Vec<Caveat>,
 }
@@ -193,6 +197,9 @@ pub struct PipelineReport {
     /// Where sampled frames spent their time, with `--slices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<PipelineSlices>,
+    /// Whole histograms, with `--histograms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histograms: Option<Histograms>,
     /// The way back as a separate direction, to be reported beside this one.
     #[serde(skip)]
     pub backward: Option<Box<PipelineReport>>,
@@ -209,6 +216,9 @@ impl PipelineReport {
     pub fn add_effects(&mut self, effects: &Effects, held: &HeldMeter) {
         (self.effects, self.delay, self.reorder) = (effects.counts(), held.report(), effects.reorder());
         self.choices = effects.choices();
+        if self.delay.is_some() {
+            self.histograms.get_or_insert_default().delay_ps = held.whole();
+        }
         if let Some(plots) = self.plots.as_mut().filter(|_| self.delay.is_some()) {
             plots.delay = held.plot(effects.law().as_ref());
         }
@@ -235,6 +245,12 @@ impl PipelineReport {
         self.pacer.is_some_and(|pacer| pacer != "none") || holds(self) || self.classes.iter().any(holds)
     }
 
+    /// Removes whole histograms, also of all classes.
+    pub fn forget_histograms(&mut self) {
+        self.histograms = None;
+        self.classes.iter_mut().for_each(PipelineReport::forget_histograms);
+    }
+
     /// Removes comparisons with a target, for a run without one. If a stream goes to a file, a schedule represents the
     /// line, and delays by stages do not matter to it.
     pub fn forget_ask(&mut self) {
@@ -245,6 +261,21 @@ impl PipelineReport {
             plots.forget_ask();
         }
     }
+}
+
+/// Whole histograms, so that reports of several hosts can be merged exactly: the smallest value of each bucket in ps, and
+/// the number of values. Buckets are those of three significant digits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Histograms {
+    /// Inter-departure times.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gap_ps: Vec<(u64, u64)>,
+    /// Lateness; early departures count as 0.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lateness_ps: Vec<(u64, u64)>,
+    /// Measured delays by stages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delay_ps: Vec<(u64, u64)>,
 }
 
 /// The start of a run that was asked for an instant, by the clock of its host.

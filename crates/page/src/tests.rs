@@ -28,6 +28,7 @@ fn page(pipelines: Vec<PipelineReport>) -> String {
         pipelines,
         end_to_end: None,
         expectations: Vec::new(),
+        clocks: Vec::new(),
         caveats: Vec::new(),
     };
     as_read(&html(&report, &PageHeader::default()))
@@ -233,6 +234,7 @@ fn names_and_commands_are_text() {
         pipelines: vec![report.clone(), report],
         end_to_end: None,
         expectations: Vec::new(),
+        clocks: Vec::new(),
         caveats: Vec::new(),
     };
     let text = html(&report, &about);

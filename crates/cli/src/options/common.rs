@@ -15,6 +15,13 @@ pub(crate) struct Common {
     /// possible), '2026-11-25T18:00:37 TAI', +5s, or stdin to read it from a line of stdin once armed
     #[arg(long, value_name = "INSTANT", value_parser = parse::<StartAt>, allow_hyphen_values = true)]
     pub(crate) start_at: Option<StartAt>,
+    /// Live: host whose clock is compared with this one's before and during the run, several times for several; it runs
+    /// netlathe clock --answer [default port: 47100]
+    #[arg(long = "clock-peer", value_name = "HOST[:PORT]")]
+    pub(crate) clock_peers: Vec<String>,
+    /// Refuse to start if the clock of a --clock-peer may be further off than this
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = parse::<Span>, requires = "clock_peers")]
+    pub(crate) max_clock_error: Span,
     /// Seed of all random numbers [default: the scenario's, else 1]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -24,6 +31,9 @@ pub(crate) struct Common {
     /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Add whole histograms to the JSON report, so that netlathe merge has the quantiles of several reports
+    #[arg(long)]
+    pub(crate) histograms: bool,
     /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json
     #[arg(long = "report", value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -83,6 +93,10 @@ impl Common {
 /// Why `--stats` does not work for captures.
 pub(crate) const NO_STATS: &str = "--stats: it is only for live ports, since captures are processed as fast as they can be read: leave it out; the report \
                                    has all figures";
+
+/// Why `--clock-peer` does not work in virtual time.
+pub(crate) const NO_CLOCKS: &str =
+    "--clock-peer: it is only for live ports, since virtual time reads no clock: leave it out";
 
 /// Why `--start-at` does not work in virtual time.
 pub(crate) const NO_START: &str =

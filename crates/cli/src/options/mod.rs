@@ -2,6 +2,8 @@
 //! below.
 
 pub(crate) mod check;
+#[cfg(feature = "live")]
+pub(crate) mod clock;
 pub(crate) mod common;
 pub(crate) mod disk;
 pub(crate) mod doctor;
@@ -9,10 +11,13 @@ pub(crate) mod emulate;
 pub(crate) mod generate;
 pub(crate) mod help;
 #[cfg(feature = "live")]
+pub(crate) mod host_clock;
+#[cfg(feature = "live")]
 pub(crate) mod lab;
 pub(crate) mod limit;
 pub(crate) mod manual;
 pub(crate) mod measure;
+pub(crate) mod merge;
 pub(crate) mod run;
 pub(crate) mod search;
 pub(crate) mod shape;
@@ -63,7 +68,10 @@ pub(crate) enum Command {
     Slice(slice::Slice),
     #[cfg(feature = "live")]
     Lab(lab::Lab),
+    #[cfg(feature = "live")]
+    Clock(clock::Clock),
     Disk(disk::Disk),
+    Merge(merge::Merge),
     Doctor(doctor::Doctor),
     Manual(manual::Manual),
     Help(help::Help),

@@ -103,8 +103,8 @@ fn tai_ahead_ns() -> u64 {
     NS * if ahead == 0 { TAI_AHEAD_S } else { ahead }
 }
 
-/// The UNIX time now in ns.
-pub(crate) fn unix_now_ns() -> u64 {
+/// The UNIX time now in ns, by the kernel.
+pub(crate) fn unix_kernel_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec.max(0).unsigned_abs() * NS + now.tv_nsec.unsigned_abs()
 }

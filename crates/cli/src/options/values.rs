@@ -65,6 +65,16 @@ pub(super) fn parse_every(text: &str) -> Result<units::Span, units::ParseError> 
     Ok(every)
 }
 
+#[cfg(feature = "live")]
+pub(super) fn parse_exchange_interval(text: &str) -> Result<units::Span, units::ParseError> {
+    let every: units::Span = text.parse()?;
+    if every < units::Span::from_ms(1) {
+        let what = format!("'{text}' is too short an interval: exchanges would wait for each other");
+        return Err(units::ParseError::new(what, "write 1ms or more"));
+    }
+    Ok(every)
+}
+
 pub(super) fn parse_window(text: &str) -> Result<units::Span, units::ParseError> {
     let window: units::Span = text.parse()?;
     if window == units::Span::ZERO {

@@ -1,6 +1,6 @@
 use super::files::{self, RecordedFiles};
 use super::frame_filter::FrameFilter;
-use crate::options::common::{Common, NO_START, NO_STATS};
+use crate::options::common::{Common, NO_CLOCKS, NO_START, NO_STATS};
 use crate::options::measure::Measure;
 use crate::output::{self, Failure};
 use engine::schedules::Target;
@@ -83,6 +83,9 @@ impl Measure {
         }
         if self.common.start_at.is_some() && matches!(port, PortSpec::Pcap(_)) {
             return Err(Failure::new(NO_START));
+        }
+        if !self.common.clock_peers.is_empty() && matches!(port, PortSpec::Pcap(_)) {
+            return Err(Failure::new(NO_CLOCKS));
         }
         if let Some(stats) = &self.common.stats
             && let Some(other) =

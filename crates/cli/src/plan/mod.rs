@@ -33,7 +33,10 @@ pub(crate) enum Plan {
     Slice(options::slice::Slice),
     #[cfg(feature = "live")]
     Lab(options::lab::Lab),
+    #[cfg(feature = "live")]
+    Clock(options::clock::Clock),
     Disk(disk::DiskPlan),
+    Merge(options::merge::Merge),
     Doctor(options::doctor::Doctor),
     Manual(options::manual::Manual),
     Help(options::help::Help),
@@ -54,7 +57,10 @@ pub(crate) fn plan(command: Command) -> Result<Plan, Failure> {
         Command::Slice(options) => Plan::Slice(options),
         #[cfg(feature = "live")]
         Command::Lab(options) => Plan::Lab(options),
+        #[cfg(feature = "live")]
+        Command::Clock(options) => Plan::Clock(options),
         Command::Disk(options) => Plan::Disk(options.plan()?),
+        Command::Merge(options) => Plan::Merge(options),
         Command::Doctor(options) => Plan::Doctor(options),
         Command::Manual(options) => Plan::Manual(options),
         Command::Help(options) => Plan::Help(options),

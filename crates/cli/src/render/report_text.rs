@@ -33,6 +33,17 @@ pub(crate) fn table(report: &Report) -> String {
             };
         }
     }
+    for clock in &report.clocks {
+        let sign = if clock.offset_ns < 0.0 { "−" } else { "+" };
+        let _ = writeln!(
+            text,
+            "clock of {}: {sign}{} ± {} from this host's at the end, at most {} during the run",
+            clock.peer,
+            time(clock.offset_ns.abs()),
+            time(clock.error_ns),
+            time(clock.worst_ns)
+        );
+    }
     if let Some(end_to_end) = &report.end_to_end {
         text.push_str(&end_to_end.table());
     }

@@ -5,6 +5,8 @@ mod assemble;
 mod check;
 #[cfg(any(feature = "live", feature = "slice"))]
 pub(crate) mod child_processes;
+#[cfg(feature = "live")]
+mod clock;
 mod decision_log;
 mod disk;
 mod doctor;
@@ -16,6 +18,7 @@ mod lab;
 mod live;
 mod manual;
 mod measure;
+mod merge;
 mod outcome;
 mod pipelines;
 mod readiness;
@@ -43,7 +46,10 @@ pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
         Plan::Slice(options) => options.run(),
         #[cfg(feature = "live")]
         Plan::Lab(options) => options.run(),
+        #[cfg(feature = "live")]
+        Plan::Clock(options) => options.run(),
         Plan::Disk(plan) => disk::run(plan),
+        Plan::Merge(options) => options.run(),
         Plan::Doctor(options) => options.run(),
         Plan::Manual(options) => options.run(),
         Plan::Help(options) => options.run(),

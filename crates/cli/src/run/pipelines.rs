@@ -1,6 +1,6 @@
 //! Runs plans and ends with the report: virtual or live, one pipeline or several.
 
-use crate::options::common::{Common, NO_START, NO_STATS};
+use crate::options::common::{Common, NO_CLOCKS, NO_START, NO_STATS};
 use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
 use crate::render::output_file::Table;
@@ -46,6 +46,9 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     if virtual_clock && request.common.start_at.is_some() {
         return Err(Failure::new(NO_START));
     }
+    if virtual_clock && !request.common.clock_peers.is_empty() {
+        return Err(Failure::new(NO_CLOCKS));
+    }
     let by_user = match &request.by_user {
         Some(path) => {
             // A file that is read must not be emptied before that is found out.
@@ -82,7 +85,9 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let warnings: Vec<Caveat> = warnings.collect();
     let listed = by_user.map_or(Ok(()), |table| table.finish(&user_limits::by_user(request)));
     resolution::warn(&mut outcome.caveats, warnings);
-    let mut report = Report { end_to_end, ..report(request.command, outcome.reports, outcome.caveats) };
+    let clocks = std::mem::take(&mut outcome.clocks);
+    let mut report = Report { end_to_end, clocks, ..report(request.command, outcome.reports, outcome.caveats) };
+    forget_histograms(&mut report, &request.common);
     report.expectations = verdicts::judge(&report, &request.expectations)?;
     report.expectations.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
     // The failure that ended the run comes first.
@@ -140,7 +145,15 @@ pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut 
         pipelines,
         end_to_end: None,
         expectations: Vec::new(),
+        clocks: Vec::new(),
         caveats,
+    }
+}
+
+/// Leaves whole histograms out unless they were asked for.
+pub(crate) fn forget_histograms(report: &mut Report, common: &Common) {
+    if !common.histograms {
+        report.pipelines.iter_mut().for_each(PipelineReport::forget_histograms);
     }
 }
 

@@ -24,7 +24,7 @@ use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
 pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
-    let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), failure: None };
+    let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), clocks: Vec::new(), failure: None };
     let mut anomalies = CaptureAnomalies::default();
     let mut warnings = Vec::new();
     // Fail before the first file is created.

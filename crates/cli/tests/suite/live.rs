@@ -1,6 +1,7 @@
 //! Tests that need live ports.
 
 mod classes;
+mod clock;
 mod doctor;
 mod emulate;
 mod emulate_on;

@@ -21,6 +21,7 @@ mod limit;
 mod live;
 mod measure_only;
 mod memory;
+mod merge;
 mod parts;
 mod progress;
 mod python;

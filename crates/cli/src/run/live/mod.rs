@@ -25,6 +25,7 @@ use crate::plan::xdp_programs;
 use crate::render::progress::Progress;
 use crate::rights;
 use crate::run::assemble;
+use crate::run::clock::watch::ClockWatch;
 use crate::run::decision_log;
 use crate::run::decision_log::DecisionFile;
 use crate::run::live::interface_watch::Watched;
@@ -63,6 +64,7 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     request.pipelines.iter().try_for_each(loops::check)?;
     host_ports::check(request, receiver)?;
     required_rights::check(request, receiver)?;
+    let clocks = ClockWatch::begin(&request.common)?;
     let mut start = Start::new(request.common.start_at, request.common.verbose > 0)?;
     let starting = Progress::starting(request.common.shows_progress(), request.command);
     // Before anything takes time: until then the signal would end the program.
@@ -131,6 +133,10 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         telling.arrived(arrived, request, receiver);
     }
     let mut outcome = telling.outcome(&records);
+    for report in &mut outcome.reports {
+        report.start = report.start.take().zip(start.as_ref()).map(|(report, start)| start.by_host_clock(&report));
+    }
+    outcome.clocks = clocks.map_or_else(Vec::new, |watch| watch.finish(&request.common));
     let told = stats.map_or(Ok(()), |stats| stats.finish(&outcome.reports));
     outcome.failure = outcome.failure.or(told.err());
     Ok(outcome)

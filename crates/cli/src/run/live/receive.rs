@@ -8,6 +8,7 @@ use crate::plan::xdp_programs;
 use crate::render::progress::Progress;
 use crate::rights::list::{Capability, PACKET};
 use crate::rights::{self, RunCapabilities};
+use crate::run::clock::watch::ClockWatch;
 use crate::run::live::devices::{device, log_level};
 use crate::run::live::{nic_links, required_rights, stream_receiver};
 use crate::run::measure::receiver::{Receiver, Reception};
@@ -36,6 +37,7 @@ pub(crate) fn receive(
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
+    let clocks = ClockWatch::begin(reception.common)?;
     let mut start = Start::new(reception.common.start_at, reception.common.verbose > 0)?;
     let mut stats = Stats::open(reception.common, "measure")?;
     let mut port = open(input, reception)?;
@@ -97,7 +99,7 @@ pub(crate) fn receive(
     drop(progress);
     failure = failure.or(start.as_ref().and_then(Start::failure));
     failure = failure.or(taker.receiver.finish(taker.writer.as_mut()).err());
-    let started = taker.start_report();
+    let started = taker.start_report().zip(start.as_ref()).map(|(report, start)| start.by_host_clock(&report));
     let mut flow = taker.flow;
     match port.lost() {
         Ok(lost) => flow.kernel_drops = lost,
@@ -122,7 +124,8 @@ pub(crate) fn receive(
         }
     };
     let partial = PipelineReport { start: started, flow: Some(flow), ..PipelineReport::default() };
-    Ok(Outcome { reports: vec![partial], caveats, failure })
+    let clocks = clocks.map_or_else(Vec::new, |watch| watch.finish(reception.common));
+    Ok(Outcome { reports: vec![partial], caveats, clocks, failure })
 }
 
 /// Opens the input, and waits for its link.

@@ -36,7 +36,7 @@ impl<'a> ReportBuilder<'a> {
     /// Of a run that `failure` ended, if anything did.
     pub(super) fn new(floors: &'a [(String, Floor)], failure: Option<Failure>) -> Self {
         ReportBuilder {
-            outcome: Outcome { reports: Vec::new(), caveats: Vec::new(), failure },
+            outcome: Outcome { reports: Vec::new(), caveats: Vec::new(), clocks: Vec::new(), failure },
             floors,
             warnings: Vec::new(),
             notes: Vec::new(),

@@ -1,9 +1,11 @@
 //! The asked start of a live run, and where its instant comes from.
 
-use crate::options::start_at::{StartAt, Utc, unix_now_ns};
+use crate::options::host_clock::HostClock;
+use crate::options::start_at::{StartAt, Utc, unix_kernel_ns};
 use crate::output::{self, Failure};
 use crate::run::stop::Stop;
 use dataplane::StartGate;
+use measure::StartReport;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,6 +19,7 @@ const LONGEST_NS: u64 = 100 * 86_400 * 1_000_000_000;
 pub(super) struct Start {
     gate: Arc<StartGate>,
     asked: StartAt,
+    clock: HostClock,
     said: bool,
     verbose: bool,
     failure: Arc<Mutex<Option<Failure>>>,
@@ -26,13 +29,14 @@ impl Start {
     /// The start that was asked, if one was. `+5s` counts from here.
     pub(super) fn new(asked: Option<StartAt>, verbose: bool) -> Result<Option<Self>, Failure> {
         let Some(asked) = asked else { return Ok(None) };
-        let now = unix_now_ns();
+        let clock = HostClock::new()?;
+        let now = clock.now_ns();
         let at = asked.unix_ns(now);
         if let Some(at) = at {
             check(at, now)?;
         }
-        let gate = Arc::new(StartGate::new(at));
-        Ok(Some(Start { gate, asked, said: false, verbose, failure: Arc::default() }))
+        let gate = Arc::new(StartGate::new(at.map(|at| clock.to_kernel_ns(at))));
+        Ok(Some(Start { gate, asked, clock, said: false, verbose, failure: Arc::default() }))
     }
 
     pub(super) fn gate(&self) -> Arc<StartGate> {
@@ -49,10 +53,10 @@ impl Start {
             output::say("armed");
         }
         if self.asked == StartAt::Stdin {
-            let (gate, ends, failure) = (self.gate(), stop.clone(), Arc::clone(&self.failure));
+            let (gate, clock, ends, failure) = (self.gate(), self.clock, stop.clone(), Arc::clone(&self.failure));
             // Not joined: a read of stdin cannot be ended, and the program need not wait for it.
             let reader = move || {
-                if let Err(why) = read(&gate) {
+                if let Err(why) = read(&gate, clock) {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
                     ends.ask();
                 }
@@ -67,8 +71,14 @@ impl Start {
     pub(super) fn left(&self) -> Option<Duration> {
         const UNKNOWN: u64 = 1_000_000_000;
         let at = self.gate.at().unwrap_or(u64::MAX);
-        at.checked_sub(unix_now_ns())
+        at.checked_sub(unix_kernel_ns())
             .map(|ns| Duration::from_nanos(ns.min(LONGEST_NS).max(if at == u64::MAX { UNKNOWN } else { 0 })))
+    }
+
+    /// The report of a start by the kernel's clock, by the clock of this host.
+    pub(super) fn by_host_clock(&self, start: &StartReport) -> StartReport {
+        let asked = self.clock.of_kernel_ns(start.asked_unix_ns.cast_signed()).cast_unsigned();
+        StartReport::of(asked, start.miss_ns)
     }
 
     /// Why no instant could be read, if so.
@@ -97,16 +107,16 @@ fn check(at: u64, now: u64) -> Result<(), Failure> {
 }
 
 /// Reads the instant from the next line of stdin.
-fn read(gate: &StartGate) -> Result<(), Failure> {
+fn read(gate: &StartGate, clock: HostClock) -> Result<(), Failure> {
     let mut line = String::new();
     let bytes = io::stdin().read_line(&mut line).map_err(|cause| Failure::new(format!("--start-at stdin: {cause}")))?;
     if bytes == 0 {
         return Err(Failure::new("--start-at stdin: it ended without an instant: write one and a new line to it"));
     }
     let asked: StartAt = line.parse().map_err(|error| Failure::new(format!("--start-at stdin: {error}")))?;
-    let now = unix_now_ns();
+    let now = clock.now_ns();
     let at = asked.unix_ns(now).ok_or_else(|| Failure::new("--start-at stdin: 'stdin' is no instant: write one"))?;
     check(at, now)?;
-    gate.set(at);
+    gate.set(clock.to_kernel_ns(at));
     Ok(())
 }

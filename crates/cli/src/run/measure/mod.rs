@@ -16,7 +16,7 @@ use crate::run::pipelines;
 use crate::run::resolution;
 use crate::run::stop::Stop;
 use engine::schedules::Target;
-use measure::{Caveat, CaveatKind, ClockSource, ExpectationReport, PipelineReport};
+use measure::{Caveat, CaveatKind, ClockSource, ExpectationReport, PipelineReport, Report};
 use packet::{Frame, HeapFrame};
 use scenario::PortSpec;
 use sim::{CaptureWriter, PcapSource, Source, WhenFull};
@@ -83,7 +83,9 @@ impl Measure {
         }
         let written = self.write_gaps(&receiver, &report);
         let failure = output::all([outcome.failure.take().map_or(Ok(()), Err), written]).err();
-        let mut report = pipelines::report("measure", vec![report], outcome.caveats);
+        let mut report =
+            Report { clocks: outcome.clocks, ..pipelines::report("measure", vec![report], outcome.caveats) };
+        pipelines::forget_histograms(&mut report, &self.common);
         if let Some((expected, text)) = expected.zip(self.expect.as_ref()) {
             let (value, missed) = self.miss(&expected, &report.pipelines[0]);
             report.expectations.push(ExpectationReport::new(text, value, missed));
@@ -233,7 +235,12 @@ fn from_capture(
     let warnings = of_anomalies.into_iter().chain(of_steps).chain(of_stamps).chain(uncut.warning(path));
     resolution::warn(&mut caveats, warnings);
     resolution::note_anomalies(&anomalies, &mut caveats);
-    Ok(Outcome { reports: Vec::new(), caveats, failure: failure.or(source.failure().map(Failure::new)) })
+    Ok(Outcome {
+        reports: Vec::new(),
+        caveats,
+        clocks: Vec::new(),
+        failure: failure.or(source.failure().map(Failure::new)),
+    })
 }
 
 #[cfg(feature = "live")]

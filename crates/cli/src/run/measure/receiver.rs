@@ -6,7 +6,7 @@ use crate::plan::frame_filter::FrameFilter;
 use engine::schedules::Target;
 use engine::schedules::laws::GapDistribution;
 use measure::{
-    ConformanceMeter, FitMeter, FrameCounters, GapMeter, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
+    ConformanceMeter, FitMeter, FrameCounters, GapMeter, Histograms, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
 };
 use packet::Stamp;
 use sim::CaptureWriter;
@@ -153,6 +153,7 @@ impl Receiver {
             came: self.books.came,
             left: self.books.left,
             drops: self.books.drops(),
+            histograms: Some(Histograms { gap_ps: self.gaps.whole(), ..Histograms::default() }),
             gap: self.gaps.report(),
             fit: self.fit.as_ref().and_then(FitMeter::report),
             conformance: self.conformance.report(),

@@ -1,0 +1,152 @@
+//! Exchanges with one peer.
+
+use super::message::{self, LENGTH};
+use super::stamped_socket::StampedSocket;
+use crate::options::clock::PORT;
+use crate::options::host_clock::HostClock;
+use crate::output::Failure;
+use measure::{ClockExchange, ClockMeter, ClockReport};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// An answer that takes longer says little.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Resolution of the kernel's stamps in ns.
+const RESOLUTION_NS: f64 = 1.0;
+
+/// A peer, and what is known of its clock.
+pub(super) struct Exchanges {
+    /// As it was named.
+    pub(super) name: String,
+    pub(super) address: SocketAddr,
+    socket: StampedSocket,
+    nonces: RandomState,
+    asked: u64,
+    meter: ClockMeter,
+    /// Answers whose stamps of departure and of arrival are the kernel's.
+    by_kernel: u64,
+    refused: bool,
+}
+
+impl Exchanges {
+    /// Opens a socket to the peer `HOST[:PORT]`.
+    pub(super) fn open(name: &str, clock: HostClock) -> Result<Self, Failure> {
+        let fail = |cause: &dyn std::fmt::Display| {
+            Failure::new(format!("peer {name}: {cause}: write HOST or HOST:PORT, such as 10.0.0.2:{PORT}"))
+        };
+        let address = resolve(name).map_err(|cause| fail(&cause))?;
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let open = || {
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.connect(address)?;
+            StampedSocket::new(socket, clock, PATIENCE)
+        };
+        let socket = open().map_err(|cause| fail(&cause))?;
+        Ok(Exchanges {
+            name: name.to_owned(),
+            address,
+            socket,
+            nonces: RandomState::new(),
+            asked: 0,
+            meter: ClockMeter::default(),
+            by_kernel: 0,
+            refused: false,
+        })
+    }
+
+    /// One exchange. False if it was not answered in time.
+    pub(super) fn exchange(&mut self) -> io::Result<bool> {
+        let nonce = self.nonces.hash_one(self.asked);
+        self.asked += 1;
+        let begun = self.socket.now();
+        match self.socket.socket.send(&message::request(nonce)) {
+            Ok(_) => {}
+            // That an earlier one was refused is said at the next call.
+            Err(cause) if cause.kind() == ErrorKind::ConnectionRefused => return self.is_refused(),
+            Err(cause) => return Err(cause),
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut buffer = [0; LENGTH + 1];
+        while Instant::now() < deadline {
+            let arrived = match self.socket.receive(&mut buffer) {
+                Ok(Some(arrived)) => arrived,
+                Ok(None) => continue,
+                Err(cause) if cause.kind() == ErrorKind::ConnectionRefused => return self.is_refused(),
+                Err(cause) => return Err(cause),
+            };
+            // Answers to earlier requests are late.
+            let Some(answer) = message::read_answer(&buffer[..arrived.length], nonce) else { continue };
+            let left = self.socket.left().filter(|left| (begun..=arrived.at).contains(left));
+            let sent = left.unwrap_or(begun);
+            if let Some(exchange) = ClockExchange::of(sent, answer.came, answer.sent, arrived.at) {
+                self.meter.add(exchange);
+                self.by_kernel += u64::from(left.is_some() && arrived.by_kernel);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_refused(&mut self) -> io::Result<bool> {
+        self.refused = true;
+        Ok(false)
+    }
+
+    /// The figures so far.
+    pub(super) fn report(&self) -> Option<ClockReport> {
+        self.meter.report(&self.name, self.asked, RESOLUTION_NS)
+    }
+
+    /// Where most stamps came from.
+    pub(super) fn stamps(&self) -> &'static str {
+        let answered = self.report().map_or(0, |report| report.answered);
+        if 2 * self.by_kernel > answered { "kernel" } else { "program" }
+    }
+
+    /// The figures, or why there are none.
+    pub(super) fn concluded(&self) -> Result<ClockReport, Failure> {
+        self.report().ok_or_else(|| {
+            let why = match self.refused {
+                true => "its host refuses messages to that port",
+                false => "no answer came",
+            };
+            Failure::new(format!(
+                "peer {}: {why} ({}): start netlathe clock --answer there, and let UDP port {} pass",
+                self.name,
+                self.address,
+                self.address.port()
+            ))
+        })
+    }
+}
+
+/// The address of `HOST[:PORT]`, of which HOST may be an IPv6 address in brackets or without.
+fn resolve(name: &str) -> io::Result<SocketAddr> {
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok((address, PORT).into());
+    }
+    let found = if bare.contains(':') { bare.to_socket_addrs() } else { (bare, PORT).to_socket_addrs() };
+    found?.next().ok_or_else(|| io::Error::new(ErrorKind::NotFound, "it has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_a_port_or_the_usual_one() {
+        for (name, expected) in [
+            ("10.0.0.2", "10.0.0.2:47100"),
+            ("10.0.0.2:5000", "10.0.0.2:5000"),
+            ("::1", "[::1]:47100"),
+            ("[::1]", "[::1]:47100"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(resolve(name).map(|address| address.to_string()).ok().as_deref(), Some(expected));
+        }
+        assert!(resolve("10.0.0.2:port").is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! Messages of an exchange. Request and answer have the same length, so that the answering side multiplies nothing.
+
+/// Length of a message in bytes.
+pub(super) const LENGTH: usize = 64;
+
+const MAGIC: [u8; 4] = *b"NLCK";
+const VERSION: u8 = 1;
+const REQUEST: u8 = 1;
+const ANSWER: u8 = 2;
+
+/// An answer: the stamps of the peer, in ns of UNIX time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) came: i64,
+    pub(super) sent: i64,
+}
+
+fn message(kind: u8, nonce: u64) -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    bytes[5] = kind;
+    bytes[8..16].copy_from_slice(&nonce.to_be_bytes());
+    bytes
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// A request. Only who has seen it can answer its random `nonce`.
+pub(super) fn request(nonce: u64) -> [u8; LENGTH] {
+    message(REQUEST, nonce)
+}
+
+/// The nonce of a request; `None` for anything that is not one to the last bit.
+pub(super) fn read_request(bytes: &[u8]) -> Option<u64> {
+    let nonce = (bytes.len() == LENGTH).then(|| word(bytes, 8))?;
+    (*bytes == request(nonce)).then_some(nonce)
+}
+
+/// The answer to the request with this nonce.
+pub(super) fn answer(nonce: u64, Answer { came, sent }: Answer) -> [u8; LENGTH] {
+    let mut bytes = message(ANSWER, nonce);
+    bytes[16..24].copy_from_slice(&came.to_be_bytes());
+    bytes[24..32].copy_from_slice(&sent.to_be_bytes());
+    bytes
+}
+
+/// The stamps of an answer to the request with this nonce; `None` for anything else.
+pub(super) fn read_answer(bytes: &[u8], nonce: u64) -> Option<Answer> {
+    let fits = bytes.len() == LENGTH && bytes[..16] == message(ANSWER, nonce)[..16];
+    fits.then(|| Answer { came: word(bytes, 16).cast_signed(), sent: word(bytes, 24).cast_signed() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_fit_their_request_only() {
+        let stamps = Answer { came: 1_795_629_600_000_000_001, sent: 1_795_629_600_000_000_999 };
+        let answer = answer(77, stamps);
+        assert_eq!(read_answer(&answer, 77), Some(stamps));
+        assert_eq!(read_answer(&answer, 78), None);
+        assert_eq!(read_answer(&answer[..63], 77), None);
+        assert_eq!(answer.len(), request(77).len(), "no larger than the request");
+    }
+
+    #[test]
+    fn only_whole_requests_are_requests() {
+        let good = request(u64::MAX);
+        assert_eq!(read_request(&good), Some(u64::MAX));
+        assert_eq!(read_request(&[]), None);
+        assert_eq!(read_request(&good[..63]), None);
+        assert_eq!(read_request(&[&good[..], &[0]].concat()), None);
+        assert_eq!(read_request(&answer(1, Answer { came: 0, sent: 0 })), None, "or two of them would never stop");
+        for at in (0..8).chain(16..LENGTH) {
+            let mut bad = good;
+            bad[at] ^= 1;
+            assert_eq!(read_request(&bad), None, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A UDP socket whose messages are stamped by the kernel when they leave and arrive.
+
+use crate::options::host_clock::HostClock;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, recvmsg, setsockopt, sockopt,
+};
+use nix::sys::time::TimeSpec;
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+/// The socket, and the clock that its stamps are on.
+pub(super) struct StampedSocket {
+    pub(super) socket: UdpSocket,
+    clock: HostClock,
+}
+
+/// A message that came.
+pub(super) struct Arrived {
+    pub(super) length: usize,
+    pub(super) from: Option<SocketAddr>,
+    /// When it arrived: the kernel's stamp, else when it was read.
+    pub(super) at: i64,
+    /// Whether the kernel stamped it.
+    pub(super) by_kernel: bool,
+}
+
+impl StampedSocket {
+    /// Stamps the messages of a bound socket. Reading waits for `patience` at most.
+    pub(super) fn new(socket: UdpSocket, clock: HostClock, patience: Duration) -> io::Result<Self> {
+        let flags = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY;
+        setsockopt(&socket, sockopt::Timestamping, &flags)?;
+        socket.set_read_timeout(Some(patience))?;
+        Ok(StampedSocket { socket, clock })
+    }
+
+    /// The time now.
+    pub(super) fn now(&self) -> i64 {
+        self.clock.now_ns().cast_signed()
+    }
+
+    /// The next message; `None` if none came in time.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrived>> {
+        match self.read(buffer, MsgFlags::empty()) {
+            Ok((length, from, stamp)) => {
+                let at = stamp.unwrap_or_else(|| self.now());
+                Ok(Some(Arrived { length, from, at, by_kernel: stamp.is_some() }))
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    /// When the last message left, by the kernel; `None` where it did not stamp it.
+    pub(super) fn left(&self) -> Option<i64> {
+        let mut last = None;
+        // Stamps of earlier messages may be there, too.
+        while let Ok((.., stamp)) = self.read(&mut [], MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT) {
+            last = stamp.or(last);
+        }
+        last
+    }
+
+    fn read(&self, buffer: &mut [u8], flags: MsgFlags) -> Result<(usize, Option<SocketAddr>, Option<i64>), Errno> {
+        let mut control = nix::cmsg_space!([TimeSpec; 3], [u8; 64]);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let read = recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
+        let mut stamp = None;
+        for message in read.cmsgs()? {
+            if let ControlMessageOwned::ScmTimestampsns(stamps) = message {
+                let at = stamps.system;
+                stamp = Some(at.tv_sec() * 1_000_000_000 + at.tv_nsec()).filter(|at| *at > 0);
+            }
+        }
+        let from = read.address.and_then(|address| {
+            let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::from((v4.ip(), v4.port())));
+            v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into())))
+        });
+        Ok((read.bytes, from, stamp.map(|at| self.clock.of_kernel_ns(at))))
+    }
+}
