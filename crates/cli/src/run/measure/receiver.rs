@@ -6,7 +6,8 @@ use crate::plan::frame_filter::FrameFilter;
 use engine::schedules::Target;
 use engine::schedules::laws::GapDistribution;
 use measure::{
-    ConformanceMeter, FitMeter, FrameCounters, GapMeter, Histograms, PipelineReport, Plots, RateMeter, StreamMeter, Tally, Timeline,
+    ConformanceMeter, FitMeter, FrameCounters, GapMeter, Histograms, PipelineReport, Plots, RateMeter, StreamMeter,
+    Tally, Timeline,
 };
 use packet::Stamp;
 use sim::CaptureWriter;
