@@ -27,6 +27,7 @@ mod moments;
 mod neighbours;
 mod plots;
 mod rates;
+mod replay;
 mod report;
 pub mod slices;
 pub mod special;
@@ -50,6 +51,7 @@ pub use merge::{HostReportFile, NotMergeable, merge};
 pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
 pub use rates::RateMeter;
+pub use replay::{FrameDigests, FrameFate, ReplayMeter, ReplayReport, ReplayedFrame};
 pub use report::{
     AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport,
     ExpectationReport, Flow, Forgiven, GapError, GapReport, Hiccups, Histograms, LatenessReport, LineReport, Overlap,

@@ -7,6 +7,7 @@ use crate::frame_counters::{DropReason, Drops, Tally};
 use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
 use crate::plots::Plots;
+use crate::replay::ReplayReport;
 use crate::slices::{EndToEnd, PipelineSlices};
 use crate::steps::StepReport;
 use crate::streams::{BeyondStreams, StreamReport};
@@ -194,6 +195,9 @@ pub struct PipelineReport {
     /// Streams beyond the limit of those with their own figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams_beyond: Option<BeyondStreams>,
+    /// Frames of a replayed capture at its receiver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayReport>,
     /// Where sampled frames spent their time, with `--slices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<PipelineSlices>,

@@ -4,6 +4,7 @@
 
 mod checksum;
 mod filler;
+mod fingerprint;
 mod frame;
 mod headers;
 mod identity;
@@ -22,6 +23,7 @@ mod too_big;
 
 pub use checksum::{complete_checksum, internet_checksum};
 pub use filler::FillerKind;
+pub use fingerprint::Fingerprint;
 pub use frame::{Frame, HeapFrame};
 pub use headers::{Headers, IpHeader, SCTP, TCP, UDP, flow_hash, ip_length};
 pub use identity::Identity;

@@ -1,5 +1,6 @@
 use super::common::{Common, Departures};
 use super::values::{parse, parse_count};
+use std::path::PathBuf;
 
 /// Help of `--cores` here, where streams may be made on several.
 const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are generated on all of them, \
@@ -23,6 +24,7 @@ Examples:
   netlathe gen --out eth0 --gateway 10.0.0.254 --stream 'udp 10.0.0.1-10.0.0.9:1000 > 10.9.0.1:9' --rate 10kpps --duration 10s
   netlathe gen --out pcap:tunnel.pcap --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 1-9 in udp 192.0.2.1 > 192.0.2.2' --count 100
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
+  netlathe gen --out eth0 --in eth1 --pcap day.pcap --write-missing missing.pcap
   netlathe gen --out eth0 --pcap day.pcap --max-gap 1s --loop 0 --loop-gap 500ms --duration 60s
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
@@ -37,12 +39,16 @@ pub(crate) struct Generate {
     /// Output port
     #[arg(long = "out", value_name = "PORT")]
     pub(crate) output: String,
-    /// Live port at which the frames should arrive; counts lost, late, repeated and reordered frames
+    /// Live port at which the frames should arrive; counts lost, late, repeated and reordered frames. Of a capture, it
+    /// names those that were lost or changed
     #[arg(long = "in", value_name = "PORT")]
     pub(crate) input: Option<String>,
     /// With --in: how long to wait for missing frames after the last was sent
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse::<units::Span>, requires = "input")]
     pub(crate) wait: units::Span,
+    /// With --in and --pcap: write the frames that did not arrive as they were sent to this capture
+    #[arg(long, value_name = "FILE", requires = "input", requires = "pcap")]
+    pub(crate) write_missing: Option<PathBuf>,
     /// A stream to send; several are interleaved by weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
     pub(crate) streams: Vec<String>,

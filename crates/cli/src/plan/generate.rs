@@ -1,4 +1,5 @@
 use super::departures::departures;
+use super::files;
 use super::request::{Arrivals, Request};
 use crate::options::generate::Generate;
 use crate::output::Failure;
@@ -24,7 +25,10 @@ impl Generate {
         };
         let request = Request::of_pipeline("gen", &pipeline, self.common)?;
         let receiver = match self.input {
-            Some(input) => Some(Arrivals { port: receiver(&Text::option("--in", input), &request)?, wait: self.wait }),
+            Some(input) => {
+                let port = receiver(&Text::option("--in", input), &request)?;
+                Some(Arrivals { port, wait: self.wait, missing: self.write_missing })
+            }
             None => None,
         };
         Ok(Request { receiver, ..request })
@@ -48,7 +52,18 @@ fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
                     }
                 }
             }
-            _ => problems.add(&text.origin, "only counts frames of streams, not of a capture: leave it out"),
+            SourcePlan::Replay(replay) if !files::is_read_again(&replay.path) => {
+                problems
+                    .add(&text.origin, "a pipe can be read only once, so its frames are not known: save it to a file");
+            }
+            SourcePlan::Replay(_) if !plan.classes.is_empty() => {
+                let why = "frames of classes leave in another order than that of the capture";
+                problems.add(&text.origin, format!("{why}: leave out --class"));
+            }
+            SourcePlan::Replay(_) => {}
+            SourcePlan::Port(_) => {
+                problems.add(&text.origin, "only counts frames of streams and captures: leave it out")
+            }
         }
         if plan.output.is_virtual() {
             let how = "write the frames to a capture and read it with measure --pcap";

@@ -44,6 +44,8 @@ pub(crate) struct Arrivals {
     pub(crate) port: PortSpec,
     /// How long frames that have not come are waited for.
     pub(crate) wait: Span,
+    /// Capture of the frames of a replay that did not arrive as they were sent.
+    pub(crate) missing: Option<PathBuf>,
 }
 
 impl Request {
@@ -56,8 +58,10 @@ impl Request {
     pub(crate) fn check_files(&self) -> Result<(), Failure> {
         let mut inputs: Vec<&Path> = self.read.iter().map(PathBuf::as_path).collect();
         let mut outputs: Vec<&Path> = Vec::new();
-        outputs
-            .extend([&self.decisions, &self.by_user, &self.common.stats].into_iter().flatten().map(PathBuf::as_path));
+        let missing = self.receiver.as_ref().map_or(&None, |arrivals| &arrivals.missing);
+        outputs.extend(
+            [&self.decisions, &self.by_user, missing, &self.common.stats].into_iter().flatten().map(PathBuf::as_path),
+        );
         outputs.extend(self.results.junit.iter().chain(&self.results.csv).map(PathBuf::as_path));
         for plan in &self.pipelines {
             match &plan.source {

@@ -3,7 +3,9 @@
 use crate::options::start_at::Utc;
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
-use measure::{CaveatKind, FitReport, LimitReport, PipelineReport, Report, StreamReport, Tally, Unit};
+use measure::{
+    CaveatKind, FitReport, FrameFate, LimitReport, PipelineReport, ReplayReport, Report, StreamReport, Tally, Unit,
+};
 use std::fmt::{self, Write};
 
 /// The whole report.
@@ -104,6 +106,9 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
             thousands(answers.held)
         )?;
     }
+    if let Some(replay) = &report.replay {
+        replay_lines(out, replay)?;
+    }
     if let Some(flow) = &report.flow {
         writeln!(
             out,
@@ -127,6 +132,41 @@ fn start_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         None => writeln!(out, "no frame"),
     }
 }
+
+/// What became of the frames of a capture.
+fn replay_lines(out: &mut String, replay: &ReplayReport) -> fmt::Result {
+    writeln!(
+        out,
+        "  replay    {} of {} received as sent, {} changed, {} lost, {} duplicates, {} reordered; {} foreign",
+        thousands(replay.received),
+        counted(replay.sent, "frame"),
+        thousands(replay.changed),
+        thousands(replay.lost),
+        thousands(replay.duplicates),
+        thousands(replay.reordered),
+        thousands(replay.foreign)
+    )?;
+    let repeats = replay.frames.iter().any(|frame| frame.round > 1);
+    for (fate, word) in [(FrameFate::Lost, "lost"), (FrameFate::Changed, "changed")] {
+        let of_fate = replay.frames.iter().filter(|frame| frame.fate == fate);
+        let names: Vec<String> = of_fate
+            .clone()
+            .take(NAMED)
+            .map(|frame| if repeats { format!("{}:{}", frame.round, frame.frame) } else { frame.frame.to_string() })
+            .collect();
+        let total = if fate == FrameFate::Lost { replay.lost } else { replay.changed };
+        let more = total.saturating_sub(names.len() as u64);
+        let more = if more > 0 { format!(" and {} more", thousands(more)) } else { String::new() };
+        if !names.is_empty() {
+            let what = if repeats { "round:frame" } else { "frame" };
+            writeln!(out, "    {word}  {what} {}{more}", names.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+/// Frames that the text names; the JSON report has more.
+const NAMED: usize = 20;
 
 /// Where frames went, and what was done to them.
 fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {

@@ -97,6 +97,9 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
 pub(crate) fn whether_all_came(report: &Report) -> ExpectationReport {
     let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
     let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
+    let replays = report.pipelines.iter().filter_map(|pipeline| pipeline.replay.as_ref());
+    let (lost, changed) =
+        replays.fold((lost, 0), |(lost, changed), replay| (lost + replay.lost, changed + replay.changed));
     let flows = report.pipelines.iter().filter_map(|pipeline| pipeline.flow.as_ref());
     let missed: u64 = flows.map(|flow| flow.kernel_drops).sum();
     let own = if missed > 0 { format!(", up to {missed} of them by the receiver itself") } else { String::new() };
@@ -107,8 +110,9 @@ pub(crate) fn whether_all_came(report: &Report) -> ExpectationReport {
     };
     let seen = report.pipelines.iter().filter_map(|pipeline| seen_instead(&json!(pipeline))).next();
     let own = seen.map_or(own, |seen| format!(": {seen}"));
-    let lacking = (lost + dropped) as f64;
+    let lacking = (lost + changed + dropped) as f64;
     let (lost, dropped) = (were(lost, format!("lost{own}")), were(dropped, "dropped before departure".to_owned()));
-    let why: Vec<String> = lost.into_iter().chain(dropped).collect();
+    let changed = were(changed, "changed".to_owned());
+    let why: Vec<String> = lost.into_iter().chain(changed).chain(dropped).collect();
     ExpectationReport::new("every frame at --in", Some(lacking), (!why.is_empty()).then(|| why.join(", ")))
 }

@@ -11,6 +11,7 @@ mod progress;
 mod rate_reload;
 mod receive;
 mod replay_feed;
+mod replay_frames;
 mod required_rights;
 mod results;
 mod start;
@@ -46,7 +47,7 @@ use rate_reload::Reload;
 use replay_feed::{FromCapture, Records, whole};
 use results::{Ended, ReportBuilder};
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
-use sim::WhenFull;
+use sim::{CaptureWriter, WhenFull};
 use start::Start;
 use stats_file::Stats;
 use std::io;
@@ -80,6 +81,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         config.start = start.as_ref().map(Start::gate);
     }
     let behind = cpu_placement::place(&mut configs, request)?;
+    let mut replayed = replay_frames::expected(request, receiver)?;
+    let missing = receiver.and_then(|arrivals| arrivals.missing.as_deref());
+    let missing = missing.map(|path| CaptureWriter::create(path, WhenFull::Wait)).transpose().map_err(Failure::new)?;
     let mut lists = request.pipelines.iter().map(results::list).collect::<Result<Vec<_>, _>>()?;
     let polled = receiver.map(|arrivals| &arrivals.port).filter(|port| stream_receiver::ring_of(port).is_none());
     let eal = start_dpdk(request, &configs, polled)?;
@@ -102,8 +106,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let nics = NicLinks::of(&workers);
     let mut far_end = None;
     if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
-        let mut end =
-            FarEnd::open(eal, &arrivals.port, worker.targets(), stream_numbers(request), arrivals.wait.to_std())?;
+        let expected = (stream_numbers(request), replayed.take());
+        let mut end = FarEnd::open(eal, &arrivals.port, worker.targets(), expected, arrivals.wait.to_std())?;
         if matches!(&plan.source, SourcePlan::Streams { gateway, .. } if !gateway.is_empty()) {
             end.learn(worker.teach(LEARNING).map_err(Failure::new)?, stop)?;
         }
@@ -115,7 +119,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let send = || work(eal, workers, keep, request, (&mut reload, &mut watched, &mut start), stats.as_mut(), stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
-            let (ended, arrived) = far_end.during(send, |ended| sent(ended), stop);
+            let is_replay = request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Replay(_)));
+            let (ended, arrived) = far_end.during(send, |ended| sent(ended, is_replay), stop);
             (ended, Some(arrived))
         }
         None => (send(), None),
@@ -130,6 +135,9 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
         telling.failed(log.finish().err());
     }
     if let Some(arrived) = arrived {
+        if let (Some((replay, sent)), Some(writer)) = (&arrived.replay, missing) {
+            telling.failed(replay_frames::write(writer, request, &replay.missing_of_capture(*sent)).err());
+        }
         telling.arrived(arrived, request, receiver);
     }
     let mut outcome = telling.outcome(&records);
@@ -227,9 +235,12 @@ impl Drop for WorkerGuard<'_> {
     }
 }
 
-/// Stamped frames that were sent.
-fn sent(ended: &[Ended]) -> u64 {
+/// Frames that were sent and will be recognised: those of a capture, or else stamped ones.
+fn sent(ended: &[Ended], replay: bool) -> u64 {
     let finished = ended.iter().flatten().flatten();
+    if replay {
+        return finished.map(|finished| finished.report.left.frames).sum();
+    }
     finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
 }
 

@@ -137,7 +137,11 @@ impl<'a> ReportBuilder<'a> {
     /// Of what arrived at the receiver of the last pipeline, a generator.
     pub(super) fn arrived(&mut self, arrived: ReceivedFrames, request: &Request, receiver: Option<&Arrivals>) {
         let Some(report) = self.outcome.reports.last_mut() else { return };
-        report.streams = arrived.streams.report(&report.streams);
+        if let Some((replay, sent)) = &arrived.replay {
+            report.replay = Some(replay.report(*sent));
+        } else {
+            report.streams = arrived.streams.report(&report.streams);
+        }
         if let (Some(pause), Some(receiver)) = (arrived.longest_pause, receiver) {
             self.notes.push(Caveat::new(super::receive::polled_stamps(&receiver.port, pause)));
         }
@@ -165,7 +169,9 @@ impl<'a> ReportBuilder<'a> {
         report.flow = Some(arrived.flow);
         let output = request.pipelines.last().and_then(|plan| plan.output.interface());
         let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
-        if own && report.streams.iter().filter_map(|stream| stream.received.as_ref()).all(|came| came.received == 0) {
+        let of_replay = report.replay.as_ref().map_or(0, |replay| replay.received + replay.changed);
+        let of_streams = report.streams.iter().filter_map(|stream| stream.received.as_ref());
+        if own && of_replay == 0 && of_streams.map(|came| came.received).sum::<u64>() == 0 {
             output::warn(
                 "--in: nothing came back to the sending interface, which receives only what others send there: name the one at \
                  the other end, unless a device under test should send frames back",

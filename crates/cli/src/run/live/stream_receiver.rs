@@ -6,12 +6,13 @@ use crate::plan::xdp_programs;
 use crate::rights;
 use crate::run::live::devices::device;
 use crate::run::live::nic_links;
+use crate::run::live::replay_frames;
 use crate::run::stop::Stop;
 use dataplane::ArrivalPort;
 use dpdk::{Eal, Received, RingConfig};
 use engine::sources::Destinations;
-use measure::{AnswersReport, Flow, StreamMeter};
-use packet::{AnsweredRequest, MacAddr, Stamp};
+use measure::{AnswersReport, Flow, ReplayMeter, StreamMeter};
+use packet::{AnsweredRequest, Fingerprint, MacAddr, Stamp};
 use scenario::PortSpec;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +30,8 @@ pub(crate) struct FarEnd {
     neighbour: Neighbour,
     /// Streams from this number on are not the sender's.
     streams: u32,
+    /// The frames of a capture, if one is replayed: they are recognised by their bytes, not by stamps.
+    replay: Option<ReplayMeter>,
 }
 
 /// What answers on the interface.
@@ -53,6 +56,8 @@ const SENDING: u64 = u64::MAX;
 pub(crate) struct ReceivedFrames {
     pub(crate) streams: StreamMeter,
     pub(crate) flow: Flow,
+    /// Frames of a capture, and how many were sent.
+    pub(crate) replay: Option<(ReplayMeter, u64)>,
     /// The longest pause between two polls of the port, if no clock but ours stamps its frames.
     pub(crate) longest_pause: Option<Duration>,
     /// The failure that ended the counting before the sending.
@@ -78,12 +83,12 @@ pub(crate) fn ring_of(port: &PortSpec) -> Option<&str> {
 
 impl FarEnd {
     /// Opens the receiver of frames that go to `targets`, of streams below the number `streams`. What arrives from now on is
-    /// counted.
+    /// counted. Frames of a capture are recognised by `replay`.
     pub(crate) fn open(
         eal: &'static Eal,
         port: &PortSpec,
         targets: Vec<Destinations>,
-        streams: u32,
+        (streams, replay): (u32, Option<ReplayMeter>),
         wait: Duration,
     ) -> Result<Self, Failure> {
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -112,7 +117,7 @@ impl FarEnd {
             answer: Vec::new(),
             ready: Vec::new(),
         };
-        Ok(FarEnd { port, began_ns, wait, neighbour, streams })
+        Ok(FarEnd { port, began_ns, wait, neighbour, streams, replay })
     }
 
     /// Waits until `frames` learning frames have come, and answers meanwhile. What does not learn is no failure: it may be
@@ -192,7 +197,17 @@ impl FarEnd {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
             let (neighbour, began_ns, streams) = (&mut self.neighbour, self.began_ns, self.streams);
+            let replay = &mut self.replay;
             let taken = self.port.next(LOOK, |frame| {
+                if let Some(replay) = replay {
+                    arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
+                    arrived.flow.super_frames += u64::from(frame.original_len > longest);
+                    if Fingerprint::of(frame.bytes).is_some_and(|found| replay.record(replay_frames::digests(found))) {
+                        (last, found) = (Instant::now(), Instant::now());
+                        came += 1;
+                    }
+                    return;
+                }
                 let Some(stamp) = Stamp::of(frame.bytes) else {
                     neighbour.look(frame);
                     return;
@@ -237,9 +252,14 @@ impl FarEnd {
                 break;
             }
         }
-        arrived.flow.earlier = Some(earlier);
-        arrived.flow.foreign = Some(foreign);
-        arrived.flow.answers = Some(self.neighbour.report.clone());
+        match self.replay.take() {
+            Some(replay) => arrived.replay = Some((replay, sent.load(Ordering::Acquire))),
+            None => {
+                arrived.flow.earlier = Some(earlier);
+                arrived.flow.foreign = Some(foreign);
+                arrived.flow.answers = Some(self.neighbour.report.clone());
+            }
+        }
         arrived.flow.kernel_drops = self.port.lost().map_err(Failure::new)?;
         arrived.longest_pause = self.port.longest_pause();
         Ok(())

@@ -199,6 +199,48 @@ fn a_replay_keeps_its_pace_on_a_port() {
     assert!((pace - 1.0).abs() < 0.1, "{pace}");
 }
 
+/// The device's own log says which frames it dropped and changed.
+#[test]
+fn a_replay_names_the_frames_that_a_device_drops_or_changes() {
+    let Some(bed) = Bed::paired("missing") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1000-1999 > 10.0.0.2:9 size 100B-200B'";
+    bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 1000 --gap 200us --json {stream}")).report();
+    bed.await_quiet();
+    let device = "emulate --in a1 --out b0 --one-way --forward 'loss 1% corrupt 1%' --decisions log.csv --duration 60s";
+    let device = bed.start(Node::Box, &format!("{device} --json"));
+    thread::sleep(Duration::from_secs(2));
+    let sent = bed.run(Node::Box, "gen --out a0 --in b1 --pcap in.pcap --write-missing missing.pcap --json");
+    assert_eq!(sent.status.code(), Some(1), "{}", sent.stderr);
+    let passed = device.stop().report();
+    assert_eq!(number(&passed, "/in/frames"), 1_000, "no other frames: those would shift the log");
+    let report: serde_json::Value = serde_json::from_str(&sent.stdout).expect("a report");
+    let named = |fate: &str| -> Vec<u64> {
+        let frames = report["pipelines"][0]["replay"]["frames"].as_array().expect("frames");
+        let of_fate = frames.iter().filter(|frame| frame["fate"] == fate);
+        of_fate.map(|frame| frame["frame"].as_u64().expect("a number")).collect()
+    };
+    let log = std::fs::read_to_string(bed.path("log.csv")).expect("the device's log");
+    let lines = || log.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    let number_of = |line: &[&str]| line[0].parse::<u64>().expect("a number") + 1;
+    let dropped: Vec<u64> = lines().filter(|line| line[2] == "loss").map(|line| number_of(&line)).collect();
+    assert!(!dropped.is_empty());
+    assert_eq!(named("lost"), dropped);
+    // Changes of hardware addresses and of the TTL are what a router does, too.
+    let changed: Vec<u64> = lines().filter(|line| !line[4].is_empty()).map(|line| number_of(&line)).collect();
+    assert!(!named("changed").is_empty() && named("changed").iter().all(|frame| changed.contains(frame)));
+    let missing = [named("lost"), named("changed")].concat().into_iter().collect::<std::collections::BTreeSet<_>>();
+    let all = bed.records("in.pcap").0;
+    let expected: Vec<_> = missing.iter().map(|frame| all[*frame as usize - 1].bytes.clone()).collect();
+    assert_eq!(bed.records("missing.pcap").0.into_iter().map(|record| record.bytes).collect::<Vec<_>>(), expected);
+    for (line, words) in [
+        ("gen --out a0 --in b1 --pcap in.pcap --class 'a = dport 9'", "leave out --class"),
+        ("gen --out a0 --pcap in.pcap --write-missing missing.pcap", "--in"),
+        ("gen --out a0 --in b1 --pcap in.pcap --write-missing in.pcap", "in.pcap"),
+    ] {
+        bed.run(Node::Box, line).assert_refused(&[words]);
+    }
+}
+
 /// Runs a command that sends through `a0`. Returns its report, the report at `a1`, and the frames received there.
 fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_json::Value, Vec<Vec<u8>>) {
     let listens =

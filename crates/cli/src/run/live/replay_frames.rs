@@ -1,0 +1,69 @@
+//! The frames of a capture that is replayed to a receiver.
+
+use crate::output::Failure;
+use crate::plan::request::{Arrivals, Request};
+use crate::run::assemble;
+use measure::{FrameDigests, ReplayMeter};
+use packet::{Fingerprint, Frame, HeapFrame};
+use scenario::{Replay, SourcePlan};
+use sim::{CaptureWriter, ReplaySource, Source};
+use std::collections::BTreeSet;
+
+/// What the receiver of a replay expects; `None` if no capture is replayed to one.
+pub(super) fn expected(request: &Request, receiver: Option<&Arrivals>) -> Result<Option<ReplayMeter>, Failure> {
+    let (Some(_), Some(replay)) = (receiver, replay(request)) else { return Ok(None) };
+    let mut source = one_round(replay)?;
+    let mut frames = Vec::new();
+    let mut frame = HeapFrame::default();
+    while source.arrival().is_some() {
+        if frames.len() == ReplayMeter::MOST {
+            return Err(Failure::new(format!(
+                "--in: {} has more than {} frames, too many to find the lost ones: use a part of it, or --count",
+                replay.path.display(),
+                crate::output::thousands(ReplayMeter::MOST as u64)
+            )));
+        }
+        source.take(&mut frame);
+        frame.make_whole();
+        let found = Fingerprint::of(frame.bytes()).expect("a whole frame has an Ethernet header");
+        frames.push(digests(found));
+    }
+    Ok(Some(ReplayMeter::new(frames, replay.rounds())))
+}
+
+/// Writes the frames with these numbers, from 0, as they were sent.
+pub(super) fn write(mut writer: CaptureWriter, request: &Request, missing: &BTreeSet<u64>) -> Result<(), Failure> {
+    let Some(replay) = replay(request) else { return Ok(()) };
+    let mut source = one_round(replay)?;
+    let mut frame = HeapFrame::default();
+    let mut number = 0;
+    while let Some(arrival) = source.arrival() {
+        let time_ns = source.epoch_ns() + arrival.as_ps() / units::PS_PER_NS;
+        source.take(&mut frame);
+        if missing.contains(&number) {
+            frame.make_whole();
+            let length = frame.bytes().len() as u32;
+            writer.write(time_ns, frame.bytes(), length).map_err(Failure::new)?;
+        }
+        number += 1;
+    }
+    writer.finish().map_err(Failure::new)
+}
+
+/// A fingerprint as the meter takes it.
+pub(super) fn digests(found: Fingerprint) -> FrameDigests {
+    let Fingerprint { whole, header, payload } = found;
+    FrameDigests { whole, header, payload }
+}
+
+fn replay(request: &Request) -> Option<&Replay> {
+    request.pipelines.iter().find_map(|plan| match &plan.source {
+        SourcePlan::Replay(replay) => Some(replay),
+        _ => None,
+    })
+}
+
+/// The frames of a capture once, with the changes asked for.
+fn one_round(replay: &Replay) -> Result<ReplaySource, Failure> {
+    assemble::open_replay(&Replay { times: 1, ..replay.clone() }).map_err(Failure::new)
+}
