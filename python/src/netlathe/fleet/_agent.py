@@ -1,0 +1,250 @@
+"""What runs on each host: starts programs armed, passes the start on, and hands back their reports.
+
+The functions here are called on a host by an engine, one short call at a time. What goes on between calls is kept in this
+module, by the number of the task.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program on a host."""
+
+    number: str
+    """Unique in the fleet."""
+    host: str
+    role: str
+    arguments: tuple[str, ...]
+    """Of `netlathe`; empty for an agent that only keeps time."""
+    environment: tuple[tuple[str, str], ...] = ()
+    lease_s: float = 5.0
+    duration_s: float = 0.0
+    """Of an agent that only keeps time."""
+
+
+@dataclass
+class State:
+    """What an agent says of its task."""
+
+    number: str
+    phase: str
+    """`arming`, `armed`, `running` or `ended`."""
+    status: int | None = None
+    messages: str = ""
+    report: str = ""
+    """JSON, once it has ended."""
+
+
+@dataclass
+class _Running:
+    task: Task
+    started: bool = False
+    process: subprocess.Popen[bytes] | None = None
+    folder: Path | None = None
+    asked_ns: int = 0
+    obtained_ns: int = 0
+    ended: bool = False
+    renewed: float = field(default_factory=time.monotonic)
+
+
+_tasks: dict[str, _Running] = {}
+_lock = threading.RLock()
+
+
+class _Timekeeper:
+    """Notes the time at asked instants, for any number of agents, on one thread."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, str]] = []
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def at(self, instant_ns: int, number: str) -> None:
+        with self._wake:
+            heapq.heappush(self._due, (instant_ns, number))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._due:
+                    self._wake.wait()
+                left_ns = self._due[0][0] - time.time_ns()
+                if left_ns > 0:
+                    self._wake.wait(left_ns / _NS)
+                    continue
+                _, number = heapq.heappop(self._due)
+            running = _tasks.get(number)
+            if running is not None:
+                running.obtained_ns = time.time_ns()
+
+
+_timekeeper = _Timekeeper()
+
+
+def program() -> str:
+    """The program on this host."""
+    from netlathe._program import Program
+
+    return Program().binary
+
+
+def compare_clock(reference: str, environment: tuple[tuple[str, str], ...], duration_s: float) -> dict[str, Any]:
+    """The clock of the reference minus this host's, as `netlathe clock --json` has it."""
+    line = [program(), "clock", "--peer", reference, "--duration", f"{duration_s}s", "--progress", "never", "--json"]
+    done = subprocess.run(
+        line, env={**os.environ, **dict(environment)}, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip() or f"netlathe clock ended with status {done.returncode}")
+    peer: dict[str, Any] = json.loads(done.stdout)["peers"][0]
+    return peer
+
+
+def arm(task: Task) -> State:
+    """Starts the program of a task, which opens its ports and waits for the instant."""
+    running = _Running(task)
+    if task.arguments:
+        running.folder = Path(tempfile.mkdtemp(prefix="netlathe-fleet-"))
+        warden = [sys.executable, "-m", "netlathe.fleet._warden", str(task.lease_s)]
+        files = [str(running.folder / "stdout"), str(running.folder / "stderr")]
+        own = [program(), *task.arguments, "--start-at", "stdin", "--histograms", "--json"]
+        environment = {**os.environ, **dict(task.environment)}
+        # The package may not be installed, but be on the path of this process.
+        paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        running.process = subprocess.Popen(
+            [*warden, *files, "--", *own], stdin=subprocess.PIPE, env=environment, start_new_session=True
+        )
+    with _lock:
+        _tasks[task.number] = running
+    return look(task.number)
+
+
+def go(number: str, instant_ns: int) -> State:
+    """Passes the instant on, as UNIX time in ns by the clock of this host."""
+    with _lock:
+        running = _tasks[number]
+        running.asked_ns = instant_ns
+        running.started = True
+    if running.process is None:
+        _timekeeper.at(instant_ns, number)
+    else:
+        _tell(running, f"start {rfc3339(instant_ns)}")
+    return look(number)
+
+
+def look(number: str) -> State:
+    """Renews the lease of a task, and says how it is."""
+    running = _tasks[number]
+    running.renewed = time.monotonic()
+    if running.process is None:
+        return _of_timekeeper(running)
+    _tell(running, "renew")
+    status = running.process.poll()
+    assert running.folder
+    messages = _read(running.folder / "stderr")
+    if status is None:
+        armed = "netlathe: armed" in messages
+        phase = "running" if running.started else "armed" if armed else "arming"
+        return State(number, phase, messages=messages)
+    running.ended = True
+    return State(number, "ended", status, messages, _read(running.folder / "stdout"))
+
+
+def stop(number: str) -> State:
+    """Ends a task, as Ctrl-C does."""
+    running = _tasks[number]
+    running.ended = True
+    if running.process is not None:
+        _tell(running, "stop")
+    return look(number)
+
+
+def forget(number: str) -> None:
+    """Removes what is left of a task. One that still runs is ended."""
+    with _lock:
+        running = _tasks.pop(number, None)
+    if running is None or running.process is None:
+        return
+    if running.process.stdin:
+        try:
+            running.process.stdin.close()
+        except BrokenPipeError:
+            pass
+    # The warden ends its program in that time.
+    try:
+        running.process.wait(15)
+    except subprocess.TimeoutExpired:
+        running.process.kill()
+        running.process.wait()
+    if running.folder:
+        shutil.rmtree(running.folder, ignore_errors=True)
+
+
+def rfc3339(unix_ns: int) -> str:
+    """An instant as `--start-at` reads it."""
+    seconds, fraction = divmod(unix_ns, _NS)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{fraction:09}Z"
+
+
+def _tell(running: _Running, line: str) -> None:
+    assert running.process and running.process.stdin
+    try:
+        running.process.stdin.write(f"{line}\n".encode())
+        running.process.stdin.flush()
+    except (BrokenPipeError, ValueError):
+        # It has ended, which its status says.
+        pass
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _of_timekeeper(running: _Running) -> State:
+    task = running.task
+    if not running.started:
+        return State(task.number, "ended" if running.ended else "armed")
+    over = running.obtained_ns and time.time_ns() >= running.asked_ns + int(task.duration_s * _NS)
+    if not (over or running.ended):
+        return State(task.number, "running")
+    running.ended = True
+    miss_ns = running.obtained_ns - running.asked_ns
+    start = {"asked_unix_ns": running.asked_ns, "obtained_unix_ns": running.obtained_ns, "miss_ns": miss_ns}
+    lateness = {"p50_ns": float(miss_ns), "max_ns": float(miss_ns), "histogram": [[float(miss_ns), 1]]}
+    pipeline = {
+        "name": task.role,
+        "start": start,
+        "in": {"frames": 1, "bytes": 0},
+        "out": {"frames": 1, "bytes": 0},
+        "copies": 0,
+        "drops": {},
+        "held": 0,
+        "lateness": lateness,
+        "histograms": {"lateness_ps": [[miss_ns * 1000, 1]]},
+    }
+    report = {"schema": 2, "command": "gen", "pipelines": [pipeline], "caveats": []}
+    return State(task.number, "ended", 0, "", json.dumps(report))

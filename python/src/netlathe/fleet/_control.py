@@ -1,0 +1,410 @@
+"""Runs a fleet: places roles, compares clocks, arms, starts at one instant, watches, collects and merges."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from netlathe._errors import Error, Failed, Refused
+from netlathe._program import Program
+from netlathe._report import Report
+from netlathe.fleet import _agent
+from netlathe.fleet._agent import State, Task
+from netlathe.fleet._engines import Engine, Lost
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Role:
+    """What some hosts do.
+
+    `command` is the command line of `netlathe` without its name, such as `["gen", "--out", "eth0", …]`. In its words,
+    `{host}` is the name of the host and `{index}` counts the hosts of the role from 1; `variables` adds others, by host.
+    An empty command is an agent that only keeps time.
+    """
+
+    name: str
+    hosts: int | Sequence[str]
+    """How many hosts of those left, or which."""
+    command: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Roles that start at one instant. Hosts are free again in the next phase."""
+
+    name: str
+    roles: Sequence[Role]
+    duration_s: float
+    """How long programs may run from the instant on; after that they are ended."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An experiment on many hosts."""
+
+    phases: Sequence[Phase]
+    max_clock_error_s: float | None = 100e-6
+    """Refuse to start if a clock is not known this well. None: clocks are not compared."""
+    clock_s: float = 2.0
+    """How long clocks are compared."""
+    clock_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By host: variables of all its programs. Tests set clocks off with it."""
+    reference: str | None = None
+    """`HOST:PORT` where `netlathe clock --answer` runs. None: it is started here."""
+    arm_s: float = 60.0
+    """How long arming may take."""
+    start_in_s: float = 1.0
+    """From the last armed program to the start."""
+    lease_s: float = 5.0
+    """An agent whose lease is not renewed for this time ends its program."""
+    on_loss: Literal["end", "go-on"] = "end"
+    """What happens to the others when a host is lost."""
+
+
+@dataclass
+class HostResult:
+    """What became known of a program on a host."""
+
+    phase: str
+    role: str
+    host: str
+    missing: str | None = None
+    """Why there is no report, if so."""
+    messages: str = ""
+    report: dict[str, Any] | None = None
+    clock: dict[str, Any] | None = None
+    """The reference's clock minus the host's."""
+
+
+@dataclass
+class FleetResult:
+    """The results of a fleet."""
+
+    hosts: list[HostResult]
+    merged: dict[tuple[str, str], dict[str, Any]]
+    """One report for each phase and role."""
+    took_s: float
+
+    @property
+    def missing(self) -> list[HostResult]:
+        """Hosts without a report, each with the reason."""
+        return [host for host in self.hosts if host.missing is not None]
+
+    def report(self, role: str, phase: str | None = None) -> Report:
+        """The merged report of a role, in a phase or in the only one that has it."""
+        found = [merged for (of, name), merged in self.merged.items() if name == role and phase in (None, of)]
+        if len(found) != 1:
+            known = ", ".join(f"{name} in {of}" for of, name in self.merged)
+            raise KeyError(f"{role}: name one of the reports: {known}")
+        return Report(found[0], lambda: frozenset())
+
+
+Progress = Callable[[str, Mapping[str, int]], None]
+
+
+def on_terminal(phase: str, states: Mapping[str, int]) -> None:
+    """Shows the states of all hosts in one line of a terminal."""
+    if sys.stderr.isatty():
+        text = ", ".join(f"{count} {state}" for state, count in states.items())
+        print(f"\r\x1b[K{phase}: {text}", end="", file=sys.stderr, flush=True)
+
+
+def run(
+    scenario: Scenario,
+    engine: Engine,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    progress: Progress = on_terminal,
+    program: Program | None = None,
+) -> FleetResult:
+    """Runs a scenario on the hosts of an engine. `folder` keeps the report of each host and the merged ones.
+
+    Raises `Refused` if it cannot start: too few hosts, a clock that is off, a program that is not armed. A host that is
+    lost later is in `missing` of the result. Ctrl-C ends all programs before it is raised.
+    """
+    began = time.monotonic()
+    program = program or Program()
+    hosts = engine.hosts()
+    placed = [(phase, list(_place(phase, hosts))) for phase in scenario.phases]
+    with contextlib.ExitStack() as stack:
+        used = sorted({host for _, tasks in placed for host, _ in tasks})
+        clocks: dict[str, dict[str, Any]] = {}
+        if scenario.max_clock_error_s is not None:
+            reference = scenario.reference or stack.enter_context(_answering(program, engine.address()))
+            clocks = _compare(scenario, engine, used, reference)
+        results: list[HostResult] = []
+        for phase, tasks in placed:
+            control = _Control(scenario, engine, phase, tasks, clocks, progress)
+            results += control.carry_out()
+            if scenario.on_loss == "end" and any(result.missing for result in results):
+                break
+    merged = _merge(program, results, Path(folder) if folder is not None else None)
+    return FleetResult(results, merged, time.monotonic() - began)
+
+
+def _place(phase: Phase, hosts: Sequence[str]) -> Iterator[tuple[str, Role]]:
+    """The hosts of each role: first those that are named, then those that are counted, in order."""
+    free = list(hosts)
+    for role in phase.roles:
+        for host in role.hosts if not isinstance(role.hosts, int) else ():
+            if host not in free:
+                raise Refused(f"phase {phase.name}, role {role.name}: there is no free host {host}: {_names(hosts)}")
+            free.remove(host)
+            yield host, role
+    for role in phase.roles:
+        if isinstance(role.hosts, int):
+            if role.hosts > len(free):
+                raise Refused(
+                    f"phase {phase.name}, role {role.name}: it needs {role.hosts} hosts and {len(free)} of {len(hosts)} "
+                    "are free: start more workers, or ask for fewer"
+                )
+            for host in free[: role.hosts]:
+                yield host, role
+            del free[: role.hosts]
+
+
+def _names(hosts: Sequence[str]) -> str:
+    shown = ", ".join(hosts[:8])
+    return f"the engine has {shown}{' …' if len(hosts) > 8 else ''}" if hosts else "the engine has no hosts"
+
+
+@contextlib.contextmanager
+def _answering(program: Program, address: str) -> Iterator[str]:
+    """The reference clock on this host, and its address."""
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    listen = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
+    process = subprocess.Popen(
+        program.line("clock", "--answer", "--listen", listen),
+        env=program.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert process.stderr
+        said = process.stderr.readline().decode(errors="replace")
+        if "answers on" not in said:
+            raise Refused(f"the reference clock does not answer: {said.strip()}")
+        yield f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+
+def _compare(scenario: Scenario, engine: Engine, hosts: Sequence[str], reference: str) -> dict[str, dict[str, Any]]:
+    environment = {host: tuple(scenario.clock_environment.get(host, {}).items()) for host in hosts}
+    calls = [(host, _agent.compare_clock, (reference, environment[host], scenario.clock_s)) for host in hosts]
+    found = engine.call(calls, scenario.clock_s + scenario.arm_s)
+    assert scenario.max_clock_error_s is not None
+    most_ns = scenario.max_clock_error_s * 1e9
+    problems = []
+    for host, clock in zip(hosts, found):
+        if isinstance(clock, BaseException):
+            problems.append(f"{host}: its clock is not known: {clock}")
+        elif clock["error_ns"] > most_ns:
+            problems.append(
+                f"{host}: its clock is known to ±{clock['error_ns'] / 1e3:.1f} us, and max_clock_error_s is {most_ns / 1e3:.1f} us"
+            )
+    if problems:
+        raise Refused("\n".join(problems))
+    return dict(zip(hosts, found))
+
+
+class _Control:
+    """A phase, from arming to the last report."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        engine: Engine,
+        phase: Phase,
+        placed: Sequence[tuple[str, Role]],
+        clocks: Mapping[str, dict[str, Any]],
+        progress: Progress,
+    ) -> None:
+        self.scenario, self.engine, self.phase, self.progress = scenario, engine, phase, progress
+        self.tasks: list[Task] = []
+        self.results: dict[str, HostResult] = {}
+        self.states: dict[str, State] = {}
+        indices: dict[str, int] = {}
+        for host, role in placed:
+            index = indices[role.name] = indices.get(role.name, 0) + 1
+            values = {"host": host, "index": str(index), "role": role.name, **role.variables.get(host, {})}
+            number = f"{os.getpid()}-{next(self._numbers)}-{host}"
+            environment = {**scenario.clock_environment.get(host, {}), **role.environment}
+            task = Task(
+                number,
+                host,
+                role.name,
+                tuple(_filled(word, values) for word in role.command),
+                tuple(environment.items()),
+                scenario.lease_s,
+                phase.duration_s,
+            )
+            self.tasks.append(task)
+            self.results[number] = HostResult(phase.name, role.name, host, clock=clocks.get(host))
+
+    def carry_out(self) -> list[HostResult]:
+        try:
+            self._arm()
+            self._start()
+            self._watch()
+        finally:
+            self._end()
+        return list(self.results.values())
+
+    def _each(
+        self, function: Callable[..., Any], tasks: Sequence[Task], arguments: Callable[[Task], tuple[Any, ...]], patience_s: float
+    ) -> None:
+        """Calls a function for each task, and keeps the states that come back."""
+        answers = self.engine.call([(task.host, function, arguments(task)) for task in tasks], patience_s)
+        for task, answer in zip(tasks, answers):
+            if isinstance(answer, State):
+                self.states[task.number] = answer
+            else:
+                why = "it was lost" if isinstance(answer, Lost) else "its agent failed"
+                self.results[task.number].missing = f"{why}: {answer}"
+        states: dict[str, int] = {}
+        for task in self.tasks:
+            state = "missing" if self.results[task.number].missing else self.states[task.number].phase
+            states[state] = states.get(state, 0) + 1
+        self.progress(self.phase.name, states)
+
+    def _alive(self, *phases: str) -> list[Task]:
+        """The tasks that are in these phases, as far as is known."""
+        known = [task for task in self.tasks if self.results[task.number].missing is None]
+        return [task for task in known if not phases or self.states[task.number].phase in phases]
+
+    def _look(self, tasks: Sequence[Task]) -> None:
+        self._each(_agent.look, tasks, lambda task: (task.number,), self.scenario.lease_s)
+
+    def _arm(self) -> None:
+        self._each(_agent.arm, self.tasks, lambda task: (task,), self.scenario.arm_s)
+        end = time.monotonic() + self.scenario.arm_s
+        while self._alive("arming") and time.monotonic() < end:
+            time.sleep(0.1)
+            self._look(self._alive())
+        problems = []
+        for task in self.tasks:
+            why = self.results[task.number].missing
+            state = self.states.get(task.number)
+            if why is None and state and state.phase != "armed":
+                why = state.messages.strip() or f"it is not armed after {self.scenario.arm_s:g} s"
+            if why is not None:
+                problems.append(f"{task.host}, role {task.role}: {why}")
+        if problems:
+            raise Refused("\n".join(problems))
+
+    def _start(self) -> None:
+        instant_ns = time.time_ns() + int(self.scenario.start_in_s * _NS)
+
+        def by_host(task: Task) -> tuple[Any, ...]:
+            clock = self.results[task.number].clock
+            return task.number, instant_ns - round(clock["offset_ns"]) if clock else instant_ns
+
+        self._each(_agent.go, self.tasks, by_host, self.scenario.lease_s)
+        if time.time_ns() > instant_ns:
+            raise Refused(
+                f"phase {self.phase.name}: the start reached all hosts after the instant: give a larger start_in_s than "
+                f"{self.scenario.start_in_s:g}"
+            )
+        self._end_at = time.monotonic() + self.scenario.start_in_s + self.phase.duration_s
+
+    def _watch(self) -> None:
+        while running := self._alive("running"):
+            if self.scenario.on_loss == "end" and len(self._alive()) < len(self.tasks):
+                break
+            if time.monotonic() > self._end_at:
+                break
+            pause = min(self.scenario.lease_s / 4, 0.5, max(0.05, self._end_at - time.monotonic()))
+            time.sleep(pause)
+            self._look(running)
+
+    def _end(self) -> None:
+        """Ends what still runs, and takes the reports."""
+        patience_s = self.scenario.lease_s
+        alive = [task for task in self._alive() if task.number in self.states]
+        running = [task for task in alive if self.states[task.number].phase != "ended"]
+        if running:
+            self._each(_agent.stop, running, lambda task: (task.number,), patience_s)
+        end = time.monotonic() + 15
+        while (waiting := [task for task in running if task in self._alive() and self.states[task.number].phase != "ended"]) and (
+            time.monotonic() < end
+        ):
+            time.sleep(0.1)
+            self._look(waiting)
+        for task in self.tasks:
+            result, state = self.results[task.number], self.states.get(task.number)
+            result.messages = state.messages if state else ""
+            if result.missing is not None:
+                continue
+            try:
+                result.report = json.loads(state.report) if state and state.report.strip() else None
+            except ValueError as error:
+                result.missing = f"its report cannot be read: {error}"
+            if result.report is None and result.missing is None:
+                why = (state.messages.strip() if state else "") or "its program did not end"
+                result.missing = f"no report: {why}"
+        self.engine.call([(task.host, _agent.forget, (task.number,)) for task in alive], 20)
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        word = word.replace("{" + name + "}", value)
+    return word
+
+
+def _merge(program: Program, results: Sequence[HostResult], folder: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """One report for each phase and role, by `netlathe merge`."""
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="netlathe-merge-") as scratch:
+        base = folder or Path(scratch)
+        for key in dict.fromkeys((result.phase, result.role) for result in results):
+            own = [result for result in results if (result.phase, result.role) == key and result.report is not None]
+            if not own:
+                continue
+            place = base / key[0] / key[1]
+            place.mkdir(parents=True, exist_ok=True)
+            words = ["merge", "--json"]
+            for result in own:
+                path = place / f"{result.host.replace('/', '_')}.json"
+                path.write_text(json.dumps(result.report))
+                words.append(f"{result.host}={path}")
+            for result in own:
+                if result.clock:
+                    words += ["--offset", f"{result.host}={result.clock['offset_ns'] / 1e3:.3f}us"]
+            done = subprocess.run(program.line(*words), env=program.environment(), capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Failed(f"the reports of role {key[1]} are not merged: {done.stderr.strip()}", status=done.returncode)
+            report: dict[str, Any] = json.loads(done.stdout)
+            missing = [{"host": one.host, "why": one.missing} for one in results if (one.phase, one.role) == key and one.missing]
+            if missing:
+                report["merged"]["missing"] = missing
+            (place / "merged.json").write_text(json.dumps(report))
+            merged[key] = report
+    return merged
+
+
+__all__ = ["Error", "FleetResult", "HostResult", "Phase", "Role", "Scenario", "on_terminal", "run"]

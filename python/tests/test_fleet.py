@@ -1,0 +1,310 @@
+"""Fleets: placement, wardens, clocks that disagree, and hosts that go away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import netlathe
+from netlathe import fleet
+from netlathe.fleet import _agent
+
+SOURCES = str(Path(netlathe.__file__).parents[1])
+CALM: dict[str, Any] = {"max_clock_error_s": None, "progress": lambda phase, states: None}
+
+
+def warden(folder: Path, lease_s: float, *words: str) -> subprocess.Popen[bytes]:
+    line = [sys.executable, "-m", "netlathe.fleet._warden", str(lease_s), str(folder / "out"), str(folder / "err"), "--"]
+    return subprocess.Popen([*line, *words], stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": SOURCES})
+
+
+def child_of(process: subprocess.Popen[bytes]) -> int:
+    for _ in range(200):
+        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if found:
+            return int(found[0])
+        time.sleep(0.05)
+    raise AssertionError("the warden has started nothing")
+
+
+def is_gone(pid: int, patience_s: float = 15.0) -> bool:
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].startswith("Z"):
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("how", ["lease", "eof", "stop", "kill"])
+def test_a_warden_ends_its_program(tmp_path: Path, how: str) -> None:
+    process = warden(tmp_path, 0.5 if how == "lease" else 60.0, "sleep", "300")
+    pid = child_of(process)
+    assert process.stdin
+    if how == "eof":
+        process.stdin.close()
+    elif how == "stop":
+        process.stdin.write(b"stop\n")
+        process.stdin.flush()
+    elif how == "kill":
+        process.kill()
+    assert is_gone(pid)
+    process.wait(20)
+    said = (tmp_path / "err").read_text()
+    assert ("no controller renewed the lease" in said) == (how == "lease")
+
+
+def test_a_renewed_lease_keeps_the_program(tmp_path: Path) -> None:
+    process = warden(tmp_path, 1.0, "sleep", "300")
+    pid = child_of(process)
+    assert process.stdin
+    for _ in range(8):
+        process.stdin.write(b"renew\n")
+        process.stdin.flush()
+        time.sleep(0.4)
+        assert process.poll() is None
+    process.stdin.close()
+    assert is_gone(pid)
+    process.wait(20)
+
+
+def test_a_warden_passes_the_start_on(tmp_path: Path) -> None:
+    process = warden(tmp_path, 20.0, "sh", "-c", "read line; echo got $line")
+    assert process.stdin
+    process.stdin.write(b"start 2026-11-25T18:00:00.000000001Z\n")
+    process.stdin.flush()
+    assert process.wait(20) == 0
+    assert (tmp_path / "out").read_text() == "got 2026-11-25T18:00:00.000000001Z\n"
+
+
+def test_instants_are_written_with_all_digits() -> None:
+    assert _agent.rfc3339(1_795_629_600_000_000_042) == "2026-11-25T18:00:00.000000042Z"
+
+
+def scenario(*roles: fleet.Role, duration_s: float = 0.5, **options: Any) -> fleet.Scenario:
+    options = {"max_clock_error_s": None, "start_in_s": 0.3, **options}
+    return fleet.Scenario([fleet.Phase("run", list(roles), duration_s)], **options)
+
+
+def test_roles_are_placed_by_name_and_by_number() -> None:
+    engine = fleet.Threads(["a", "b", "c", "d"])
+    counted, named = fleet.Role("counted", 2), fleet.Role("named", ["b"])
+    result = fleet.run(scenario(counted, named), engine, progress=lambda phase, states: None)
+    assert [(host.role, host.host) for host in result.hosts] == [("named", "b"), ("counted", "a"), ("counted", "c")]
+    assert result.missing == []
+    merged = result.merged["run", "counted"]
+    assert [host["name"] for host in merged["merged"]["hosts"]] == ["a", "c"]
+    assert result.report("counted").counted.out.frames == 2
+    for roles, why in [
+        ((fleet.Role("many", 5),), "it needs 5 hosts and 4 of 4 are free"),
+        ((fleet.Role("named", ["x"]),), "there is no free host x: the engine has a, b, c, d"),
+    ]:
+        with pytest.raises(netlathe.Refused, match=why):
+            fleet.run(scenario(*roles), engine)
+
+
+def test_a_program_that_is_refused_ends_the_fleet_before_it_starts() -> None:
+    role = fleet.Role("sender", 2, ["gen", "--out", "nowhere0", "--stream", "udp 10.0.0.{index}:1 > 10.0.0.9:9"])
+    with pytest.raises(netlathe.Refused, match=r"(?s)a, role sender: .*nowhere0.*\nb, role sender"):
+        fleet.run(scenario(role, arm_s=30), fleet.Threads(["a", "b"]), progress=lambda phase, states: None)
+    assert _agent._tasks == {}
+
+
+def test_a_thousand_agents_on_dask() -> None:
+    distributed = pytest.importorskip("distributed")
+    began = time.monotonic()
+    cluster = distributed.LocalCluster(
+        n_workers=4, threads_per_worker=4, processes=True, dashboard_address=None, silence_logs=50
+    )
+    with cluster, distributed.Client(cluster) as client:
+        engine = fleet.Dask(client, agents_per_worker=250)
+        keep = scenario(fleet.Role("agent", 1000), duration_s=2, start_in_s=10, lease_s=30)
+        result = fleet.run(keep, engine, progress=lambda phase, states: None)
+    took_s = time.monotonic() - began
+    merged = result.merged["run", "agent"]
+    assert result.missing == [] and len(merged["merged"]["hosts"]) == 1000
+    assert merged["pipelines"][0]["out"]["frames"] == 1000
+    assert sum(count for _, count in merged["pipelines"][0]["lateness"]["histogram"]) == 1000
+    print(f"1000 agents: {took_s:.1f} s, starts within {merged['merged']['start_spread_ns'] / 1e6:.1f} ms")
+    assert took_s < 60
+
+
+HOSTS = 6
+DRIVER = """
+import json, sys
+from netlathe import fleet
+about = json.loads(sys.argv[1])
+role = fleet.Role("client", about["hosts"], about["command"])
+offsets = {name: {"NETLATHE_CLOCK_OFFSET": us} for name, us in about["offsets"].items()}
+scenario = fleet.Scenario([fleet.Phase("run", [role], about["duration_s"])], clock_environment=offsets, start_in_s=1.5,
+                          max_clock_error_s=500e-6, lease_s=3.0, on_loss=about["on_loss"], clock_s=1.0)
+def progress(phase, states):
+    print("states", json.dumps(states), flush=True)
+engine = fleet.Dask(about["scheduler"], timeout_s=60)
+engine.client.wait_for_workers(about["hosts"], timeout=60)
+result = fleet.run(scenario, engine, progress=progress, folder=about.get("folder"))
+print("result", json.dumps({
+    "missing": {host.host: host.missing for host in result.missing},
+    "clocks": {host.host: host.clock for host in result.hosts},
+    "merged": {role: merged for (_, role), merged in result.merged.items()},
+}), flush=True)
+"""
+
+
+class Site:
+    """Six hosts as namespaces, with a Dask worker each, and a seventh with the scheduler and the controller."""
+
+    def __init__(self, lab: netlathe.Lab) -> None:
+        self.lab = lab
+        self.head = lab.clients[HOSTS]
+        self.scheduler = f"tcp://{self.head.address}:8786"
+        env = {**os.environ, "PYTHONPATH": SOURCES}
+        self.options: dict[str, Any] = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        dask = [sys.executable, "-m"]
+        self.scheduling = self.head.start(
+            [*dask, "distributed.cli.dask_scheduler", "--host", self.head.address, "--no-dashboard"], **self.options
+        )
+        worker = ["distributed.cli.dask_worker", self.scheduler, "--nthreads", "4", "--no-nanny", "--no-dashboard"]
+        self.workers = [
+            node.start([*dask, *worker, "--death-timeout", "30", "--name", f"h{i + 1}"], **self.options)
+            for i, node in enumerate(lab.clients[:HOSTS])
+        ]
+
+    def drive(self, **about: Any) -> subprocess.Popen[Any]:
+        destination = f"{self.head.address}:9 smac 02:77:00:00:00:0{{index}} dmac {self.head.mac}"
+        command = ["gen", "--out", "if:eth0,driver=af_packet", "--rate", "20pps", "--count", "20"]
+        about = {
+            "hosts": HOSTS,
+            "command": [*command, "--stream", f"udp 10.77.0.{{index}}:1000 > {destination}"],
+            "offsets": {},
+            "duration_s": 4,
+            "on_loss": "end",
+            "scheduler": self.scheduler,
+            **about,
+        }
+        options = {**self.options, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return self.head.start([sys.executable, "-c", DRIVER, json.dumps(about)], **options)
+
+    def programs(self) -> list[int]:
+        """The processes of netlathe and its wardens in the hosts of the lab."""
+        found = []
+        for host in self.lab.clients[:HOSTS]:
+            name = f"nl-{self.lab.name}-{host.name}"
+            pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+            for pid in pids:
+                try:
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                except FileNotFoundError:
+                    continue
+                if b"--start-at" in line or b"netlathe.fleet._warden" in line:
+                    found.append(int(pid))
+        return found
+
+
+def result_of(process: subprocess.Popen[Any], patience_s: float = 120) -> dict[str, Any]:
+    out, err = process.communicate(timeout=patience_s)
+    lines = [line for line in out.splitlines() if line.startswith("result ")]
+    assert lines, f"{out}\n{err}"
+    result: dict[str, Any] = json.loads(lines[-1].removeprefix("result "))
+    return result
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    pytest.importorskip("distributed")
+    if os.geteuid() != 0:
+        pytest.skip("labs of an ordinary user hide their namespaces from this test: run it as root")
+    try:
+        lab = netlathe.lab(clients=HOSTS + 1)
+    except netlathe.Refused as refused:
+        pytest.skip(f"no lab: {refused.message}")
+    with lab:
+        yield Site(lab)
+
+
+def wait_for_state(process: subprocess.Popen[Any], wanted: str) -> None:
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("states ") and json.loads(line.removeprefix("states ")).get(wanted):
+            return
+    raise AssertionError(f"never {wanted}: {process.communicate()}")
+
+
+def test_six_hosts_whose_clocks_disagree_start_together(site: Site, tmp_path: Path) -> None:
+    offsets_us = {"h1": 0, "h2": 250, "h3": -1300, "h4": 40_000, "h5": 777, "h6": -90_000}
+    capture = tmp_path / "got.pcap"
+    listens = site.head.measure(in_="eth0", write=str(capture), duration="60s")
+    listens.ready()
+    result = result_of(site.drive(offsets={name: f"{us}us" for name, us in offsets_us.items()}))
+    listens.stop()
+    assert result["missing"] == {}
+    off_us = [abs(result["clocks"][name]["offset_ns"] / 1e3 + us) for name, us in offsets_us.items()]
+    first: dict[str, int] = {}
+    for frame in netlathe.read_frames(capture):
+        if len(frame.data) > 34 and frame.data[12:14] == b"\x08\x00" and frame.data[34:38] == b"\x03\xe8\x00\x09":
+            first.setdefault(".".join(map(str, frame.data[26:30])), frame.time_ns)
+    assert len(first) == HOSTS
+    spread_us = (max(first.values()) - min(first.values())) / 1e3
+    merged = result["merged"]["client"]
+    print(f"clocks off by {max(off_us):.1f} us, starts within {spread_us:.0f} us at the receiver, "
+          f"{merged['merged']['start_spread_ns'] / 1e3:.0f} us by the clocks")
+    assert sorted(off_us)[HOSTS // 2] < 20, off_us
+    assert merged["pipelines"][0]["out"]["frames"] == 20 * HOSTS
+    assert merged["merged"]["clocks_known"] is True
+    # A busy machine starts one late now and then: most are together.
+    middle = sorted(first.values())
+    assert (middle[HOSTS - 2] - middle[1]) / 1e3 < 5_000, first
+
+
+@pytest.mark.parametrize("what", ["agent", "link", "scheduler", "controller"])
+def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: str) -> None:
+    process = site.drive(duration_s=60, command=[
+        "gen", "--out", "dpdk:net_null0", "--rate", "10pps", "--stream", "udp 10.77.0.{index}:1 > 10.9.9.9:9",
+    ])
+    wait_for_state(process, "running")
+    assert site.programs()
+    if what == "agent":
+        site.workers[2].kill()
+        pid = subprocess.run(
+            ["ip", "netns", "pids", f"nl-{site.lab.name}-client3"], capture_output=True, text=True
+        ).stdout.split()
+        for one in pid:
+            if b"dask_worker" in Path(f"/proc/{one}/cmdline").read_bytes():
+                os.kill(int(one), signal.SIGKILL)
+    elif what == "link":
+        site.lab.clients[2].call(["ip", "link", "set", "eth0", "down"])
+    elif what == "scheduler":
+        for one in subprocess.run(
+            ["ip", "netns", "pids", f"nl-{site.lab.name}-client7"], capture_output=True, text=True
+        ).stdout.split():
+            if b"dask_scheduler" in Path(f"/proc/{one}/cmdline").read_bytes():
+                os.kill(int(one), signal.SIGKILL)
+    else:
+        process.kill()
+        for one in subprocess.run(
+            ["ip", "netns", "pids", f"nl-{site.lab.name}-client7"], capture_output=True, text=True
+        ).stdout.split():
+            if b"from netlathe import fleet" in Path(f"/proc/{one}/cmdline").read_bytes():
+                os.kill(int(one), signal.SIGKILL)
+    if what in ("agent", "link"):
+        missing = result_of(process)["missing"]
+        assert "lost" in missing["h3"], missing
+    elif what == "scheduler":
+        missing = result_of(process)["missing"]
+        assert len(missing) == HOSTS, missing
+    end = time.monotonic() + 30
+    while site.programs() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert site.programs() == [], [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in site.programs()]
