@@ -75,12 +75,12 @@ fn carry_out() -> ExitCode {
 }
 
 /// What was typed.
-#[cfg(any(feature = "live", feature = "slice"))]
+#[cfg(any(feature = "service", feature = "slice"))]
 fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
     run::child_processes::arguments()
 }
 
-#[cfg(not(any(feature = "live", feature = "slice")))]
+#[cfg(not(any(feature = "service", feature = "slice")))]
 fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
     Ok(std::env::args_os().collect())
 }

@@ -15,8 +15,8 @@ pub trait ControlledRun: Send + Sync {
     fn state(&self) -> RunState;
     /// The figures so far, or those of the report once it has ended. Rates are zero: the service works them out.
     fn figures(&self) -> Figures;
-    /// What the run cannot resolve, as far as that is known, in words.
-    fn caveats(&self) -> Vec<String>;
+    /// Warnings so far, in words.
+    fn warnings(&self) -> Vec<String>;
     /// The report as JSON, once the run has ended.
     fn report(&self) -> Option<String>;
     /// Ends the run as a signal does. It is not waited for.
@@ -88,7 +88,7 @@ pub struct Figures {
     /// Time since the run began, in ns. Of a virtual run, the time that the computation has taken.
     pub passed_ns: u64,
     /// How far the clock of a virtual run is, in ns.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_ns: Option<u64>,
     /// One entry for each pipeline and each direction of its own.
     pub pipelines: Vec<PipelineFigures>,
@@ -104,9 +104,10 @@ pub struct PipelineFigures {
     #[serde(rename = "in")]
     pub came: FrameCount,
     /// Frames of a receiver that were excluded from the measurement.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<FrameCount>,
     /// Frames made by duplication.
+    #[serde(default)]
     pub copies: u64,
     /// Frames sent, without fillers.
     #[serde(rename = "out")]
@@ -114,20 +115,22 @@ pub struct PipelineFigures {
     /// Frames dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Frames in the pipeline.
+    #[serde(default)]
     pub held: u64,
-    /// Rates since the figures before.
+    /// Rates since the figures before; those of a report are other figures.
+    #[serde(default)]
     pub rate: Rates,
     /// Times that a departure was due and no frame was ready.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<u64>,
     /// Lateness of departures.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
     /// Frames that the kernel dropped before a receiver read them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_drops: Option<u64>,
     /// The way back, if there is one.
-    #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "return", default, skip_serializing_if = "Option::is_none")]
     #[schema(no_recursion)]
     pub back: Option<Box<PipelineFigures>>,
 }
@@ -145,10 +148,10 @@ pub struct FrameCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Rates {
     /// Of frames received.
-    #[serde(rename = "in")]
+    #[serde(rename = "in", default)]
     pub came: FrameRate,
     /// Of frames sent.
-    #[serde(rename = "out")]
+    #[serde(rename = "out", default)]
     pub left: FrameRate,
 }
 

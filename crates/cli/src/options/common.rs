@@ -46,6 +46,10 @@ pub(crate) struct Common {
     /// How often --stats writes a line
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "stats", value_parser = parse_every, allow_hyphen_values = true)]
     pub(crate) stats_every: Span,
+    /// Let `netlathe ctl` and `top` watch and change the run by this socket: unix:PATH
+    #[cfg(feature = "service")]
+    #[arg(long, value_name = "unix:PATH", value_parser = parse_socket)]
+    pub(crate) control: Option<PathBuf>,
     /// CPUs for live pipelines, as 2,3 or 2-5. One CPU per pipeline pins it; two, three or four per pipeline
     /// split it into receiving, classes, stages and departures; departures run on the last CPU
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
@@ -87,6 +91,15 @@ impl Common {
     /// Whether progress may be shown on a terminal.
     pub(crate) fn shows_progress(&self) -> bool {
         self.progress == "auto" && !self.quiet
+    }
+}
+
+/// The path of a socket, as `unix:PATH`.
+#[cfg(feature = "service")]
+fn parse_socket(text: &str) -> Result<PathBuf, String> {
+    match text.parse()? {
+        service::Address::Unix(path) => Ok(path),
+        service::Address::Tcp(..) => Err("a run is controlled by a socket of this machine: write unix:PATH".to_owned()),
     }
 }
 

@@ -8,6 +8,7 @@ use units::{PS_PER_S, Share, Span};
 // Both are refused, with what to do instead.
 #[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)),
     mut_arg("take_over", |option| option.hide(true)))]
+#[cfg_attr(feature = "service", command(mut_arg("control", |option| option.hide(true))))]
 #[command(override_usage = "\
 netlathe measure --in <PORT> [OPTIONS]
        netlathe measure --pcap <FILE> [OPTIONS]

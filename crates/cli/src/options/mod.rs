@@ -5,6 +5,8 @@ pub(crate) mod check;
 #[cfg(feature = "live")]
 pub(crate) mod clock;
 pub(crate) mod common;
+#[cfg(feature = "service")]
+pub(crate) mod ctl;
 pub(crate) mod disk;
 pub(crate) mod doctor;
 pub(crate) mod emulate;
@@ -20,10 +22,14 @@ pub(crate) mod measure;
 pub(crate) mod merge;
 pub(crate) mod run;
 pub(crate) mod search;
+#[cfg(feature = "service")]
+pub(crate) mod serve;
 pub(crate) mod shape;
 #[cfg(feature = "slice")]
 pub(crate) mod slice;
 pub(crate) mod start_at;
+#[cfg(feature = "service")]
+pub(crate) mod top;
 #[cfg(any(feature = "live", feature = "slice"))]
 pub(crate) mod trailing_command;
 pub(crate) mod usage_errors;
@@ -70,6 +76,12 @@ pub(crate) enum Command {
     Lab(lab::Lab),
     #[cfg(feature = "live")]
     Clock(clock::Clock),
+    #[cfg(feature = "service")]
+    Serve(serve::Serve),
+    #[cfg(feature = "service")]
+    Ctl(ctl::Ctl),
+    #[cfg(feature = "service")]
+    Top(top::Top),
     Disk(disk::Disk),
     Merge(merge::Merge),
     Doctor(doctor::Doctor),

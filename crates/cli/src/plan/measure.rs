@@ -47,6 +47,12 @@ impl Measure {
                 "--take-over: measure only listens and takes no traffic from the host: leave it out",
             ));
         }
+        #[cfg(feature = "service")]
+        if self.common.control.is_some() {
+            return Err(Failure::new(
+                "--control: measure has nothing to change: use --stats for its figures while it runs",
+            ));
+        }
         if self.common.cores.is_some() {
             return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
         }

@@ -1,6 +1,8 @@
 //! From options to plans: what will run, on which ports, with which files.
 
 pub(crate) mod capture_anomalies;
+#[cfg(feature = "service")]
+pub(crate) mod client_scenario;
 mod departures;
 pub(crate) mod detour;
 pub(crate) mod disk;
@@ -35,6 +37,12 @@ pub(crate) enum Plan {
     Lab(options::lab::Lab),
     #[cfg(feature = "live")]
     Clock(options::clock::Clock),
+    #[cfg(feature = "service")]
+    Serve(options::serve::Serve),
+    #[cfg(feature = "service")]
+    Ctl(options::ctl::Ctl),
+    #[cfg(feature = "service")]
+    Top(options::top::Top),
     Disk(disk::DiskPlan),
     Merge(options::merge::Merge),
     Doctor(options::doctor::Doctor),
@@ -59,6 +67,12 @@ pub(crate) fn plan(command: Command) -> Result<Plan, Failure> {
         Command::Lab(options) => Plan::Lab(options),
         #[cfg(feature = "live")]
         Command::Clock(options) => Plan::Clock(options),
+        #[cfg(feature = "service")]
+        Command::Serve(options) => Plan::Serve(options),
+        #[cfg(feature = "service")]
+        Command::Ctl(options) => Plan::Ctl(options),
+        #[cfg(feature = "service")]
+        Command::Top(options) => Plan::Top(options),
         Command::Disk(options) => Plan::Disk(options.plan()?),
         Command::Merge(options) => Plan::Merge(options),
         Command::Doctor(options) => Plan::Doctor(options),

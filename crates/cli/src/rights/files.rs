@@ -6,12 +6,12 @@ use landlock::{
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Rules that permit no writing but to these files, and to what is in these folders. Reading is as it was. None where the
-/// kernel has no Landlock.
+/// Rules that permit no writing but to these files, and to what is in these folders, and to remove what is in the folder
+/// `removable`. Reading is as it was. None where the kernel has no Landlock.
 ///
 /// # Errors
 /// The kernel takes no rules.
-pub(super) fn rules(writable: &[PathBuf]) -> Result<Option<OwnedFd>, RulesetError> {
+pub(super) fn rules(writable: &[PathBuf], removable: Option<&Path>) -> Result<Option<OwnedFd>, RulesetError> {
     // With Linux 6.2 and later. Kernels since 5.13 have all but truncation, and moves between folders before 5.19.
     let writing = AccessFs::from_write(ABI::V3);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing)?;
@@ -21,6 +21,9 @@ pub(super) fn rules(writable: &[PathBuf]) -> Result<Option<OwnedFd>, RulesetErro
         let Ok(there) = PathFd::new(path) else { continue };
         let access = if path.is_dir() { writing } else { AccessFs::from_file(ABI::V3) & writing };
         ruleset = ruleset.add_rule(PathBeneath::new(there, access))?;
+    }
+    if let Some(Ok(folder)) = removable.map(PathFd::new) {
+        ruleset = ruleset.add_rule(PathBeneath::new(folder, AccessFs::RemoveFile))?;
     }
     Ok(ruleset.into())
 }

@@ -14,7 +14,7 @@ use crate::output;
 use crate::output::Failure;
 use list::{Capability, RequiredRights, SHIPPED, for_setcap, names};
 #[cfg(feature = "live")]
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The effective capabilities of this thread, a bit each.
 pub(crate) fn held() -> u64 {
@@ -87,11 +87,11 @@ pub(crate) struct RunCapabilities {
 }
 
 /// Gives up all other rights for good, on all threads, and the right to open files for writing but for these and what is
-/// in these folders. A run that cannot do that goes on, and says so.
+/// in these folders, and to remove files but in the folder `removable`. A run that cannot do that goes on, and says so.
 #[cfg(feature = "live")]
-pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>) {
+pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>, removable: Option<&Path>) {
     use std::os::fd::AsFd;
-    let rules = writable.and_then(|paths| match files::rules(paths) {
+    let rules = writable.and_then(|paths| match files::rules(paths, removable) {
         Ok(rules) => rules,
         Err(cause) => {
             output::warn(format!("the right to open other files for writing is kept: Landlock: {cause}"));
@@ -107,13 +107,13 @@ pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>) {
 #[cfg(feature = "live")]
 pub(crate) fn keep_files() {
     let own = set(&[Capability::DacOverride, Capability::DacReadSearch]);
-    give_up(RunCapabilities { own, others: own }, None);
+    give_up(RunCapabilities { own, others: own }, None, None);
 }
 
 /// Whether the kernel has Landlock.
 #[cfg(feature = "live")]
 pub(crate) fn has_landlock() -> bool {
-    files::rules(&[]).is_ok_and(|rules| rules.is_some())
+    files::rules(&[], None).is_ok_and(|rules| rules.is_some())
 }
 
 /// Gives up the rights of the calling thread but for these capabilities, where the thread that started it has more.

@@ -34,7 +34,7 @@ const NETLATHE: &str = "netlathe-child-of";
 const PROGRAM: &str = "program-child-of";
 
 /// A netlathe that ends, orderly, when this process does.
-#[cfg(feature = "live")]
+#[cfg(feature = "service")]
 pub(crate) fn netlathe() -> io::Result<Command> {
     with(NETLATHE)
 }

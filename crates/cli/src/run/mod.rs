@@ -3,13 +3,18 @@
 mod asked_rates;
 mod assemble;
 mod check;
-#[cfg(any(feature = "live", feature = "slice"))]
+#[cfg(any(feature = "service", feature = "slice"))]
 pub(crate) mod child_processes;
 #[cfg(feature = "live")]
 mod clock;
+mod control;
+#[cfg(feature = "service")]
+mod ctl;
 mod decision_log;
 mod disk;
 mod doctor;
+#[cfg(feature = "service")]
+mod figures;
 mod help;
 mod host;
 #[cfg(feature = "live")]
@@ -24,9 +29,13 @@ mod pipelines;
 mod readiness;
 mod resolution;
 mod search;
+#[cfg(feature = "service")]
+mod serve;
 #[cfg(feature = "slice")]
 mod slice;
 mod stop;
+#[cfg(feature = "service")]
+mod top;
 mod user_limits;
 mod verdicts;
 mod virtual_time;
@@ -48,6 +57,12 @@ pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
         Plan::Lab(options) => options.run(),
         #[cfg(feature = "live")]
         Plan::Clock(options) => options.run(),
+        #[cfg(feature = "service")]
+        Plan::Serve(options) => options.run(),
+        #[cfg(feature = "service")]
+        Plan::Ctl(options) => options.run(),
+        #[cfg(feature = "service")]
+        Plan::Top(options) => options.run(),
         Plan::Disk(plan) => disk::run(plan),
         Plan::Merge(options) => options.run(),
         Plan::Doctor(options) => options.run(),

@@ -8,6 +8,7 @@ use crate::render::page_folder::PageFolder;
 use crate::render::report_printer;
 use crate::render::report_text;
 use crate::render::results::{ResultTables, RunResult};
+use crate::run::control::Control;
 use crate::run::outcome::Outcome;
 use crate::run::resolution;
 use crate::run::stop::Stop;
@@ -67,15 +68,16 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     if virtual_clock && request.common.cores.is_some() {
         output::warn("--cores: it has no effect in virtual time, which runs on one unpinned thread");
     }
+    let control = Control::open(request, &stop)?;
     let mut outcome = if virtual_clock {
         #[cfg(feature = "live")]
         crate::rights::keep_files();
-        virtual_time::run(request, &stop)?
+        virtual_time::run(request, &stop, control.as_ref())?
     } else if request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them separately"));
     } else {
         request.check_files()?;
-        live(request, receiver, &stop)?
+        live(request, receiver, &stop, control.as_ref())?
     };
     let end_to_end = request.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     say_who_never_came(&outcome.reports);
@@ -90,6 +92,9 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     forget_histograms(&mut report, &request.common);
     report.expectations = verdicts::judge(&report, &request.expectations)?;
     report.expectations.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
+    if let Some(control) = control {
+        control.ends(&report)?;
+    }
     // The failure that ended the run comes first.
     let failed = outcome.failure.map_or(Ok(()), Err);
     let run = RunResult {
@@ -183,12 +188,17 @@ pub(crate) fn conclude(
 }
 
 #[cfg(feature = "live")]
-fn live(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
-    crate::run::live::run(request, receiver, stop)
+fn live(
+    request: &Request,
+    receiver: Option<&Arrivals>,
+    stop: &Stop,
+    control: Option<&Control>,
+) -> Result<Outcome, Failure> {
+    crate::run::live::run(request, receiver, stop, control)
 }
 
 #[cfg(not(feature = "live"))]
-fn live(_: &Request, _: Option<&Arrivals>, _: &Stop) -> Result<Outcome, Failure> {
+fn live(_: &Request, _: Option<&Arrivals>, _: &Stop, _: Option<&Control>) -> Result<Outcome, Failure> {
     Err(Failure::no_live_ports())
 }
 

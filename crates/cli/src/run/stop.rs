@@ -53,7 +53,7 @@ impl Stop {
     }
 
     /// Ends the run as a signal does.
-    #[cfg(feature = "live")]
+    #[cfg(feature = "service")]
     pub(crate) fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

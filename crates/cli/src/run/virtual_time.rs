@@ -6,6 +6,7 @@ use crate::plan::request::Request;
 use crate::render::progress::Progress;
 use crate::run::asked_rates;
 use crate::run::assemble;
+use crate::run::control::Control;
 use crate::run::decision_log;
 use crate::run::outcome::Outcome;
 use crate::run::resolution;
@@ -23,7 +24,7 @@ use sim::{
 use units::{BitRate, Rate, Share, Time};
 
 /// Runs one pipeline after the other.
-pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
+pub(crate) fn run(request: &Request, stop: &Stop, control: Option<&Control>) -> Result<Outcome, Failure> {
     let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), clocks: Vec::new(), failure: None };
     let mut anomalies = CaptureAnomalies::default();
     let mut warnings = Vec::new();
@@ -32,7 +33,7 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     request.check_files()?;
     for (plan, mut source) in request.pipelines.iter().zip(sources) {
-        let (mut report, failure) = run_one(plan, source.as_mut(), request, stop)?;
+        let (mut report, failure) = run_one(plan, source.as_mut(), request, stop, control)?;
         warnings.extend(resolution::of_model(plan, &report));
         if let Some(odd) = source.anomalies() {
             warnings.extend(capture_anomalies::warnings(&plan.name, odd));
@@ -42,6 +43,9 @@ pub(crate) fn run(request: &Request, stop: &Stop) -> Result<Outcome, Failure> {
         say_what_did_not_fit(&report);
         asked_rates::say_what_was_forfeited(&report);
         asked_rates::put_beside(plan, &mut report);
+        if let Some(control) = control {
+            control.pipeline_ends(&report);
+        }
         outcome.reports.push(report);
         outcome.failure = failure;
         if outcome.failure.is_some() {
@@ -61,6 +65,7 @@ fn run_one(
     source: &mut dyn Source,
     request: &Request,
     stop: &Stop,
+    control: Option<&Control>,
 ) -> Result<(PipelineReport, Option<Failure>), Failure> {
     let mut sink = open_sink(plan, source.epoch_ns())?;
     let frames = assemble::frames(plan)?;
@@ -78,6 +83,7 @@ fn run_one(
     };
     let mut watch = ProgressObserver {
         stop,
+        control,
         progress: Progress::new(request.common.shows_progress(), [plan.name.as_str()]),
         name: &plan.name,
     };
@@ -209,12 +215,16 @@ fn schedule(
 /// Shows how far a run is, and ends it when the user wants.
 struct ProgressObserver<'a> {
     stop: &'a Stop,
+    control: Option<&'a Control>,
     progress: Progress,
     name: &'a str,
 }
 
 impl Observer for ProgressObserver<'_> {
     fn go_on(&mut self, frames: u64, now: Time) -> bool {
+        if let Some(control) = self.control {
+            control.reaches(self.name, frames, now);
+        }
         if self.progress.is_due() {
             let passed = self.progress.passed();
             self.progress.say(

@@ -102,7 +102,7 @@ fn finds_a_changed_figure_and_a_decision_that_is_not_in_the_index() {
 }
 
 /// Every command, and the reference pages that describe it.
-const COMMANDS: [(&str, &[&str]); 18] = [
+const COMMANDS: [(&str, &[&str]); 21] = [
     ("shape", &[]),
     ("gen", &["streams"]),
     ("emulate", &["emulate"]),
@@ -114,6 +114,9 @@ const COMMANDS: [(&str, &[&str]); 18] = [
     ("check", &[]),
     ("clock", &["clock"]),
     ("disk", &["disk"]),
+    ("serve", &[]),
+    ("ctl", &[]),
+    ("top", &[]),
     ("doctor", &[]),
     ("manual", &[]),
     ("help", &[]),
@@ -125,9 +128,10 @@ const COMMANDS: [(&str, &[&str]); 18] = [
 
 /// The commands that this binary has.
 fn commands() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    COMMANDS
-        .into_iter()
-        .filter(|(command, _)| cfg!(feature = "live") || !command.starts_with("lab") && *command != "clock")
+    COMMANDS.into_iter().filter(|(command, _)| match *command {
+        "serve" | "ctl" | "top" => cfg!(feature = "service"),
+        command => cfg!(feature = "live") || !command.starts_with("lab") && command != "clock",
+    })
 }
 
 #[test]

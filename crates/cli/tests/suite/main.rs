@@ -31,6 +31,8 @@ mod report_schema;
 mod results;
 mod scenarios;
 mod search;
+#[cfg(feature = "service")]
+mod service;
 #[cfg(feature = "slice")]
 mod slice;
 mod slices;

@@ -35,6 +35,8 @@ pub(crate) enum Rule {
     Disk,
     /// Runs to its end, with its own /run and no other labs.
     Lab,
+    /// Run by `service.rs`, with a service or a run to talk to.
+    Service,
     /// Must be refused, only because the machine has no such NIC.
     Nic,
     /// Not run: a pattern for many commands. Its options must exist.
@@ -195,6 +197,7 @@ fn rule(typed: &str) -> Option<Rule> {
         ["A", "B", "c0", "s0", "va0", "--on", "--host", "eth0", "eth1", "eth2", "if:eth0", "eth0,eth1", "eth1,eth2"];
     Some(match () {
         () if ELSEWHERE.iter().any(|(line, _)| *line == typed) => Rule::Elsewhere,
+        () if netlathe && ["serve", "ctl", "top"].contains(&command) || typed.starts_with("curl ") => Rule::Service,
         () if netlathe && (typed.contains('…') || has(&["DIR"])) => Rule::Pattern,
         () if begins(&[
             "make ",
@@ -273,7 +276,7 @@ pub(crate) fn bash(folder: &Path) -> Command {
 
 /// Whether a program that the command line needs is missing. Prints a message if so.
 pub(crate) fn missing_program(typed: &str) -> bool {
-    let needed = ["tcpdump", "tshark", "jq", "iperf3", "man", "ping", "bridge", "python3", "taskset"];
+    let needed = ["tcpdump", "tshark", "jq", "iperf3", "man", "curl", "ping", "bridge", "python3", "taskset"];
     let words: Vec<&str> = typed.split_whitespace().collect();
     let there = |program: &str| std::env::split_paths(&search_path()).any(|folder| folder.join(program).is_file());
     let missing: Vec<&&str> = needed.iter().filter(|program| words.contains(*program) && !there(program)).collect();

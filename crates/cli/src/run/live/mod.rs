@@ -27,6 +27,7 @@ use crate::render::progress::Progress;
 use crate::rights;
 use crate::run::assemble;
 use crate::run::clock::watch::ClockWatch;
+use crate::run::control::Control;
 use crate::run::decision_log;
 use crate::run::decision_log::DecisionFile;
 use crate::run::live::interface_watch::Watched;
@@ -60,7 +61,12 @@ use units::Span;
 pub(crate) use receive::receive;
 
 /// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
-pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -> Result<Outcome, Failure> {
+pub(crate) fn run(
+    request: &Request,
+    receiver: Option<&Arrivals>,
+    stop: &Stop,
+    control: Option<&Control>,
+) -> Result<Outcome, Failure> {
     rate_reload::check_live(request)?;
     request.pipelines.iter().try_for_each(loops::check)?;
     host_ports::check(request, receiver)?;
@@ -116,7 +122,8 @@ pub(crate) fn run(request: &Request, receiver: Option<&Arrivals>, stop: &Stop) -
     let mut watched = Watched::of(request, receiver, &workers, carriers, nics);
     drop(starting);
     let keep = required_rights::keep(request, receiver, &workers);
-    let send = || work(eal, workers, keep, request, (&mut reload, &mut watched, &mut start), stats.as_mut(), stop);
+    let shown = (stats.as_mut(), control);
+    let send = || work(eal, workers, keep, request, (&mut reload, &mut watched, &mut start), shown, stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
             let is_replay = request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Replay(_)));
@@ -164,14 +171,18 @@ fn work(
     keep: u64,
     request: &Request,
     (reload, watched, start): (&mut Reload, &mut Watched, &mut Option<Start>),
-    stats: Option<&mut Stats>,
+    (stats, control): (Option<&mut Stats>, Option<&Control>),
     stop: &Stop,
 ) -> Vec<Ended> {
-    let with_stats = stats.is_some();
+    let with_stats = stats.is_some() || control.is_some();
     // A way back with stages has a line of its own.
     let both_ways = |plan: &PipelinePlan| with_stats || plan.back.is_some();
     let counters = |plan| if both_ways(plan) { Counters::of_both_ways() } else { Counters::default() };
-    let counters: Vec<Counters> = request.pipelines.iter().map(counters).collect();
+    let counters: Arc<Vec<Counters>> = Arc::new(request.pipelines.iter().map(counters).collect());
+    if let Some(control) = control {
+        let (names, counters) = (progress::names(request), Arc::clone(&counters));
+        control.runs(move || progress::so_far_of_all(&names, &counters));
+    }
     let flag = stop.flag();
     let all = workers.len();
     let at_work = RunningWorkers { workers: AtomicUsize::new(workers.len()), looks_after: thread::current() };
@@ -179,7 +190,7 @@ fn work(
     thread::scope(|scope| {
         let handles: Vec<_> = workers
             .into_iter()
-            .zip(&counters)
+            .zip(counters.iter())
             .map(|(worker, counters)| {
                 let (flag, one) = (&flag, WorkerGuard(&at_work));
                 let started = thread::Builder::new().spawn_scoped(scope, move || {

@@ -1,10 +1,12 @@
 //! How far live pipelines are, for people and for programs.
 
-use super::stats_file::{Stats, StatsSnapshot};
+use super::stats_file::{Stats, of_counters};
 use crate::output;
 use crate::plan::request::Request;
 use crate::render::progress::Progress;
 use dataplane::Counters;
+use scenario::PipelinePlan;
+use service::control::PipelineFigures;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -21,13 +23,14 @@ pub(super) fn show(
     if let Some(stats) = &mut stats {
         stats.begins();
     }
+    let names = names(request);
     let lines = lines(request, counters);
     let mut progress = Progress::new(request.common.shows_progress(), lines.iter().map(|line| line.name));
     let mut before: Vec<(Duration, u64)> = lines.iter().map(|_| (Duration::ZERO, 0)).collect();
     while let Some(nap) = look() {
         thread::park_timeout(stats.as_ref().map_or(nap, |stats| nap.min(stats.left())));
         if let Some(stats) = &mut stats {
-            stats.tell(|| so_far_of_all(request, counters));
+            stats.tell(|| so_far_of_all(&names, counters));
         }
         if progress.is_due() {
             let now = progress.passed();
@@ -59,18 +62,38 @@ fn lines<'a>(request: &'a Request, counters: &'a [Counters]) -> Vec<Line<'a>> {
     lines
 }
 
+/// What a pipeline is called, and its way back if that has stages.
+pub(super) struct Names {
+    name: String,
+    asked: bool,
+    back: Option<String>,
+}
+
+/// The names of all pipelines.
+pub(super) fn names(request: &Request) -> Vec<Names> {
+    let of = |plan: &PipelinePlan| Names {
+        name: plan.name.clone(),
+        asked: !plan.asks_nothing(),
+        back: plan.back.as_ref().map(|direction| direction.name.clone()),
+    };
+    request.pipelines.iter().map(of).collect()
+}
+
 /// The figures of each pipeline, and of each direction that is one of its own.
-fn so_far_of_all(request: &Request, counters: &[Counters]) -> Vec<StatsSnapshot> {
+pub(super) fn so_far_of_all(names: &[Names], counters: &[Counters]) -> Vec<PipelineFigures> {
     let mut all = Vec::new();
-    for (plan, counters) in request.pipelines.iter().zip(counters) {
-        let so_far = StatsSnapshot::of_counters(&plan.name, !plan.asks_nothing(), counters);
+    for (names, counters) in names.iter().zip(counters) {
+        let so_far = of_counters(&names.name, names.asked, counters);
         let back = counters.back.as_deref().filter(|back| back.running.load(Ordering::Relaxed));
-        match (&plan.back, back) {
+        match (&names.back, back) {
             (Some(direction), back) => {
                 let none = Counters::default();
-                all.extend([so_far, StatsSnapshot::of_counters(&direction.name, false, back.unwrap_or(&none))]);
+                all.extend([so_far, of_counters(direction, false, back.unwrap_or(&none))]);
             }
-            (None, Some(back)) => all.push(so_far.returning(StatsSnapshot::of_counters("", false, back))),
+            (None, Some(back)) => {
+                let back = Some(Box::new(of_counters("", false, back)));
+                all.push(PipelineFigures { back, ..so_far });
+            }
             (None, None) => all.push(so_far),
         }
     }

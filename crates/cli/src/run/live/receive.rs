@@ -1,7 +1,7 @@
 //! The receiver of `measure`.
 
 use super::start::Start;
-use super::stats_file::{Stats, StatsSnapshot};
+use super::stats_file::{Stats, of_receiver};
 use crate::output::{self, Failure};
 use crate::plan::files;
 use crate::plan::xdp_programs;
@@ -80,7 +80,7 @@ pub(crate) fn receive(
         if let Some(stats) = &mut stats {
             stats.tell(|| {
                 let dropped = port.lost().unwrap_or(0);
-                vec![StatsSnapshot::of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
+                vec![of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
             });
         }
         let left = stats.as_ref().map_or(left, |stats| left.min(stats.left()));
@@ -106,9 +106,7 @@ pub(crate) fn receive(
         Err(error) => failure = failure.or(Some(Failure::new(error))),
     }
     if let Some(stats) = &mut stats {
-        let told = stats.end(|| {
-            vec![StatsSnapshot::of_receiver(taker.receiver.came(), taker.receiver.left_out(), flow.kernel_drops)]
-        });
+        let told = stats.end(|| vec![of_receiver(taker.receiver.came(), taker.receiver.left_out(), flow.kernel_drops)]);
         failure = failure.or(told.err());
     }
     if flow.super_frames + flow.partial_checksums > 0 {
@@ -166,7 +164,7 @@ fn keep_what_is_needed(reception: &Reception<'_>, input: &PortSpec) {
     let (of_port, claims) = required_rights::of_polled(input);
     let own = of_port | if writable.is_empty() { 0 } else { files };
     writable.extend(claims);
-    rights::give_up(RunCapabilities { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable));
+    rights::give_up(RunCapabilities { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable), None);
 }
 
 fn folder_of(path: &Path) -> PathBuf {

@@ -8,7 +8,7 @@ use crate::rights::{self, RunCapabilities};
 use crate::run::user_limits;
 use dataplane::Worker;
 use scenario::{Driver, Pacer, PipelinePlan, PortSpec, SourcePlan};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where records of XDP programs are, which go when the programs do.
 const CLAIMS: &str = "/run/netlathe/xdp";
@@ -69,7 +69,9 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     // Root has a way to all files by this one.
     let all_files = rights::set(&[Capability::DacOverride]);
     let pipes = pipes(request);
-    let by_others = kernel | if pipes.is_empty() { 0 } else { all_files };
+    // The thread of the service removes its socket at the end.
+    let control = request.common.control.as_deref();
+    let by_others = kernel | if pipes.is_empty() && control.is_none() { 0 } else { all_files };
     let mut own = workers_keep | by_others;
     own |= receiver.map_or(0, |arrivals| of_polled(&arrivals.port).0);
     if request.common.folder.is_some() || user_limits::has_rates(request) {
@@ -83,7 +85,8 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     let mut writable = pipes;
     writable.extend(request.common.folder.clone());
     writable.push(CLAIMS.into());
-    rights::give_up(RunCapabilities { own, others: by_others }, Some(&writable));
+    let folder = control.and_then(|socket| std::path::absolute(socket).ok()?.parent().map(Path::to_owned));
+    rights::give_up(RunCapabilities { own, others: by_others }, Some(&writable), folder.as_deref());
     workers_keep
 }
 

@@ -5,12 +5,13 @@ use crate::options::common::Common;
 use crate::output::{self, Failure};
 use crate::plan::files;
 use crate::render::output_file::cannot_write;
+use crate::run::figures::{self, count};
 use dataplane::Counters;
-use measure::{Drops, PipelineReport, Report, ReturnReport, Tally};
+use measure::{PipelineReport, Report, Tally};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use service::control::{FrameCount, Lateness, PipelineFigures};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -22,54 +23,6 @@ use std::time::{Duration, Instant, SystemTime};
 /// The last line is not given up at once, since nothing waits any more but the program's end.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The figures of a pipeline, a direction or a way back so far, by the report's names.
-#[derive(Default, Serialize)]
-pub(super) struct StatsSnapshot {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: String,
-    #[serde(rename = "in")]
-    came: Tally,
-    /// Of a receiver that measures some frames only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    left_out: Option<Tally>,
-    copies: u64,
-    #[serde(rename = "out")]
-    left: Tally,
-    drops: BTreeMap<&'static str, u64>,
-    held: u64,
-    rate: Rates,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    starved: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lateness: Option<Lateness>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kernel_drops: Option<u64>,
-    #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
-    back: Option<Box<StatsSnapshot>>,
-}
-
-/// Since the line before.
-#[derive(Default, Serialize)]
-struct Rates {
-    #[serde(rename = "in")]
-    came: Rate,
-    #[serde(rename = "out")]
-    left: Rate,
-}
-
-#[derive(Default, Serialize)]
-struct Rate {
-    fps: f64,
-    bps: f64,
-}
-
-/// In ns, from the start of the run.
-#[derive(Serialize)]
-struct Lateness {
-    p50_ns: f64,
-    max_ns: f64,
-}
-
 #[derive(Serialize)]
 struct Line<'a> {
     schema: u32,
@@ -80,93 +33,42 @@ struct Line<'a> {
     interval_ns: u64,
     last: bool,
     skipped: u64,
-    pipelines: &'a [StatsSnapshot],
+    pipelines: &'a [PipelineFigures],
 }
 
-impl StatsSnapshot {
-    /// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The way back is separate.
-    pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Self {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let tally = |frames, bytes| Tally { frames: load(frames), bytes: load(bytes) };
-        // What left is read first, as the later one: never did more leave than came and were copied.
-        let left = tally(&counters.left, &counters.left_bytes);
-        StatsSnapshot {
-            name: name.to_owned(),
-            left,
-            came: tally(&counters.came, &counters.came_bytes),
-            copies: load(&counters.copies),
-            drops: counters.drops().map(|(reason, frames)| (reason.name(), frames)).collect(),
-            held: load(&counters.depth),
-            starved: asked.then(|| load(&counters.starved)),
-            lateness: asked.then(|| Lateness {
-                p50_ns: load(&counters.late_median_ns) as f64,
-                max_ns: load(&counters.late_max_ns) as f64,
-            }),
-            ..StatsSnapshot::default()
-        }
-    }
-
-    /// The same with its way back, which has no name.
-    pub(super) fn returning(self, back: StatsSnapshot) -> Self {
-        StatsSnapshot { back: Some(Box::new(back)), ..self }
-    }
-
-    /// Of a receiver.
-    pub(super) fn of_receiver(came: Tally, left_out: Option<Tally>, kernel_drops: u64) -> Self {
-        let name = "measure".to_owned();
-        StatsSnapshot { name, came, left: came, left_out, kernel_drops: Some(kernel_drops), ..StatsSnapshot::default() }
-    }
-
-    /// Of a run that has ended.
-    pub(super) fn of_report(report: &PipelineReport) -> Self {
-        let back = report.back.as_ref().map(|ReturnReport { came, left, drops, held }| {
-            Box::new(StatsSnapshot {
-                came: *came,
-                left: *left,
-                drops: named(drops),
-                held: *held,
-                ..StatsSnapshot::default()
-            })
-        });
-        StatsSnapshot {
-            name: report.name.clone(),
-            came: report.came,
-            copies: report.copies,
-            left: report.left,
-            drops: named(&report.drops),
-            held: report.held,
-            starved: report.starved,
-            lateness: report
-                .lateness
-                .as_ref()
-                .map(|lateness| Lateness { p50_ns: lateness.p50_ns, max_ns: lateness.max_ns }),
-            back,
-            ..StatsSnapshot::default()
-        }
-    }
-
-    /// Works out the rates since it was as `before`.
-    fn since(&mut self, before: Option<&StatsSnapshot>, seconds: f64) {
-        let none = StatsSnapshot::default();
-        let earlier = before.unwrap_or(&none);
-        let rate = |now: Tally, then: Tally| Rate {
-            fps: per_second(now.frames, then.frames, seconds),
-            bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
-        };
-        self.rate = Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) };
-        if let Some(back) = &mut self.back {
-            back.since(earlier.back.as_deref(), seconds);
-        }
+/// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The way back is separate.
+pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> PipelineFigures {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let count = |frames, bytes| FrameCount { frames: load(frames), bytes: load(bytes) };
+    // What left is read first, as the later one: never did more leave than came and were copied.
+    let left = count(&counters.left, &counters.left_bytes);
+    PipelineFigures {
+        name: name.to_owned(),
+        left,
+        came: count(&counters.came, &counters.came_bytes),
+        copies: load(&counters.copies),
+        drops: counters.drops().map(|(reason, frames)| (reason.name().to_owned(), frames)).collect(),
+        held: load(&counters.depth),
+        starved: asked.then(|| load(&counters.starved)),
+        lateness: asked.then(|| Lateness {
+            p50_ns: load(&counters.late_median_ns) as f64,
+            max_ns: load(&counters.late_max_ns) as f64,
+        }),
+        ..PipelineFigures::default()
     }
 }
 
-/// To a thousandth.
-fn per_second(now: u64, then: u64, seconds: f64) -> f64 {
-    (now.saturating_sub(then) as f64 / seconds.max(1e-9) * 1e3).round() / 1e3
-}
-
-fn named(drops: &Drops) -> BTreeMap<&'static str, u64> {
-    drops.iter().map(|(reason, frames)| (reason.name(), frames)).collect()
+/// The figures of a receiver.
+pub(super) fn of_receiver(came: Tally, left_out: Option<Tally>, kernel_drops: u64) -> PipelineFigures {
+    let came = count(came);
+    PipelineFigures {
+        name: "measure".to_owned(),
+        came,
+        left: came,
+        left_out: left_out.map(count),
+        kernel_drops: Some(kernel_drops),
+        ..PipelineFigures::default()
+    }
 }
 
 /// Where the lines go, and when.
@@ -185,7 +87,7 @@ pub(super) struct Stats {
     begin: Instant,
     due: Instant,
     /// The line before that was written, and when that was.
-    before: Vec<StatsSnapshot>,
+    before: Vec<PipelineFigures>,
     told: Instant,
     /// Lines since then that no reader took.
     skipped: u64,
@@ -246,7 +148,7 @@ impl Stats {
     }
 
     /// Writes a line, if it is time for one.
-    pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<StatsSnapshot>) {
+    pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<PipelineFigures>) {
         let now = Instant::now();
         if now < self.due {
             return;
@@ -260,11 +162,11 @@ impl Stats {
 
     /// Writes the last line, whose figures are the report's.
     pub(super) fn finish(mut self, reports: &[PipelineReport]) -> Result<(), Failure> {
-        self.end(|| reports.iter().map(StatsSnapshot::of_report).collect())
+        self.end(|| reports.iter().map(figures::of_report).collect())
     }
 
     /// Writes the last line.
-    pub(super) fn end(&mut self, so_far: impl Fn() -> Vec<StatsSnapshot>) -> Result<(), Failure> {
+    pub(super) fn end(&mut self, so_far: impl Fn() -> Vec<PipelineFigures>) -> Result<(), Failure> {
         let begin = Instant::now();
         let mut written = false;
         loop {
@@ -283,7 +185,7 @@ impl Stats {
     }
 
     /// Writes a line, whole or so that the rest will follow. False if it was not taken.
-    fn line(&mut self, mut pipelines: Vec<StatsSnapshot>, last: bool) -> bool {
+    fn line(&mut self, mut pipelines: Vec<PipelineFigures>, last: bool) -> bool {
         if self.failure.is_some() || !self.is_drained() {
             return false;
         }

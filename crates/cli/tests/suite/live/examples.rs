@@ -337,7 +337,8 @@ fn runs(place: &mut ExampleBed, step: &Step) -> Result<(), String> {
         typed = with_an_end(&typed);
     }
     let ended = match rule {
-        Rule::Elsewhere => return Ok(()),
+        // `service.rs` runs the second.
+        Rule::Elsewhere | Rule::Service => return Ok(()),
         Rule::Pattern | Rule::Clone => return check_names(step),
         Rule::Disk if typed.contains("netlathe disk --unmount") => {
             place.end_disk("KILL");

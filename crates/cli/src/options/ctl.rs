@@ -1,0 +1,82 @@
+use std::path::PathBuf;
+use units::Span;
+
+/// Show, change and end a run while it goes on
+///
+/// The run is one that was started with --control, or one of netlathe serve.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  netlathe ctl --socket /tmp/run.sock show
+  netlathe ctl --socket /tmp/run.sock set down.rate 5Gbps
+  netlathe ctl --socket /tmp/run.sock set down.delay '80ms 5ms' --at 10s
+  netlathe ctl --socket /tmp/run.sock watch
+  netlathe ctl --socket /tmp/run.sock stop")]
+pub(crate) struct Ctl {
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+    /// The number of the run, where a service has several
+    #[arg(long, value_name = "N", global = true)]
+    pub(crate) run: Option<u64>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+/// Where the service is.
+#[derive(clap::Args)]
+pub(crate) struct Socket {
+    /// The socket of a run or a service [default: $XDG_RUNTIME_DIR/netlathe.sock, for root /run/netlathe.sock]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::Other, global = true)]
+    socket: Option<PathBuf>,
+}
+
+impl Socket {
+    /// Its path.
+    pub(crate) fn path(&self) -> PathBuf {
+        let bare = |path: &PathBuf| path.to_str().and_then(|path| path.strip_prefix("unix:")).map(PathBuf::from);
+        self.socket.as_ref().map_or_else(default_socket, |path| bare(path).unwrap_or_else(|| path.clone()))
+    }
+}
+
+/// Where a service is unless it was asked to be elsewhere.
+pub(crate) fn default_socket() -> PathBuf {
+    runtime_folder().join("netlathe.sock")
+}
+
+/// A folder that is this user's alone, or root's.
+pub(crate) fn runtime_folder() -> PathBuf {
+    let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    of_session.unwrap_or_else(|| {
+        let root = rustix::process::geteuid().is_root();
+        if root { "/run".into() } else { std::env::temp_dir() }
+    })
+}
+
+/// What to do.
+#[derive(clap::Subcommand)]
+pub(crate) enum Action {
+    /// Show the state, the figures so far and the settings
+    Show,
+    /// Change a setting
+    Set {
+        /// What to change, such as down.rate; show lists all
+        path: String,
+        /// Its new value, as a scenario would write it
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        /// When, counted from the start of the run [default: now]
+        #[arg(long, value_name = "T", value_parser = super::values::parse::<Span>)]
+        at: Option<Span>,
+    },
+    /// Print events until the run ends
+    Watch,
+    /// End the run, as a signal does
+    Stop,
+    /// Hold departures back
+    Pause,
+    /// Go on after a pause
+    Resume,
+}

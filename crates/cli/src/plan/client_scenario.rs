@@ -1,0 +1,179 @@
+//! Which scenarios a service runs for its clients. They may send on the ports of this machine, which is what the service is
+//! for; files, programs and drivers of DPDK are others' business unless its owner permits them.
+
+use super::files::OnDisk;
+use engine::schedules::{Advise, Files};
+use scenario::{PipelinePlan, PortSpec, Replay, SourcePlan};
+use service::ScenarioProblem;
+use sim::is_standard;
+use std::path::{Path, PathBuf};
+use units::ParseError;
+
+/// How a scenario gets at files, in messages.
+const NO_FILES: &str = "start netlathe serve with --files DIR to permit those in DIR";
+
+/// Checks a scenario as `netlathe check` does, and that it names files in `folder` only, or none.
+///
+/// # Errors
+/// It has a problem, or names something else.
+pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioProblem> {
+    let permitted = Permitted { folder };
+    let scenario = scenario::read("scenario", text, Some(&permitted)).map_err(|problems| {
+        let at = problems.0.first().map(|problem| problem.origin.to_string());
+        let message = match &problems.0[..] {
+            [one] => one.message.clone(),
+            all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        };
+        ScenarioProblem { message, at, remedy: "mend the scenario; netlathe check says the same of a file".to_owned() }
+    })?;
+    for plan in &scenario.pipelines {
+        let at = Some(format!("pipeline '{}'", plan.name));
+        for path in files(plan) {
+            permitted.check(path).map_err(|error| {
+                let remedy = NO_FILES.to_owned();
+                ScenarioProblem { message: error, at: at.clone(), remedy }
+            })?;
+        }
+        if let Some(port) = ports(plan).into_iter().find(|port| is_foreign(port)) {
+            let message = format!("clients may not name {port}: a driver of DPDK can open files and sockets");
+            let remedy = "name an interface, a NIC, or dpdk:net_null0; other drivers are for netlathe run".to_owned();
+            return Err(ScenarioProblem { message, at, remedy });
+        }
+    }
+    Ok(())
+}
+
+/// Captures and lists that a pipeline reads and writes.
+fn files(plan: &PipelinePlan) -> Vec<&Path> {
+    let mut files: Vec<&Path> = Vec::new();
+    if let SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) = &plan.source {
+        files.push(path);
+    }
+    match &plan.output {
+        PortSpec::Pcap(path) => files.push(path),
+        PortSpec::Wire(wire) => files.extend(wire.pcap.iter().chain(&wire.frames).map(PathBuf::as_path)),
+        PortSpec::Line(line) => files.extend(line.frames.iter().map(PathBuf::as_path)),
+        _ => {}
+    }
+    files
+}
+
+fn ports(plan: &PipelinePlan) -> Vec<&PortSpec> {
+    let input = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
+    input.into_iter().chain([&plan.output]).collect()
+}
+
+/// `net_null` has no arguments that name files; others have.
+fn is_foreign(port: &PortSpec) -> bool {
+    matches!(port, PortSpec::Dpdk(device) if !device.starts_with("net_null") || device.contains('/'))
+}
+
+/// Files of a folder, or none.
+struct Permitted<'a> {
+    folder: Option<&'a Path>,
+}
+
+impl Permitted<'_> {
+    /// Where a path leads, if that is in the folder.
+    fn check(&self, path: &Path) -> Result<PathBuf, String> {
+        let shown = path.display();
+        let Some(folder) = self.folder else {
+            return Err(format!("clients of this service may name no files, as {shown}"));
+        };
+        let outside = || format!("{shown} is not in {}", folder.display());
+        if is_standard(path) {
+            return Err(format!("clients may not name {shown}, which is the service's own"));
+        }
+        let whole = folder.join(path);
+        // A file that is not there yet will be in the folder that is; a link that leads nowhere could lead elsewhere later.
+        let resolved = match whole.symlink_metadata() {
+            Ok(_) => whole.canonicalize().ok(),
+            Err(_) => whole
+                .parent()
+                .zip(whole.file_name())
+                .and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name))),
+        };
+        let inside =
+            folder.canonicalize().ok().zip(resolved.as_ref()).is_some_and(|(folder, path)| path.starts_with(folder));
+        resolved.filter(|_| inside).ok_or_else(outside)
+    }
+
+    fn open(&self, path: &Path) -> Result<PathBuf, ParseError> {
+        self.check(path).map_err(|error| ParseError::new(error, NO_FILES))
+    }
+}
+
+impl Files for Permitted<'_> {
+    fn text(&self, path: &Path) -> Result<String, ParseError> {
+        OnDisk.text(&self.open(path)?)
+    }
+
+    fn capture(&self, path: &Path) -> Result<(), ParseError> {
+        OnDisk.capture(&self.open(path)?)
+    }
+
+    fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
+        OnDisk.capture_gaps(&self.open(path)?)
+    }
+
+    fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {
+        OnDisk.frame(&self.open(path)?, number)
+    }
+
+    fn memory(&self) -> Option<Advise> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn scenario(pipeline: &str) -> String {
+        format!("schema = 1\n[[pipeline]]\nname = \"a\"\n{pipeline}\n")
+    }
+
+    #[test]
+    fn files_are_those_of_the_folder_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inside = folder.path().join("in");
+        fs::create_dir(&inside).expect("a folder");
+        symlink("/etc/passwd", inside.join("link")).expect("a link");
+        symlink("/etc/nothing", inside.join("dead")).expect("a link");
+        fs::write(inside.join("gaps.txt"), "10us\n20us\n").expect("a file");
+        let out = |path: &str| {
+            scenario(&format!("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\ncount = 1\nout = \"pcap:{path}\""))
+        };
+        let ok = |text: &str| permit(text, Some(&inside)).map_err(|problem| problem.message);
+        assert_eq!(ok(&out("new.pcap")), Ok(()));
+        for path in ["../out.pcap", "/etc/passwd", "link", "dead", "-", "none/x", "/dev/stdout"] {
+            assert!(ok(&out(path)).is_err(), "{path}");
+        }
+        assert!(permit(&out("new.pcap"), None).is_err(), "no folder, no files");
+        let table = |path: &str| {
+            scenario(&format!(
+                "stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\ncount = 1\nout = \"null\"\ngap = \"table {path}\""
+            ))
+        };
+        assert_eq!(ok(&table("gaps.txt")), Ok(()));
+        assert!(ok(&table("/etc/passwd")).is_err() && ok(&table("link")).is_err());
+    }
+
+    #[test]
+    fn drivers_that_open_files_are_refused() {
+        let to =
+            |port: &str| scenario(&format!("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\ncount = 1\nout = \"{port}\""));
+        assert!(permit(&to("dpdk:net_null0"), None).is_ok());
+        for port in ["dpdk:net_pcap0,tx_pcap=/tmp/x", "dpdk:net_memif0", "dpdk:net_null0,x=/etc/passwd"] {
+            assert!(permit(&to(port), None).is_err(), "{port}");
+        }
+    }
+
+    #[test]
+    fn the_position_of_the_first_problem_is_given() {
+        let problem = permit(&scenario("out = \"null\"\ngap = \"10\""), None).expect_err("no unit");
+        assert!(problem.at.is_some_and(|at| at.starts_with("scenario:5:")), "{}", problem.message);
+    }
+}

@@ -1,0 +1,40 @@
+//! The figures of a report as those of a run in progress are.
+
+use measure::{Drops, PipelineReport, ReturnReport, Tally};
+use service::control::{FrameCount, Lateness, PipelineFigures};
+use std::collections::BTreeMap;
+
+/// The figures of a pipeline that has ended.
+pub(crate) fn of_report(report: &PipelineReport) -> PipelineFigures {
+    let back = report.back.as_ref().map(|ReturnReport { came, left, drops, held }| {
+        Box::new(PipelineFigures {
+            came: count(*came),
+            left: count(*left),
+            drops: named(drops),
+            held: *held,
+            ..PipelineFigures::default()
+        })
+    });
+    let lateness = report.lateness.as_ref();
+    PipelineFigures {
+        name: report.name.clone(),
+        came: count(report.came),
+        copies: report.copies,
+        left: count(report.left),
+        drops: named(&report.drops),
+        held: report.held,
+        starved: report.starved,
+        lateness: lateness.map(|lateness| Lateness { p50_ns: lateness.p50_ns, max_ns: lateness.max_ns }),
+        back,
+        ..PipelineFigures::default()
+    }
+}
+
+/// A tally of the report.
+pub(crate) fn count(tally: Tally) -> FrameCount {
+    FrameCount { frames: tally.frames, bytes: tally.bytes }
+}
+
+fn named(drops: &Drops) -> BTreeMap<String, u64> {
+    drops.iter().map(|(reason, frames)| (reason.name().to_owned(), frames)).collect()
+}

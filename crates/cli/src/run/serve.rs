@@ -1,0 +1,84 @@
+use crate::options::ctl::{default_socket, runtime_folder};
+use crate::options::serve::Serve;
+use crate::output::{self, Failure};
+use crate::plan::client_scenario::permit;
+use crate::run::child_processes;
+use crate::run::readiness;
+use crate::run::stop::Stop;
+use service::{Address, Listener, SupervisorOptions, Token};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A file that was made for the time of the service.
+struct Made(Option<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // It may be gone already, which is what is wanted.
+            let _gone = fs::remove_file(path);
+        }
+    }
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let stop = Stop::on_signals()?;
+        let address = self.listen.clone().unwrap_or_else(|| Address::Unix(default_socket()));
+        let files = match &self.files {
+            Some(folder) => Some(folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(|| {
+                Failure::new(format!("--files {}: it is no folder: name one that is there", folder.display()))
+            })?),
+            None => None,
+        };
+        let listener = Listener::bind(&address).map_err(|cause| {
+            let remedy = match cause.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "another service uses it, or a file is there: end that, or give --listen another address"
+                }
+                io::ErrorKind::PermissionDenied => "give --listen a socket in a folder of yours, or a port above 1023",
+                _ => "give --listen another address",
+            };
+            Failure::new(format!("cannot listen on {address}: {cause}: {remedy}"))
+        })?;
+        let (token, _made) = self.token(&listener)?;
+        let options = SupervisorOptions {
+            launch: {
+                let files = files.clone();
+                Box::new(move |scenario, socket| {
+                    let mut command = child_processes::netlathe()?;
+                    command.arg("run").arg(scenario).arg("--control").arg(Address::Unix(socket.to_owned()).to_string());
+                    command.args(["--json", "--progress", "never"]);
+                    command.current_dir(files.as_deref().unwrap_or("/".as_ref()));
+                    Ok(command)
+                })
+            },
+            permit: Box::new(move |text| permit(text, files.as_deref())),
+            most: usize::from(self.most),
+            page_changes: self.allow_changes,
+        };
+        output::note(format_args!("listening on {}", listener.address()));
+        readiness::tell_starter("it listens");
+        service::serve_runs(listener, token, options, || stop.asked())
+            .map_err(|cause| Failure::new(format!("cannot serve: {cause}: start it again")))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The token, and its file if that goes with the service. By TCP there is always one.
+    fn token(&self, listener: &Listener) -> Result<(Option<Token>, Made), Failure> {
+        let by_default = || runtime_folder().join(format!("netlathe-{}.token", std::process::id()));
+        let path = match &self.token {
+            Some(path) => path.clone(),
+            None if listener.is_tcp() => by_default(),
+            None => return Ok((None, Made(None))),
+        };
+        let token = Token::open(&path).map_err(|cause| Failure::new(format!("--token {}: {cause}", path.display())))?;
+        if token.is_made() {
+            output::note(format_args!("the token is in {}", path.display()));
+        }
+        let goes = self.token.is_none().then_some(path);
+        Ok((Some(token), Made(goes)))
+    }
+}

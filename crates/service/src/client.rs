@@ -1,0 +1,156 @@
+//! A client of a service, by a socket in the file system.
+
+use crate::problem::ErrorBody;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// An answer that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest answer, in bytes: reports with plots have megabytes.
+const LONGEST: usize = 256 << 20;
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub enum ClientError {
+    /// Nothing answers on the socket.
+    Io(io::Error),
+    /// The service refuses it.
+    Refused(u16, ErrorBody),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Io(cause) => cause.fmt(f),
+            ClientError::Refused(_, body) => {
+                if let Some(at) = &body.error.at {
+                    write!(f, "{at}: ")?;
+                }
+                write!(f, "{}: {}", body.error.message, body.error.remedy)
+            }
+        }
+    }
+}
+
+impl From<io::Error> for ClientError {
+    fn from(cause: io::Error) -> Self {
+        ClientError::Io(cause)
+    }
+}
+
+/// A client that waits for each answer.
+pub struct Client {
+    socket: PathBuf,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// A client of the service on this socket. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn new(socket: &Path) -> io::Result<Self> {
+        Ok(Client { socket: socket.to_owned(), runtime: Builder::new_current_thread().enable_all().build()? })
+    }
+
+    /// The text of an answer.
+    ///
+    /// # Errors
+    /// Nothing answers, or the service refuses it.
+    pub fn text(&self, method: &str, path: &str, json: Option<&str>) -> Result<String, ClientError> {
+        let method = Method::from_bytes(method.as_bytes()).map_err(io::Error::other)?;
+        self.runtime.block_on(text(&self.socket, method, path, json))
+    }
+
+    /// An answer.
+    ///
+    /// # Errors
+    /// Nothing answers, the service refuses it, or the answer is something else.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let text = self.text("GET", path, None)?;
+        Ok(serde_json::from_str(&text).map_err(io::Error::other)?)
+    }
+
+    /// Calls `each` with the kind and the data of every event, until it returns false or the service ends.
+    ///
+    /// # Errors
+    /// Nothing answers, or the service refuses it.
+    pub fn events(&self, mut each: impl FnMut(&str, &str) -> bool) -> Result<(), ClientError> {
+        self.runtime.block_on(async {
+            let response =
+                timeout(PATIENCE, send(&self.socket, Method::GET, "/v1/events", None)).await.map_err(slow)??;
+            if response.status() != StatusCode::OK {
+                return read(response).await.map(drop);
+            }
+            let mut body = response.into_body();
+            let (mut rest, mut kind) = (Vec::new(), String::new());
+            while let Some(frame) = body.frame().await {
+                // The service has ended.
+                let Ok(frame) = frame else { break };
+                rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                    let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+                    rest.drain(..=end);
+                    if let Some(name) = line.strip_prefix("event: ") {
+                        name.clone_into(&mut kind);
+                    } else if let Some(data) = line.strip_prefix("data: ")
+                        && !each(&kind, data)
+                    {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn slow(_: tokio::time::error::Elapsed) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the service does not answer")
+}
+
+/// Sends a request, and gives the head of the answer.
+async fn send(socket: &Path, method: Method, path: &str, json: Option<&str>) -> io::Result<Response<Incoming>> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        // An error is seen by the one that waits for the answer.
+        let _over = connection.await;
+    });
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+    if json.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let body = Full::new(Bytes::from(json.unwrap_or_default().to_owned()));
+    sender.send_request(request.body(body).map_err(io::Error::other)?).await.map_err(io::Error::other)
+}
+
+/// The text of an answer, unless it is an error.
+async fn read(response: Response<Incoming>) -> Result<String, ClientError> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(io::Error::other)?.to_bytes();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    if status.is_success() {
+        return Ok(text);
+    }
+    let body = serde_json::from_str(&text)
+        .map_err(|_| io::Error::other(format!("the answer is {status}, and no error of netlathe")))?;
+    Err(ClientError::Refused(status.as_u16(), body))
+}
+
+/// Sends a request and reads the answer.
+pub(crate) async fn text(socket: &Path, method: Method, path: &str, json: Option<&str>) -> Result<String, ClientError> {
+    let all = async { read(send(socket, method, path, json).await?).await };
+    timeout(PATIENCE, all).await.map_err(slow)?
+}

@@ -1,0 +1,190 @@
+//! Events for clients that watch: each client has a place in one ring. A client that reads too slowly loses events and
+//! gets their number; it holds up nothing.
+
+use crate::answers::RunView;
+use crate::control::{AppliedChange, Figures, RunState};
+use crate::runs::Runs;
+use axum::response::sse;
+use futures_util::stream::{self, Stream};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::broadcast::{self, error::RecvError};
+
+/// Events that wait for a client. More than these are lost for it.
+const WAITING: usize = 256;
+/// The most clients that watch at a time.
+const CLIENTS: usize = 64;
+/// Between two events about the progress of a run.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// An event as it is written.
+#[derive(Clone)]
+struct Event {
+    kind: &'static str,
+    data: std::sync::Arc<str>,
+}
+
+/// Where events come from. Without a sender the service is ending.
+pub(crate) struct Hub(Mutex<Option<broadcast::Sender<Event>>>);
+
+#[derive(Serialize)]
+struct Progress<'a> {
+    run: u64,
+    state: RunState,
+    figures: &'a Figures,
+}
+
+#[derive(Serialize)]
+struct Changed<'a> {
+    run: u64,
+    change: &'a AppliedChange,
+}
+
+#[derive(Serialize)]
+struct Skipped {
+    events: u64,
+}
+
+impl Hub {
+    pub(crate) fn new() -> Self {
+        Hub(Mutex::new(Some(broadcast::channel(WAITING).0)))
+    }
+
+    fn sender(&self) -> Option<broadcast::Sender<Event>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_watched(&self) -> bool {
+        self.sender().is_some_and(|sender| sender.receiver_count() > 0)
+    }
+
+    fn send(&self, kind: &'static str, data: &impl Serialize) {
+        let data = serde_json::to_string(data).expect("names and numbers are JSON always").into();
+        if let Some(sender) = self.sender() {
+            // Without a client there is no receiver.
+            let _clients = sender.send(Event { kind, data });
+        }
+    }
+
+    /// Ends all streams, once their clients have read what waits.
+    pub(crate) fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// The events from now on; none if there are too many clients, or the service is ending.
+    pub(crate) fn subscribe(&self) -> Option<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+        let sender = self.sender().filter(|sender| sender.receiver_count() < CLIENTS)?;
+        Some(stream::unfold(sender.subscribe(), |mut events| async {
+            let (kind, data) = match events.recv().await {
+                Ok(Event { kind, data }) => (kind, data),
+                Err(RecvError::Lagged(events)) => {
+                    let data = serde_json::to_string(&Skipped { events }).expect("a number is JSON");
+                    ("skipped", data.into())
+                }
+                Err(RecvError::Closed) => return None,
+            };
+            Some((Ok(sse::Event::default().event(kind).data(&*data)), events))
+        }))
+    }
+}
+
+/// What clients know of a run.
+struct Known {
+    state: RunState,
+    changes: u64,
+    figures: Figures,
+    progress: Instant,
+}
+
+/// Looks at the runs and makes events of what is new.
+#[derive(Default)]
+pub(crate) struct Watcher {
+    /// None while no client watches.
+    known: Option<BTreeMap<u64, Known>>,
+}
+
+impl Watcher {
+    /// Looks once.
+    pub(crate) async fn look(&mut self, runs: &Runs, hub: &Hub) {
+        if !hub.is_watched() {
+            self.known = None;
+            return;
+        }
+        let views = runs.list().await;
+        let Some(known) = &mut self.known else {
+            // What was before a client came is no event.
+            self.known = Some(views.into_iter().map(|view| (view.id, Known::of(view))).collect());
+            return;
+        };
+        known.retain(|id, _| views.iter().any(|view| view.id == *id));
+        for mut view in views {
+            let before = known.entry(view.id).or_insert_with(|| {
+                hub.send("state", &view);
+                // One that is over already still has an end to report.
+                let state = if view.state == RunState::Ended { RunState::Running } else { view.state };
+                Known { state, changes: 0, figures: Figures::default(), progress: Instant::now() }
+            });
+            if view.changes > before.changes {
+                let applied = runs.applied(view.id, before.changes).await.unwrap_or_default();
+                before.changes += applied.len() as u64;
+                for change in &applied {
+                    hub.send("change", &Changed { run: view.id, change });
+                }
+            }
+            let is_over = view.state == RunState::Ended && before.state != RunState::Ended;
+            let is_new = view.state != before.state;
+            if is_over || (view.state != RunState::Ended && before.progress.elapsed() >= PROGRESS) {
+                view.figures.since(&before.figures);
+                before.figures = view.figures.clone();
+                before.progress = Instant::now();
+                hub.send("progress", &Progress { run: view.id, state: view.state, figures: &view.figures });
+            }
+            before.state = view.state;
+            if is_new {
+                hub.send(if is_over { "end" } else { "state" }, &view);
+            }
+        }
+    }
+}
+
+impl Known {
+    fn of(view: RunView) -> Self {
+        Known { state: view.state, changes: view.changes, figures: view.figures, progress: Instant::now() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::StreamExt as _;
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_loses_events_and_gets_their_number() {
+        let hub = Hub::new();
+        let mut slow = Box::pin(hub.subscribe().expect("a place"));
+        for _ in 0..WAITING + 10 {
+            hub.send("state", &RunView::default());
+        }
+        hub.close();
+        let first = format!("{:?}", slow.next().await.expect("an event").expect("no error"));
+        assert!(first.contains("skipped") && first.contains("\\\"events\\\":10"), "{first}");
+        let mut rest = 0;
+        while slow.next().await.is_some() {
+            rest += 1;
+        }
+        assert_eq!(rest, WAITING);
+        assert!(hub.subscribe().is_none(), "the service is ending");
+    }
+
+    #[test]
+    fn clients_are_bounded() {
+        let hub = Hub::new();
+        let all: Vec<_> = (0..CLIENTS).map(|_| hub.subscribe().expect("a place")).collect();
+        assert!(hub.subscribe().is_none());
+        drop(all);
+        assert!(hub.subscribe().is_some());
+    }
+}

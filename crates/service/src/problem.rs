@@ -1,0 +1,78 @@
+//! Errors as clients see them: a status, and JSON that says what, where and how to mend it.
+
+use crate::control::{Refusal, RefusalKind};
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The body of every answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// What is wrong, where, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorDetail {
+    /// What is wrong.
+    pub message: String,
+    /// Where: a path, a field, a line of the scenario.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// How to mend it.
+    pub remedy: String,
+}
+
+/// An error of a request.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    detail: ErrorDetail,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Problem { status, detail: ErrorDetail { message: message.into(), at: None, remedy: remedy.into() } }
+    }
+
+    pub(crate) fn at(mut self, at: impl Into<String>) -> Self {
+        self.detail.at = Some(at.into());
+        self
+    }
+
+    pub(crate) fn no_run(id: &str) -> Self {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no run {id}"),
+            "GET /v1/runs lists the runs that there are",
+        )
+    }
+
+    /// An answer of the service of a run, passed on.
+    pub(crate) fn passed_on(status: StatusCode, body: ErrorBody) -> Self {
+        Problem { status, detail: body.error }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.kind {
+            RefusalKind::Unknown | RefusalKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            RefusalKind::Conflict | RefusalKind::Unsupported => StatusCode::CONFLICT,
+        };
+        Problem { status, detail: ErrorDetail { message: refusal.message, at: refusal.at, remedy: refusal.remedy } }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(ErrorBody { error: self.detail })).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

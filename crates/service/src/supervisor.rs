@@ -1,0 +1,408 @@
+//! Runs that are processes: one each, since DPDK's memory and ports are those of a process. Each has its scenario and its
+//! socket in a private folder, and writes its report to a pipe.
+
+use crate::answers::{ChangeList, ChangeRequest, RunList, RunView, SettingList};
+use crate::client::{self, ClientError};
+use crate::control::{Accepted, AppliedChange, Change, Figures, RunState, Setting};
+use crate::problem::Problem;
+use crate::runs::{Ending, ONLY, goes_on};
+use axum::http::StatusCode;
+use hyper::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Makes the command that runs a scenario file with a control socket and prints its report as JSON.
+pub type Launch = Box<dyn Fn(&Path, &Path) -> io::Result<std::process::Command> + Send + Sync>;
+
+/// Checks that a scenario can be run, and that it names nothing that clients may not use.
+pub type Permit = Box<dyn Fn(&str) -> Result<(), ScenarioProblem> + Send + Sync>;
+
+/// Why a scenario is refused.
+#[derive(Debug)]
+pub struct ScenarioProblem {
+    /// What is wrong.
+    pub message: String,
+    /// The line and column, if known.
+    pub at: Option<String>,
+    /// How to mend it.
+    pub remedy: String,
+}
+
+/// How runs are started, and how many.
+pub struct SupervisorOptions {
+    /// Starts a run.
+    pub launch: Launch,
+    /// Checks a scenario.
+    pub permit: Permit,
+    /// The most runs that go on at a time.
+    pub most: usize,
+    /// Whether the page shows controls.
+    pub page_changes: bool,
+}
+
+/// Tables and values of a scenario that clients may write. Others start programs, mount disks or build labs.
+const OF_CLIENTS: [&str; 6] = ["schema", "seed", "duration", "pipeline", "expect", "timeline"];
+/// Runs that have ended and are kept. The oldest is forgotten.
+const KEPT: usize = 64;
+/// The longest report that is kept, in bytes.
+const LONGEST_REPORT: usize = 64 << 20;
+/// What is kept of the messages of a run, in bytes: the last ones.
+const LONGEST_MESSAGES: usize = 64 << 10;
+/// How long runs may take to end when the service ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The runs of a service.
+pub(crate) struct Supervisor {
+    folder: TempDir,
+    options: SupervisorOptions,
+    runs: Mutex<BTreeMap<u64, Arc<Run>>>,
+    started: AtomicU64,
+}
+
+/// A run, as a process.
+struct Run {
+    id: u64,
+    scenario: PathBuf,
+    socket: PathBuf,
+    known: Mutex<Known>,
+    ended: watch::Sender<bool>,
+}
+
+/// What is known of it.
+struct Known {
+    /// None once it has ended: the number may then be another process's.
+    process: Option<Pid>,
+    view: RunView,
+    report: Option<Arc<str>>,
+    begin: Instant,
+}
+
+impl Run {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.known().process.is_none()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(process) = self.known().process {
+            // It may end at this moment, which is what is wanted.
+            let _sent = kill_process(process, signal);
+        }
+    }
+
+    /// Asks the run itself.
+    async fn ask(&self, method: Method, path: &str, json: Option<&str>) -> Result<String, Problem> {
+        if self.has_ended() {
+            return Err(Problem::new(StatusCode::CONFLICT, "the run has ended", "start another one"));
+        }
+        let path = format!("/v1/runs/{ONLY}{path}");
+        client::text(&self.socket, method, &path, json).await.map_err(|error| match error {
+            ClientError::Refused(status, body) => {
+                Problem::passed_on(StatusCode::from_u16(status).unwrap_or(StatusCode::CONFLICT), body)
+            }
+            ClientError::Io(_) => Problem::new(
+                StatusCode::CONFLICT,
+                "the run does not answer: it is starting or ending",
+                "try again when its state is running",
+            ),
+        })
+    }
+
+    /// What it shows now, or showed last.
+    async fn view(&self) -> RunView {
+        if !self.has_ended()
+            && let Ok(text) = client::text(&self.socket, Method::GET, "/v1/runs", None).await
+            && let Ok(list) = serde_json::from_str::<RunList>(&text)
+            && let Some(view) = list.runs.into_iter().next()
+        {
+            let mut known = self.known();
+            // It may have ended meanwhile.
+            if known.process.is_some() {
+                known.view = RunView { id: self.id, ..view };
+            }
+        }
+        self.known().view.clone()
+    }
+
+    /// Follows the process to its end.
+    async fn follow(self: Arc<Self>, mut child: Child) {
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let (report, messages, status) = tokio::join!(report(out), last(err), child.wait());
+        let report = report.map(Arc::from);
+        let mut known = self.known();
+        known.process = None;
+        known.finish(status.ok(), &messages, report);
+        drop(known);
+        for file in [&self.scenario, &self.socket] {
+            // The run removes its socket itself, unless it was killed.
+            let _gone = std::fs::remove_file(file);
+        }
+        self.ended.send_replace(true);
+    }
+}
+
+impl Known {
+    fn finish(&mut self, status: Option<ExitStatus>, messages: &str, report: Option<Arc<str>>) {
+        let passed_ns = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.view.state = RunState::Ended;
+        self.view.status = status.and_then(|status| status.code());
+        let lines: Vec<&str> = messages.lines().filter(|line| !line.starts_with("netlathe: note: ")).collect();
+        self.view.failure = (!lines.is_empty() && self.view.status != Some(0)).then(|| lines.join("\n"));
+        if let Some(value) = report.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+            let words = |value: &Value| value.as_str().map(ToOwned::to_owned);
+            self.view.warnings = value["warnings"].as_array().into_iter().flatten().filter_map(words).collect();
+            self.view.caveats = value["caveats"].as_array().cloned().unwrap_or_default();
+            let of_report = Figures::of_report(&value);
+            // Its own last word on time may be from long before the end.
+            self.view.figures = Figures { passed_ns, ..of_report };
+            self.report = report;
+        }
+    }
+}
+
+/// The report that a run prints; none if it prints nothing, or too much.
+async fn report(pipe: Option<impl AsyncRead + Unpin>) -> Option<String> {
+    let mut pipe = pipe?;
+    let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    let mut fits = true;
+    while let Ok(count) = pipe.read(&mut part).await
+        && count > 0
+    {
+        fits &= text.len() + count <= LONGEST_REPORT;
+        // What does not fit is read all the same, or the run would wait.
+        if fits {
+            text.extend_from_slice(&part[..count]);
+        }
+    }
+    String::from_utf8(text).ok().filter(|text| fits && !text.trim().is_empty())
+}
+
+/// The last messages that a run prints.
+async fn last(pipe: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut pipe) = pipe else { return String::new() };
+    let (mut text, mut part) = (VecDeque::new(), vec![0; 4 << 10]);
+    while let Ok(count) = pipe.read(&mut part).await
+        && count > 0
+    {
+        text.extend(&part[..count]);
+        let beyond = text.len().saturating_sub(LONGEST_MESSAGES);
+        text.drain(..beyond);
+    }
+    String::from_utf8_lossy(text.make_contiguous()).into_owned()
+}
+
+impl Supervisor {
+    pub(crate) fn new(options: SupervisorOptions) -> io::Result<Self> {
+        // Mode 0700, below $XDG_RUNTIME_DIR if there is one: it ends with the session, whatever happens.
+        let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+        let folder =
+            tempfile::Builder::new().prefix("netlathe-serve-").tempdir_in(place.unwrap_or_else(std::env::temp_dir))?;
+        Ok(Supervisor { folder, options, runs: Mutex::default(), started: AtomicU64::new(0) })
+    }
+
+    fn all(&self) -> Vec<Arc<Run>> {
+        self.locked().values().cloned().collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, id: u64) -> Result<Arc<Run>, Problem> {
+        self.locked().get(&id).cloned().ok_or_else(|| Problem::no_run(&id.to_string()))
+    }
+
+    pub(crate) async fn create(&self, scenario: &str) -> Result<RunView, Problem> {
+        check_tables(scenario)?;
+        (self.options.permit)(scenario).map_err(|problem| {
+            let refused = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, problem.message, problem.remedy);
+            match problem.at {
+                Some(at) => refused.at(at),
+                None => refused,
+            }
+        })?;
+        let going_on = self.all().iter().filter(|run| !run.has_ended()).count();
+        if going_on >= self.options.most {
+            let message = format!("{going_on} runs go on, and no more may");
+            return Err(Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                message,
+                "end one, or start the service with a larger --most",
+            ));
+        }
+        let id = self.started.fetch_add(1, Ordering::Relaxed) + 1;
+        let run = self.start(id, scenario).map_err(|cause| {
+            let message = format!("the run cannot be started: {cause}");
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                message,
+                "look at memory, processes and descriptors of the machine",
+            )
+        })?;
+        let view = run.known().view.clone();
+        let mut runs = self.locked();
+        runs.insert(id, run);
+        let ended: Vec<u64> = runs.values().filter(|run| run.has_ended()).map(|run| run.id).collect();
+        for id in ended.iter().take(ended.len().saturating_sub(KEPT)) {
+            runs.remove(id);
+        }
+        Ok(view)
+    }
+
+    fn start(&self, id: u64, scenario: &str) -> io::Result<Arc<Run>> {
+        let file = |suffix: &str| self.folder.path().join(format!("{id}.{suffix}"));
+        let (scenario_file, socket) = (file("toml"), file("sock"));
+        std::fs::write(&scenario_file, scenario)?;
+        let mut command = tokio::process::Command::from((self.options.launch)(&scenario_file, &socket)?);
+        // Signals of the terminal are for the service, which passes them on in its own time.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        let child = command.spawn()?;
+        let process = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let view = RunView { id, command: "run".to_owned(), ..RunView::default() };
+        let known = Mutex::new(Known { process, view, report: None, begin: Instant::now() });
+        let run = Arc::new(Run { id, scenario: scenario_file, socket, known, ended: watch::channel(false).0 });
+        tokio::spawn(Arc::clone(&run).follow(child));
+        Ok(run)
+    }
+
+    pub(crate) async fn list(&self) -> Vec<RunView> {
+        let mut views = Vec::new();
+        for run in self.all() {
+            views.push(run.view().await);
+        }
+        views
+    }
+
+    pub(crate) async fn get(&self, id: u64) -> Result<RunView, Problem> {
+        Ok(self.run(id)?.view().await)
+    }
+
+    pub(crate) fn report(&self, id: u64) -> Result<String, Problem> {
+        let run = self.run(id)?;
+        let known = run.known();
+        match (&known.report, known.process) {
+            (Some(report), _) => Ok(report.to_string()),
+            (None, Some(_)) => Err(goes_on()),
+            (None, None) => {
+                let why = known.view.failure.clone().unwrap_or_else(|| "it was killed".to_owned());
+                Err(Problem::new(
+                    StatusCode::CONFLICT,
+                    format!("the run has no report: {why}"),
+                    "mend the scenario and start it again",
+                ))
+            }
+        }
+    }
+
+    pub(crate) async fn settings(&self, id: u64) -> Result<Vec<Setting>, Problem> {
+        let run = self.run(id)?;
+        if run.has_ended() {
+            return Ok(Vec::new());
+        }
+        read(&run.ask(Method::GET, "/settings", None).await?).map(|list: SettingList| list.settings)
+    }
+
+    pub(crate) async fn change(&self, id: u64, change: Change) -> Result<Accepted, Problem> {
+        let asked = ChangeRequest { set: change.set, at_ns: change.at_ns };
+        let body = serde_json::to_string(&asked).expect("names and numbers are JSON always");
+        read(&self.run(id)?.ask(Method::PATCH, "/settings", Some(&body)).await?)
+    }
+
+    pub(crate) async fn applied(&self, id: u64, after: u64) -> Result<Vec<AppliedChange>, Problem> {
+        let run = self.run(id)?;
+        if run.has_ended() {
+            return Ok(Vec::new());
+        }
+        read(&run.ask(Method::GET, &format!("/changes?after={after}"), None).await?)
+            .map(|list: ChangeList| list.changes)
+    }
+
+    pub(crate) async fn pause(&self, id: u64, goes_on: bool) -> Result<Accepted, Problem> {
+        read(&self.run(id)?.ask(Method::POST, if goes_on { "/resume" } else { "/pause" }, None).await?)
+    }
+
+    pub(crate) async fn end(&self, id: u64) -> Result<Ending, Problem> {
+        let run = self.run(id)?;
+        if run.has_ended() {
+            self.locked().remove(&id);
+            return Ok(Ending::Forgotten);
+        }
+        run.signal(Signal::TERM);
+        let view = run.known().view.clone();
+        Ok(Ending::Asked(Box::new(view)))
+    }
+
+    /// Ends all runs, and waits for that.
+    pub(crate) async fn end_all(&self) {
+        let all = self.all();
+        for run in &all {
+            run.signal(Signal::TERM);
+        }
+        let all_ended = async {
+            for run in &all {
+                // The sender is in the run, which is held here.
+                let mut ended = run.ended.subscribe();
+                let _ended = ended.wait_for(|ended| *ended).await;
+            }
+        };
+        if timeout(PATIENCE, all_ended).await.is_err() {
+            for run in &all {
+                run.signal(Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Refuses tables that are not for clients. What is no TOML is left to the reader of scenarios, which says where.
+fn check_tables(scenario: &str) -> Result<(), Problem> {
+    let table = scenario.parse::<toml::Table>().unwrap_or_default();
+    match table.keys().find(|key| !OF_CLIENTS.contains(&key.as_str())) {
+        Some(key) => {
+            let message = format!("clients may not write '{key}' in a scenario");
+            let remedy = format!("leave it out; a client may write {}", OF_CLIENTS.join(", "));
+            Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message, remedy).at(key))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An answer of the service of a run, which is of this version.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
+    serde_json::from_str(text).map_err(|_| {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the run answers something else",
+            "do not replace the program while it runs",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_start_programs_are_refused() {
+        assert!(check_tables("schema = 1\n[[pipeline]]\n[[expect]]\n[[timeline]]\n").is_ok());
+        assert!(check_tables("schema = ").is_ok(), "the reader says where");
+        for table in ["[[program]]\ncommand = \"id\"", "[lab]", "[disk]", "[sweep]", "x = 1"] {
+            assert!(check_tables(table).is_err(), "{table}");
+        }
+    }
+}
