@@ -29,6 +29,7 @@ mod queue;
 mod replay;
 mod return_path;
 mod rounds;
+mod site_forwarder;
 mod slices;
 mod start_gate;
 mod stream_burst;
@@ -43,6 +44,7 @@ pub use floor::Floor;
 pub use line::OnLine;
 pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
 pub use replay::{BufferedReplay, FrameSupply};
+pub use site_forwarder::{ForwarderCounters, SiteForwarder, SitePort};
 pub use start_gate::StartGate;
 pub use worker::{Finished, PortSummary, Worker};
 

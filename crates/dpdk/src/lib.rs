@@ -13,8 +13,9 @@
 //! - [`LinkChanges`] reports that an interface has changed.
 //! - [`relation`] returns how two interfaces are connected, and [`host_uses`] how the host uses one.
 //! - [`give_up`] drops rights on all threads of this process.
-//! - [`wake_first`] gives a thread priority when it wakes.
+//! - [`wake_first`] and [`run_first`] give a thread priority when it wakes.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
+//! - [`StampedSocket`] receives and sends single frames, with the kernel's stamps, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
 //!
 //! No function panics for lack of memory, frames or privileges. An empty pool returns `None` or 0. A failed set-up
@@ -47,6 +48,7 @@ mod queues;
 mod relation;
 mod rights;
 mod shared_frame;
+mod stamped_socket;
 mod stops;
 mod tap_sender;
 mod tap_stamps;
@@ -73,11 +75,12 @@ pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCount
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
 pub use port::{MtuLimits, NicLink, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
-pub use priority::wake_first;
+pub use priority::{run_first, wake_first};
 pub use queues::{RxQueue, TxQueue};
 pub use relation::{Relation, is_veth, relation};
 pub use rights::{give_up, give_up_here};
 pub use shared_frame::SharedFrame;
+pub use stamped_socket::{StampedFrame, StampedSocket, steady_ns};
 pub use stops::ignore_stops;
 pub use vdev::Vdev;
 pub use xdp::xdp_program;

@@ -47,6 +47,22 @@ pub fn wake_first() -> bool {
     rc == 0
 }
 
+/// Lets the calling thread run ahead of all others that are not of real time, for the rest of its life (SCHED_FIFO,
+/// priority 1). Returns false if the kernel does not permit this (it needs CAP_SYS_NICE), or if it does not limit such
+/// threads to a share of the CPU, so that a thread with too much work would stop the machine.
+///
+/// Only for a thread that sleeps most of the time.
+#[must_use]
+pub fn run_first() -> bool {
+    let limit = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default();
+    if limit.trim().parse::<i64>().is_ok_and(|us| us < 0) {
+        return false;
+    }
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads the parameters; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

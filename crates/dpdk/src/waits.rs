@@ -39,6 +39,12 @@ impl Reading {
         Reading { wall, steady, at }
     }
 
+    /// A reading for a run whose clock is the steady clock, which needs no conversion.
+    pub(crate) fn of_both_clocks() -> Reading {
+        let (steady, wall) = (kernel_ns(libc::CLOCK_MONOTONIC), kernel_ns(libc::CLOCK_REALTIME));
+        Reading { wall, steady, at: Time::ZERO }
+    }
+
     /// The difference between the clocks in ns. Slewing moves both equally.
     fn apart(self) -> u64 {
         self.wall.wrapping_sub(self.steady)

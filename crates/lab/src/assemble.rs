@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::record::{self, Owner, Record};
 use crate::topology::{self, Node, Topology};
-use crate::{offload, processes, tool, user_namespace};
+use crate::{hosts_file, offload, processes, tool, user_namespace};
 
 /// The box's interface towards the clients.
 const CLIENT_SIDE: &str = "c0";
@@ -60,9 +61,14 @@ pub fn down(name: &str) -> Result<Ended> {
     // Checks both: a record may lack namespaces (killed early), and namespaces may lack a record (lost).
     let namespaces = record::namespaces_of(name)?;
     if namespaces.is_empty() {
+        hosts_file::remove(name)?;
         return if Record::remove(name)? { Ok(Ended::default()) } else { Err(Error::NotUp(name.to_owned())) };
     }
-    let processes = processes::end_processes_in(&namespaces);
+    let mut processes = processes::end_processes_in(&namespaces);
+    // The forwarder is part of the lab. An unreadable record does not keep a lab from being removed.
+    let forwarder = Record::read(name).ok().flatten().and_then(|record| record.forwarder());
+    processes.retain(|(pid, _)| forwarder.is_none_or(|forwarder| forwarder.pid != *pid));
+    hosts_file::remove(name)?;
     let mut first_failure = None;
     for namespace in &namespaces {
         if let Err(error) = tool::batch("ip", None, &[format!("netns del {namespace}")])
@@ -128,6 +134,28 @@ impl Lab {
         &self.record.topology
     }
 
+    /// Records the process that forwards frames between the sites, so that [`crate::list`] shows whether it still runs.
+    ///
+    /// # Errors
+    /// The process has ended, or the record cannot be written.
+    pub fn forwarded_by(&mut self, pid: u32) -> Result<()> {
+        let owner = Owner::of(pid).ok_or(Error::NoForwarder(self.name().to_owned()))?;
+        self.record.forwarder = Some(owner);
+        self.record.write()
+    }
+
+    /// The file into which the forwarder writes its counters. It is removed with the lab.
+    #[must_use]
+    pub fn counters_file(&self) -> PathBuf {
+        record::counters_path(self.name())
+    }
+
+    /// Whether the process that forwards frames between the sites runs.
+    #[must_use]
+    pub fn is_forwarded(&self) -> bool {
+        self.record.forwarder().is_some_and(|forwarder| forwarder.running)
+    }
+
     /// The lab's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -163,16 +191,20 @@ impl Lab {
 
     /// The environment of programs in the lab: `NETLATHE_LAB` and `NETLATHE_NODE`; the addresses `NETLATHE_CLIENT`,
     /// `NETLATHE_CLIENT2`, …, `NETLATHE_SERVER`, each also with `_V6` and `_MAC`; and the box's interfaces
-    /// `NETLATHE_CLIENT_IF` and `NETLATHE_SERVER_IF`.
+    /// `NETLATHE_CLIENT_IF` and `NETLATHE_SERVER_IF`. In a lab of sites `NETLATHE_SITE` and `NETLATHE_ADDRESS` are the
+    /// node's own name and address; the others have host names.
     #[must_use]
     pub fn environment(&self, node: Node) -> Vec<(String, String)> {
         let topology = self.topology();
-        let mut all = vec![
-            ("NETLATHE_LAB".to_owned(), self.name().to_owned()),
-            ("NETLATHE_NODE".to_owned(), node.to_string()),
-            ("NETLATHE_CLIENT_IF".to_owned(), CLIENT_SIDE.to_owned()),
-            ("NETLATHE_SERVER_IF".to_owned(), SERVER_SIDE.to_owned()),
-        ];
+        let mut all =
+            vec![("NETLATHE_LAB".to_owned(), self.name().to_owned()), ("NETLATHE_NODE".to_owned(), node.to_string())];
+        if topology.has_sites() {
+            all.extend(topology.site_of(node).map(|site| ("NETLATHE_SITE".to_owned(), site.host.clone())));
+            all.extend(topology.ipv4(node).map(|address| ("NETLATHE_ADDRESS".to_owned(), address.to_string())));
+            return all;
+        }
+        all.push(("NETLATHE_CLIENT_IF".to_owned(), CLIENT_SIDE.to_owned()));
+        all.push(("NETLATHE_SERVER_IF".to_owned(), SERVER_SIDE.to_owned()));
         for host in topology.hosts() {
             let stem = match host {
                 Node::Client(1) => "NETLATHE_CLIENT".to_owned(),
@@ -268,6 +300,7 @@ fn assemble(topology: &Topology) -> Result<()> {
         lines.extend(topology.mac(Node::Server).map(|mac| format!("fdb replace {mac} dev {UPLINK} master static")));
         tool::batch("bridge", Some(&topology.namespace(Node::Switch)), &lines)?;
     }
+    hosts_file::write(topology)?;
     namespaces.iter().try_for_each(|(_, namespace)| await_links(namespace))
 }
 
@@ -307,7 +340,8 @@ fn not_ready(link: &Value) -> Option<String> {
 /// The veth ends in a node.
 pub(crate) fn interfaces(topology: &Topology, node: Node) -> Vec<String> {
     match node {
-        Node::Client(_) | Node::Server => vec![HOST_SIDE.to_owned()],
+        Node::Client(_) | Node::Server | Node::Site(_) => vec![HOST_SIDE.to_owned()],
+        Node::Box if topology.has_sites() => (1..=topology.sites.len()).map(|n| format!("p{n}")).collect(),
         Node::Box => vec![CLIENT_SIDE.to_owned(), SERVER_SIDE.to_owned()],
         Node::Switch => (1..=topology.clients).map(|n| format!("p{n}")).chain([UPLINK.to_owned()]).collect(),
     }
@@ -324,7 +358,7 @@ fn set_kernel(node: Node, namespace: &str) -> Result<()> {
             // Prevents automatic addresses if IPv6 is turned on again.
             ("ipv6/conf/default/addr_gen_mode", "1"),
         ],
-        Node::Client(_) | Node::Server => &[
+        Node::Client(_) | Node::Server | Node::Site(_) => &[
             ("ipv4/ip_forward", "0"),
             ("ipv6/conf/all/forwarding", "0"),
             // No link-local address, router solicitation or duplicate address detection, so that an idle lab is silent.
@@ -356,6 +390,13 @@ fn wire(topology: &Topology) -> Result<()> {
         let far_namespace = topology.namespace(far_node);
         format!("link add name {near} {mac}{settings} type veth peer name {far} {settings} netns {far_namespace}")
     };
+    if topology.has_sites() {
+        for (host, far) in topology.hosts().into_iter().zip(interfaces(topology, Node::Box)) {
+            let line = pair(HOST_SIDE, topology.mac(host), &far, Node::Box);
+            tool::batch("ip", Some(&topology.namespace(host)), &[line])?;
+        }
+        return quieten_box(topology);
+    }
     let middle = if topology.has_switch() { Node::Switch } else { Node::Box };
     for n in 1..=topology.clients {
         let client = Node::Client(n);
@@ -374,7 +415,12 @@ fn wire(topology: &Topology) -> Result<()> {
         lines.extend(interfaces(topology, middle).iter().map(|port| format!("link set dev {port} master {BRIDGE}")));
         tool::batch("ip", Some(&topology.namespace(middle)), &lines)?;
     }
-    let quiet: Vec<String> = [CLIENT_SIDE, SERVER_SIDE]
+    quieten_box(topology)
+}
+
+/// The box's interfaces only carry frames.
+fn quieten_box(topology: &Topology) -> Result<()> {
+    let quiet: Vec<String> = interfaces(topology, Node::Box)
         .iter()
         .map(|side| format!("link set dev {side} arp off promisc on multicast off"))
         .collect();

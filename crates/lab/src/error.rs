@@ -14,7 +14,9 @@ pub enum Error {
     Topology(String),
 
     /// A text that names no node.
-    #[error("`{0}` is no lab node: use `client` (or `client1`, `client2`, …), `box`, `server` or `switch`")]
+    #[error(
+        "`{0}` is no lab node: use `client` (or `client1`, `client2`, …), `box`, `server`, `switch` or `site1`, `site2`, …"
+    )]
     UnknownNode(String),
 
     /// The lab has no such node.
@@ -27,6 +29,10 @@ pub enum Error {
         /// The nodes that exist.
         has: String,
     },
+
+    /// The process that forwards frames between the sites ended while the lab was built.
+    #[error("the forwarder of lab `{0}` ended at once: this is a bug in netlathe: please report it")]
+    NoForwarder(String),
 
     /// A required program is not installed.
     #[error("`{program}` is not installed; labs are built with it: apt-get install {package}")]

@@ -9,6 +9,9 @@
 //!  client3 eth0 ──┘
 //! ```
 //!
+//! A lab of sites has a namespace for each site instead, each connected to the box, where a forwarder gives each pair its
+//! delay.
+//!
 //! A lab guarantees:
 //! - The kernel forwards nothing in the box. Its interfaces have no address, no IPv6 and no ARP, so a frame reaches the
 //!   far side only if a program in the box carries it.
@@ -25,6 +28,7 @@
 
 mod assemble;
 mod error;
+mod hosts_file;
 mod inside_lab;
 mod list;
 mod offload;
@@ -38,8 +42,8 @@ mod user_namespace;
 pub use assemble::{Ended, Guard, Lab, down, up};
 pub use error::{Error, Result};
 pub use inside_lab::{LabInterface, made_here};
-pub use list::{Interface, NodeSummary, State, Summary, list};
+pub use list::{Forwarder, Interface, NodeSummary, State, Summary, list};
 pub use run::{RunRequest, default_name, run, run_by};
 pub use tool::which;
-pub use topology::{DEFAULT_NAME, MAX_CLIENTS, Node, Shape, Topology};
+pub use topology::{DEFAULT_NAME, MAX_CLIENTS, MAX_SITES, Node, Shape, Site, SiteWay, Topology};
 pub use user_namespace::{in_user_namespace, permit_user_namespaces, privileged, reexec_in_user_namespace};

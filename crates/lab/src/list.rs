@@ -45,8 +45,20 @@ pub struct Summary {
     /// When it was built, if recorded.
     #[serde(skip)]
     pub since: Option<SystemTime>,
+    /// The process that forwards frames between sites; only in a lab of sites.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forwarder: Option<Forwarder>,
     /// Its existing nodes, clients first, server last.
     pub nodes: Vec<NodeSummary>,
+}
+
+/// The process that forwards frames between the sites of a lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Forwarder {
+    /// The process.
+    pub pid: u32,
+    /// Whether it runs. If it has ended, no frame passes.
+    pub running: bool,
 }
 
 /// A node of a lab, for display.
@@ -54,6 +66,9 @@ pub struct Summary {
 pub struct NodeSummary {
     /// `client1`, `box`, …
     pub node: String,
+    /// The site's host name; only in a lab of sites.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
     /// Name of the namespace, as in `ip netns exec NAMESPACE …`.
     pub namespace: String,
     /// Interfaces without `lo`; empty if the caller lacks the rights to read them.
@@ -101,9 +116,11 @@ fn summary(name: &str) -> Result<Summary> {
     for (node, namespace) in found {
         // Entering a namespace needs rights; without them the lab is listed without interfaces.
         let looked = if user_namespace::privileged() { interfaces(&namespace)? } else { Some(Vec::new()) };
-        nodes.extend(looked.map(|interfaces| NodeSummary { node: node.to_string(), namespace, interfaces }));
+        let site = record.as_ref().and_then(|r| r.topology.site_of(node)).map(|site| site.host.clone());
+        nodes.extend(looked.map(|interfaces| NodeSummary { node: node.to_string(), site, namespace, interfaces }));
     }
-    Ok(Summary { name: name.to_owned(), state, since: record.map(|r| r.since()), nodes })
+    let forwarder = record.as_ref().and_then(Record::forwarder);
+    Ok(Summary { name: name.to_owned(), state, since: record.map(|r| r.since()), forwarder, nodes })
 }
 
 /// The interfaces in a namespace; `None` if it disappears meanwhile. Removing a lab ends the processes in it, including

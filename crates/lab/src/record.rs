@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::list::State;
+use crate::list::{Forwarder, State};
 use crate::topology::{self, Topology};
 
 /// Folder of the records. Like the namespaces it is in /run and disappears at a reboot, so neither outlives the other.
@@ -29,11 +29,14 @@ pub(crate) struct Owner {
 impl Owner {
     /// This process.
     pub(crate) fn this() -> Result<Owner> {
-        let pid = std::process::id();
-        let start_ticks = start_ticks(pid).ok_or_else(|| {
+        Owner::of(std::process::id()).ok_or_else(|| {
             Error::io("cannot read /proc/self/stat; is /proc mounted?")(io::Error::from(io::ErrorKind::NotFound))
-        })?;
-        Ok(Owner { pid, start_ticks })
+        })
+    }
+
+    /// Another process, if it runs.
+    pub(crate) fn of(pid: u32) -> Option<Owner> {
+        Some(Owner { pid, start_ticks: start_ticks(pid)? })
     }
 
     fn is_alive(&self) -> bool {
@@ -62,6 +65,9 @@ pub(crate) struct Record {
     pub(crate) owner: Option<Owner>,
     /// Whether building was completed.
     pub(crate) complete: bool,
+    /// The process that forwards frames between sites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) forwarder: Option<Owner>,
 }
 
 impl Record {
@@ -69,7 +75,7 @@ impl Record {
     pub(crate) fn claim(topology: &Topology, owner: Option<Owner>) -> Result<Record> {
         fs::create_dir_all(FOLDER).map_err(Error::io(format!("cannot make {FOLDER}")))?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        let record = Record { topology: topology.clone(), since, owner, complete: false };
+        let record = Record { topology: topology.clone(), since, owner, complete: false, forwarder: None };
         let path = path(&topology.name);
         let mut file = match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => file,
@@ -117,6 +123,15 @@ impl Record {
     /// Records that building was completed.
     pub(crate) fn completed(&mut self) -> Result<()> {
         self.complete = true;
+        self.write()
+    }
+
+    /// The process that forwards between sites, if one was started.
+    pub(crate) fn forwarder(&self) -> Option<Forwarder> {
+        self.forwarder.as_ref().map(|owner| Forwarder { pid: owner.pid, running: owner.is_alive() })
+    }
+
+    pub(crate) fn write(&self) -> Result<()> {
         let path = path(&self.topology.name);
         // Renamed into place, so that a reader never sees a partial record.
         let draft = path.with_extension("draft");
@@ -143,6 +158,13 @@ impl Record {
 
     /// Removes the record. Returns whether it existed.
     pub(crate) fn remove(name: &str) -> Result<bool> {
+        let counters = counters_path(name);
+        match fs::remove_file(&counters) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("cannot remove {}", counters.display()))(error));
+            }
+            _ => {}
+        }
         let path = path(name);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
@@ -162,6 +184,11 @@ impl Record {
 
 fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.json"))
+}
+
+/// The file of a lab's forwarder. A dot cannot be in a lab's name, so it is no record.
+pub(crate) fn counters_path(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(format!("{name}.counters.json"))
 }
 
 /// The names of labs with a record.

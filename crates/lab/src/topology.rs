@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 pub const DEFAULT_NAME: &str = "lab";
 /// Limit on clients: 10.77.0.1 … 10.77.0.99 (the server is .100).
 pub const MAX_CLIENTS: u16 = 99;
+/// Limit on sites: 10.77.1.1 … 10.77.1.200.
+pub const MAX_SITES: u16 = 200;
 /// Below this MTU Linux disables IPv6 on an interface (RFC 8200), so the lab assigns no IPv6 addresses.
 const IPV6_MIN_MTU: u32 = 1280;
 /// Last byte of the server's address.
@@ -30,6 +32,8 @@ pub enum Node {
     Box,
     /// The server. Its interface is `eth0`.
     Server,
+    /// The n-th site, counted from 1. Its interface is `eth0`. A lab of sites has only these and the box.
+    Site(u16),
 }
 
 impl fmt::Display for Node {
@@ -39,6 +43,7 @@ impl fmt::Display for Node {
             Node::Switch => f.write_str("switch"),
             Node::Box => f.write_str("box"),
             Node::Server => f.write_str("server"),
+            Node::Site(n) => write!(f, "site{n}"),
         }
     }
 }
@@ -46,7 +51,7 @@ impl fmt::Display for Node {
 impl FromStr for Node {
     type Err = Error;
 
-    /// Parses `client` (the first), `client2`, `box`, `server` or `switch`.
+    /// Parses `client` (the first), `client2`, `box`, `server`, `switch` or `site2`.
     ///
     /// # Errors
     /// [`Error::UnknownNode`] for any other text.
@@ -58,13 +63,16 @@ impl FromStr for Node {
             "switch" => Ok(Node::Switch),
             "client" => Ok(Node::Client(1)),
             _ => {
-                let digits = text.strip_prefix("client").ok_or_else(unknown)?;
+                let numbered = |prefix, node| Some((text.strip_prefix(prefix)?, node));
+                let (digits, node): (&str, fn(u16) -> Node) = numbered("client", Node::Client as fn(u16) -> Node)
+                    .or_else(|| numbered("site", Node::Site))
+                    .ok_or_else(unknown)?;
                 // `client01` and `client+1` parse as numbers but are not namespace names.
                 let n: u16 = digits.parse().map_err(|_| unknown())?;
                 if n == 0 || n.to_string() != digits {
                     return Err(unknown());
                 }
-                Ok(Node::Client(n))
+                Ok(node(n))
             }
         }
     }
@@ -118,11 +126,45 @@ pub struct Topology {
     /// Receive and transmit queues per veth end, 1 … 64. The default is 1, because an AF_XDP socket sees only one
     /// queue.
     pub queues: u16,
+    /// The sites of a lab of sites; empty in other labs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<Site>,
+}
+
+/// A site of a lab, and the ways from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Site {
+    /// The name, as the user wrote it.
+    pub name: String,
+    /// The name by which programs in the lab find its address.
+    pub host: String,
+    /// The ways to each site, in their order. The way to itself has no meaning.
+    pub ways: Vec<SiteWay>,
+}
+
+/// What happens to frames from one site to another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteWay {
+    /// The delay in picoseconds.
+    pub delay_ps: u64,
+    /// The share of frames that are lost, in parts per billion.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub loss_ppb: u32,
+    /// The rate in bits per second, if it is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(ppb: &u32) -> bool {
+    *ppb == 0
 }
 
 impl Default for Topology {
     fn default() -> Self {
-        Topology { name: DEFAULT_NAME.to_owned(), clients: 1, mtu: 1500, queues: 1 }
+        Topology { name: DEFAULT_NAME.to_owned(), clients: 1, mtu: 1500, queues: 1, sites: Vec::new() }
     }
 }
 
@@ -141,6 +183,9 @@ impl Topology {
         let out_of_range = |what: &str, got: u32, range: &str| {
             Err(Error::Topology(format!("a lab cannot have {what} {got}: it must be in {range}")))
         };
+        if self.sites.len() > usize::from(MAX_SITES) {
+            return out_of_range("a number of sites of", u32::try_from(self.sites.len()).unwrap_or(u32::MAX), "2…200");
+        }
         if self.clients == 0 || self.clients > MAX_CLIENTS {
             return out_of_range("a number of clients of", u32::from(self.clients), "1…99");
         }
@@ -156,7 +201,43 @@ impl Topology {
     /// Whether a bridge joins the clients. A single client is connected directly.
     #[must_use]
     pub fn has_switch(&self) -> bool {
-        self.clients > 1
+        self.clients > 1 && !self.has_sites()
+    }
+
+    /// Whether this is a lab of sites: each is connected to the box, and there is no client and no server.
+    #[must_use]
+    pub fn has_sites(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    /// The node of a site, by its name, its host name, or `site3`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`].
+    pub fn site(&self, name: &str) -> Result<Node> {
+        let named = self.sites.iter().position(|site| site.name == name || site.host == name);
+        let numbered = || name.parse().ok().filter(|node| self.nodes().contains(node));
+        named.and_then(|at| u16::try_from(at + 1).ok()).map(Node::Site).or_else(numbered).ok_or_else(|| {
+            let has: Vec<String> = match self.sites.is_empty() {
+                true => self.nodes().iter().map(Node::to_string).collect(),
+                false => self.sites.iter().map(|site| site.host.clone()).chain(["box".to_owned()]).collect(),
+            };
+            Error::NoSuchNode { lab: self.name.clone(), node: name.to_owned(), has: has.join(", ") }
+        })
+    }
+
+    /// The entry of a site's node.
+    #[must_use]
+    pub fn site_of(&self, node: Node) -> Option<&Site> {
+        match node {
+            Node::Site(n) => self.sites.get(usize::from(n).checked_sub(1)?),
+            _ => None,
+        }
+    }
+
+    /// The nodes of all sites.
+    fn site_nodes(&self) -> Vec<Node> {
+        (1..=u16::try_from(self.sites.len()).unwrap_or(u16::MAX)).map(Node::Site).collect()
     }
 
     /// Whether the ends have IPv6 addresses.
@@ -168,6 +249,9 @@ impl Topology {
     /// All nodes, clients first, server last.
     #[must_use]
     pub fn nodes(&self) -> Vec<Node> {
+        if self.has_sites() {
+            return self.site_nodes().into_iter().chain([Node::Box]).collect();
+        }
         let mut nodes: Vec<Node> = (1..=self.clients).map(Node::Client).collect();
         if self.has_switch() {
             nodes.push(Node::Switch);
@@ -176,9 +260,12 @@ impl Topology {
         nodes
     }
 
-    /// The nodes that have addresses: clients and server.
+    /// The nodes that have addresses: clients and server, or the sites.
     #[must_use]
     pub fn hosts(&self) -> Vec<Node> {
+        if self.has_sites() {
+            return self.site_nodes();
+        }
         let mut hosts: Vec<Node> = (1..=self.clients).map(Node::Client).collect();
         hosts.push(Node::Server);
         hosts
@@ -193,34 +280,42 @@ impl Topology {
     /// The IPv4 address of a node; the box and the switch have none.
     #[must_use]
     pub fn ipv4(&self, node: Node) -> Option<Ipv4Addr> {
-        // At most 100, so it fits in a byte.
-        host_number(node).map(|n| Ipv4Addr::new(10, 77, 0, u8::try_from(n).unwrap_or(u8::MAX)))
+        // At most 200, so it fits in a byte.
+        host_number(node).map(|n| Ipv4Addr::new(10, 77, subnet(node), u8::try_from(n).unwrap_or(u8::MAX)))
     }
 
     /// The IPv6 address of a node: `fd77::` with the digits of its IPv4 host number. Client 2 is `fd77::2`, the server
-    /// `fd77::100`. `None` for the box and the switch, and for all nodes below an MTU of 1280.
+    /// `fd77::100`, site 12 `fd77::1:12`. `None` for the box and the switch, and for all nodes below an MTU of 1280.
     #[must_use]
     pub fn ipv6(&self, node: Node) -> Option<Ipv6Addr> {
         let n = if node == Node::Server { 0x100 } else { host_number(node)? };
-        self.has_ipv6().then(|| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, decimal_as_hex(n)))
+        self.has_ipv6().then(|| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, subnet(node).into(), decimal_as_hex(n)))
     }
 
     /// The MAC address of a client's or the server's `eth0`. Equal in every lab, so that templates and captures may
     /// contain it.
     #[must_use]
     pub fn mac(&self, node: Node) -> Option<String> {
-        host_number(node).map(|n| format!("02:77:00:00:00:{n:02x}"))
+        host_number(node).map(|n| format!("02:77:00:00:{:02x}:{n:02x}", subnet(node)))
     }
 }
 
 /// Converts decimal digits to equal hex digits, so that `fd77::12` belongs to 10.77.0.12. 0x100 stays unchanged.
 fn decimal_as_hex(n: u16) -> u16 {
-    if n < 100 { (n / 10) * 16 + n % 10 } else { n }
+    match n {
+        0x100 => n,
+        _ => (n / 100) * 256 + (n / 10 % 10) * 16 + n % 10,
+    }
+}
+
+/// The last but one byte of addresses: sites have a subnet of their own.
+fn subnet(node: Node) -> u8 {
+    u8::from(matches!(node, Node::Site(_)))
 }
 
 fn host_number(node: Node) -> Option<u16> {
     match node {
-        Node::Client(n) => Some(n),
+        Node::Client(n) | Node::Site(n) => Some(n),
         Node::Server => Some(SERVER_HOST),
         Node::Switch | Node::Box => None,
     }
@@ -291,6 +386,39 @@ mod tests {
         assert_eq!(topology.mac(Node::Server).as_deref(), Some("02:77:00:00:00:64"));
         assert_eq!(Topology { mtu: 1279, ..Topology::default() }.ipv6(Node::Server), None);
         assert!(Topology { mtu: 1280, ..Topology::default() }.ipv6(Node::Server).is_some());
+    }
+
+    fn of_sites(count: u16) -> Topology {
+        let site = |n: u16| Site { name: format!("City {n}"), host: format!("city-{n}"), ways: Vec::new() };
+        Topology { sites: (1..=count).map(site).collect(), ..Topology::named("world") }
+    }
+
+    #[test]
+    fn sites_have_a_subnet_of_their_own_and_are_found_by_name() {
+        let topology = of_sites(200);
+        assert_eq!(topology.nodes().len(), 201);
+        assert_eq!(topology.hosts().len(), 200);
+        assert!(!topology.has_switch());
+        assert_eq!(topology.ipv4(Node::Site(200)), Some(Ipv4Addr::new(10, 77, 1, 200)));
+        assert_eq!(topology.ipv6(Node::Site(123)).map(|a| a.to_string()).as_deref(), Some("fd77::1:123"));
+        assert_eq!(topology.mac(Node::Site(16)).as_deref(), Some("02:77:00:00:01:10"));
+        for name in ["City 7", "city-7", "site7"] {
+            assert_eq!(topology.site(name).expect("the seventh"), Node::Site(7), "{name}");
+        }
+        assert_eq!(topology.site("box").expect("it has one"), Node::Box);
+        for name in ["city-201", "site201", "client", ""] {
+            assert!(topology.site(name).is_err(), "{name}");
+        }
+        assert_eq!(parse_namespace("nl-world-site12"), Some(("world".to_owned(), Node::Site(12))));
+        assert!(of_sites(200).check().is_ok() && of_sites(201).check().is_err());
+    }
+
+    #[test]
+    fn records_of_labs_without_sites_stay_readable() {
+        let text = r#"{"name":"old","clients":2,"mtu":1500,"queues":1}"#;
+        let topology: Topology = serde_json::from_str(text).expect("a record of before");
+        assert!(!topology.has_sites());
+        assert_eq!(serde_json::to_string(&topology).expect("plain values"), text);
     }
 
     #[test]

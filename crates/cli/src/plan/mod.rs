@@ -18,6 +18,8 @@ mod scenario_file;
 pub(crate) mod search;
 mod shape;
 #[cfg(feature = "live")]
+pub(crate) mod sites;
+#[cfg(feature = "live")]
 pub(crate) mod xdp_programs;
 
 use crate::options::{self, Command};

@@ -102,7 +102,7 @@ fn finds_a_changed_figure_and_a_decision_that_is_not_in_the_index() {
 }
 
 /// Every command, and the reference pages that describe it.
-const COMMANDS: [(&str, &[&str]); 21] = [
+const COMMANDS: [(&str, &[&str]); 23] = [
     ("shape", &[]),
     ("gen", &["streams"]),
     ("emulate", &["emulate"]),
@@ -121,6 +121,8 @@ const COMMANDS: [(&str, &[&str]); 21] = [
     ("manual", &[]),
     ("help", &[]),
     ("lab up", &[]),
+    ("lab exec", &[]),
+    ("lab check", &[]),
     ("lab down", &[]),
     ("lab run", &[]),
     ("lab list", &[]),

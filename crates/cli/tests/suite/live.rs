@@ -18,6 +18,7 @@ mod orphans;
 mod ports;
 mod rights;
 mod search;
+mod sites;
 mod slices;
 mod stalled;
 mod start_at;
