@@ -87,6 +87,19 @@ pub fn down(name: &str) -> Result<Ended> {
     }
 }
 
+/// Removes the lab of that name if it belongs to the process `owner`, as [`down`] does. Returns whether it did.
+///
+/// # Errors
+/// As [`down`].
+pub fn down_of(name: &str, owner: u32) -> Result<bool> {
+    topology::check_name(name)?;
+    let is_owned = Record::read(name)?.and_then(|record| record.owner).is_some_and(|of| of.pid == owner);
+    if is_owned {
+        down(name)?;
+    }
+    Ok(is_owned)
+}
+
 impl Lab {
     fn build(topology: &Topology, owner: Option<Owner>) -> Result<Lab> {
         topology.check()?;

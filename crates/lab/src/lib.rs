@@ -39,7 +39,7 @@ mod tool;
 mod topology;
 mod user_namespace;
 
-pub use assemble::{Ended, Guard, Lab, down, up};
+pub use assemble::{Ended, Guard, Lab, down, down_of, up};
 pub use error::{Error, Result};
 pub use inside_lab::{LabInterface, made_here};
 pub use list::{Forwarder, Interface, NodeSummary, State, Summary, list};

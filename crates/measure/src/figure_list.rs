@@ -1,6 +1,7 @@
 //! The list of figures: every number in the report of a pipeline, by path, with its unit and meaning. It is read from the
 //! JSON schema, which `schemars` derives from the report's types, so a new field of a type is a new figure everywhere.
 
+use crate::programs::ProgramReport;
 use crate::report::{PipelineReport, Report};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -93,6 +94,12 @@ pub fn figures() -> &'static [Figure] {
     ALL.get_or_init(figures_of::<PipelineReport>)
 }
 
+/// The figures of programs.
+pub fn program_figures() -> &'static [Figure] {
+    static ALL: OnceLock<Vec<Figure>> = OnceLock::new();
+    ALL.get_or_init(figures_of::<ProgramReport>)
+}
+
 /// The figures of a type.
 fn figures_of<T: JsonSchema>() -> Vec<Figure> {
     let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
@@ -115,9 +122,19 @@ pub fn report_schema() -> Value {
 /// Looks up a path in the report of a pipeline or a class. The unit at the end of a name may be left out.
 #[must_use]
 pub fn named(path: &[String]) -> Named {
+    named_in(figures(), path)
+}
+
+/// Looks up a path in the report of a program.
+#[must_use]
+pub fn named_program(path: &[String]) -> Named {
+    named_in(program_figures(), path)
+}
+
+fn named_in(figures: &'static [Figure], path: &[String]) -> Named {
     let mut prefix: Vec<&'static str> = Vec::new();
     for (place, name) in path.iter().enumerate() {
-        let below = below(&prefix);
+        let below = below(figures, &prefix);
         if below == ["*"] {
             prefix.push("*");
             continue;
@@ -134,9 +151,9 @@ pub fn named(path: &[String]) -> Named {
             _ => return Named::Nothing(place, fitting),
         }
     }
-    match figures().iter().find(|figure| figure.path == prefix) {
+    match figures.iter().find(|figure| figure.path == prefix) {
         Some(figure) => Named::Figure(figure),
-        None => Named::Several(below(&prefix)),
+        None => Named::Several(below(figures, &prefix)),
     }
 }
 
@@ -146,9 +163,9 @@ fn is_unit(end: &str) -> bool {
 }
 
 /// The names that may follow a path. Lists have no path of their own.
-fn below(path: &[&str]) -> Vec<&'static str> {
+fn below(figures: &'static [Figure], path: &[&str]) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
-    for figure in figures().iter().filter(|figure| !figure.path.iter().any(|name| name.ends_with("[]"))) {
+    for figure in figures.iter().filter(|figure| !figure.path.iter().any(|name| name.ends_with("[]"))) {
         let starts = figure.path.len() > path.len() && figure.path.iter().zip(path).all(|(own, name)| own == name);
         if starts && !names.contains(&figure.path[path.len()].as_str()) {
             names.push(&figure.path[path.len()]);

@@ -26,6 +26,7 @@ mod merge;
 mod moments;
 mod neighbours;
 mod plots;
+mod programs;
 mod rates;
 mod replay;
 mod report;
@@ -41,7 +42,9 @@ pub use clock_offset::{ClockExchange, ClockMeter, ClockReport};
 pub use conformance::ConformanceMeter;
 pub use departures::{ClassTarget, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
-pub use figure_list::{Figure, Named, Unit, figures as all_figures, named, report_schema};
+pub use figure_list::{
+    Figure, Named, Unit, figures as all_figures, named, named_program, program_figures, report_schema,
+};
 pub use fit::{FitMeter, FitReport, Reference};
 pub use frame_counters::{DropReason, Drops, FrameCounters, Tally};
 pub use gaps::GapMeter;
@@ -50,6 +53,7 @@ pub use limit::{LimitReport, LimitWindow, LimitedUser, LongerFrames, PolicedTcp,
 pub use merge::{HostReportFile, NotMergeable, merge};
 pub use moments::Moments;
 pub use plots::{Bins, GapPlot, Plots, RatePlot};
+pub use programs::{ProgramEnd, ProgramReport};
 pub use rates::RateMeter;
 pub use replay::{FrameDigests, FrameFate, ReplayMeter, ReplayReport, ReplayedFrame};
 pub use report::{

@@ -7,6 +7,7 @@ use crate::frame_counters::{DropReason, Drops, Tally};
 use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
 use crate::plots::Plots;
+use crate::programs::ProgramReport;
 use crate::replay::ReplayReport;
 use crate::slices::{EndToEnd, PipelineSlices};
 use crate::steps::StepReport;
@@ -32,6 +33,9 @@ pub struct Report {
     /// Paths of packets from program to program, if the kernel was traced as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_to_end: Option<EndToEnd>,
+    /// Programs of the scenario.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramReport>,
     /// Expectations and what was obtained.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expectations: Vec<ExpectationReport>,

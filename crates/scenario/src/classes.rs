@@ -213,7 +213,7 @@ impl ClassText {
 }
 
 /// Whether a text is a valid class name.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
 }

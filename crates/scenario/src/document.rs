@@ -2,6 +2,7 @@
 
 use crate::classes::{self, ClassOptions, ClassText};
 use crate::expect::Expectation;
+use crate::experiment::{LabPlan, ProgramPlan};
 use crate::overrides::Override;
 use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text};
@@ -18,6 +19,12 @@ pub struct Scenario {
     pub seed: Option<u64>,
     /// Time limit.
     pub duration: Option<Span>,
+    /// The program whose end ends the run.
+    pub until: Option<String>,
+    /// The lab that is built for the run.
+    pub lab: Option<LabPlan>,
+    /// Programs that run beside the pipelines.
+    pub programs: Vec<ProgramPlan>,
     /// Pipelines, in order of the file.
     pub pipelines: Vec<PipelinePlan>,
     /// Expected results.
@@ -90,11 +97,18 @@ impl Reader<'_> {
             }
             pipelines.extend(text.resolve(self.files, &mut self.problems));
         }
-        if names.is_empty() {
+        let lab = self.lab(table);
+        let programs = self.programs(table, lab.as_ref(), &names);
+        if names.is_empty() && !table.contains_key("program") {
             self.add(0..0, "there is no pipeline: write [[pipeline]] with in and out");
         }
-        let expectations = self.expectations(table, &names, &pipelines);
-        Some(Scenario { seed, duration, pipelines, expectations })
+        let all: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
+        let until = self.text(table, "until").map(|text| {
+            self.check_program(&text, &text.value, &all);
+            text.value
+        });
+        let expectations = self.expectations(table, &names, &pipelines, &all);
+        Some(Scenario { seed, duration, until, lab, programs, pipelines, expectations })
     }
 
     fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {
@@ -227,7 +241,13 @@ impl Reader<'_> {
         pipeline.stages.extend(self.texts(table, "stages"));
     }
 
-    fn expectations(&mut self, table: &DeTable<'_>, names: &[String], plans: &[PipelinePlan]) -> Vec<Expectation> {
+    fn expectations(
+        &mut self,
+        table: &DeTable<'_>,
+        names: &[String],
+        plans: &[PipelinePlan],
+        programs: &[String],
+    ) -> Vec<Expectation> {
         let mut expectations = Vec::new();
         for (span, table) in self.tables(table, "expect") {
             self.check_keys(table, "expect");
@@ -236,6 +256,13 @@ impl Reader<'_> {
                 continue;
             };
             let Some(mut expectation) = self.problems.read(&text, Expectation::parse) else { continue };
+            if programs.contains(&expectation.path[0]) {
+                let checked = expectation.check_program();
+                if self.problems.read(&text, |_| checked).is_some() {
+                    expectations.push(expectation);
+                }
+                continue;
+            }
             if let [first, .., second] = expectation.pipelines(names)[..] {
                 let message = format!(
                     "'{}' may mean pipeline '{first}' or '{second}': rename one of them",
@@ -256,9 +283,9 @@ impl Reader<'_> {
                     expectations.push(expectation);
                 }
             } else {
-                let known = names.join(", ");
-                self.problems
-                    .add(&text.origin, format!("'{}' is no pipeline: write one of {known}", expectation.path[0]));
+                let known = [names, programs].concat().join(", ");
+                let what = if programs.is_empty() { "no pipeline" } else { "no pipeline or program" };
+                self.problems.add(&text.origin, format!("'{}' is {what}: write one of {known}", expectation.path[0]));
             }
         }
         expectations

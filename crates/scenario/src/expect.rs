@@ -1,7 +1,7 @@
 use crate::plan::PipelinePlan;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
-use measure::{Named, Unit, named};
+use measure::{Named, Unit, named, named_program};
 use units::nearest;
 use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 
@@ -58,7 +58,13 @@ impl Expectation {
             operators.iter().find_map(|(sign, comparison)| text.split_once(sign).map(|parts| (parts, *comparison)));
         let ((path, bound), comparison) =
             found.ok_or_else(|| ParseError::new(format!("'{text}' compares nothing"), HOW))?;
-        let path: Vec<String> = path.trim().split('.').map(str::to_owned).collect();
+        // A pointer into the output of a program may have dots.
+        let (path, pointer) = match path.trim().split_once(".json./") {
+            Some((path, pointer)) => (path, Some(format!("/{pointer}"))),
+            None => (path.trim(), None),
+        };
+        let mut path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        path.extend(pointer.into_iter().flat_map(|pointer| ["json".to_owned(), pointer]));
         if path.len() < 2 || path.iter().any(String::is_empty) {
             return Err(ParseError::new(format!("'{}' names no figure of a report", path.join(".")), HOW));
         }
@@ -70,6 +76,53 @@ impl Expectation {
         }
         let (bound, unit) = of_figure(&path, bound.trim())?;
         Ok(Expectation { text: text.to_owned(), path, comparison, bound, unit })
+    }
+
+    /// The pointer into the JSON output of a program, if the figure is from there.
+    #[must_use]
+    pub fn pointer(&self) -> Option<&str> {
+        match &self.path[..] {
+            [_, json, pointer] if json == "json" && pointer.starts_with('/') => Some(pointer),
+            _ => None,
+        }
+    }
+
+    /// Checks that a program can have the figure.
+    ///
+    /// # Errors
+    /// What the path names instead, and the remedy.
+    pub(crate) fn check_program(&self) -> Result<(), ParseError> {
+        let (name, fields) = self.path.split_first().expect("a path has two names at least");
+        if self.pointer().is_some() {
+            return match self.unit {
+                Unit::Count | Unit::Number => Ok(()),
+                _ => Err(ParseError::new(
+                    "a figure of a program's own output has no known unit",
+                    "write a plain number in the unit of that output",
+                )),
+            };
+        }
+        match named_program(fields) {
+            Named::Figure(_) => Ok(()),
+            Named::Several(_) => Err(ParseError::new(
+                format!("'{name}.json' needs a pointer"),
+                format!("write {name}.json./end/seconds"),
+            )),
+            Named::Nothing(place, names) => {
+                let (what, names) = (&fields[place], if place == 0 { names } else { Vec::new() });
+                // The unit may be left out.
+                let short: Vec<&str> = names.iter().map(|name| name.trim_end_matches("_ns")).collect();
+                let names = match nearest(what, &short) {
+                    Some(meant) => vec![format!("{name}.{meant}")],
+                    None if names.is_empty() => vec![format!("{name}.{} alone", fields[0])],
+                    None => {
+                        let all = names.iter().map(|figure| format!("{name}.{figure}"));
+                        all.chain([format!("{name}.json./POINTER")]).collect()
+                    }
+                };
+                Err(ParseError::new(format!("'{what}' is no figure of {name}"), format!("write {}", listed(&names))))
+            }
+        }
     }
 
     /// The pipelines to which the figure may belong. Several may match, because names may contain dots.
@@ -222,10 +275,11 @@ fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError
 
 /// The unit of the figure at the end of a path. The names before it are those of a pipeline and a class.
 fn unit_of(path: &[String]) -> Option<Unit> {
-    (1..path.len()).find_map(|start| match named(&path[start..]) {
+    let unit = |named| match named {
         Named::Figure(figure) => Some(figure.unit).filter(|unit| *unit != Unit::Number),
         _ => None,
-    })
+    };
+    (1..path.len()).find_map(|start| unit(named(&path[start..]))).or_else(|| unit(named_program(&path[1..])))
 }
 
 fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {

@@ -11,6 +11,36 @@ pub const KEYS: &[Kind] = &[
     key("schema", "schema = 1", "the version of the format", "schema = 1"),
     key("seed", "seed = N", "seed of all random numbers", "seed = 7"),
     key("duration", "duration = TIME", "time limit; virtual time in virtual runs", "duration = \"10s\""),
+    key("until", "until = NAME", "the program whose end ends the run", "until = \"client\""),
+    key("lab", "[lab]", "a lab that is built for the run", "[lab]"),
+    key("lab.name", "name = TEXT", "name of the lab; unique to the run if not given", "name = \"wide\""),
+    key("lab.clients", "clients = N", "number of clients, 1 to 99", "clients = 3"),
+    key("lab.mtu", "mtu = BYTES", "longest packet, on all links", "mtu = 9000"),
+    key("lab.queues", "queues = N", "queues of each interface", "queues = 2"),
+    key("program", "[[program]]", "a program that runs beside the pipelines", "[[program]]"),
+    key("program.name", "name = TEXT", "name in the report and in expectations", "name = \"client\""),
+    key(
+        "program.command",
+        "command = [WORD, …] or a line for sh",
+        "the program and its arguments",
+        "command = [\"iperf3\", \"-s\"]",
+    ),
+    key(
+        "program.namespace",
+        "namespace = NODE or NAME",
+        "node of the lab, else a namespace of ip netns",
+        "namespace = \"server\"",
+    ),
+    key("program.start", "start = TIME", "start after the first frames, or after `after`", "start = \"500ms\""),
+    key("program.after", "after = \"NAME ready\" or \"NAME end\"", "the event to wait for", "after = \"server ready\""),
+    key(
+        "program.ready",
+        "ready = \"tcp PORT\", \"udp PORT\", \"line TEXT\" or \"file PATH\"",
+        "when the program is ready",
+        "ready = \"tcp 5201\"",
+    ),
+    key("program.ready-within", "ready-within = TIME", "time limit for becoming ready", "ready-within = \"5s\""),
+    key("program.status", "status = N or \"any\"", "the status that it must end with", "status = 0"),
     key("pipeline", "[[pipeline]]", "frames from a source to an output, one or more", "[[pipeline]]"),
     key("pipeline.name", "name = TEXT", "name in reports and expectations", "name = \"down\""),
     key("pipeline.in", "in = PORT", "where frames come from", "in = \"pcap:in.pcap\""),
@@ -108,8 +138,14 @@ mod tests {
             .collect();
         let gap = if ["pacer", "filler", "catch-up", "buffer"].contains(&key) { "gap = \"20us\"\n" } else { "" };
         match table {
-            "" => format!("[[pipeline]]\n{body}"),
+            "" => format!("[[pipeline]]\n{body}[[program]]\nname = \"client\"\ncommand = \"true\"\n"),
             "pipeline" => format!("[[pipeline]]\n{body}{gap}"),
+            "lab" => format!("[[pipeline]]\n{body}[lab]\n"),
+            "program" => {
+                let name = if key == "name" { "" } else { "name = \"a\"\n" };
+                let command = if key == "command" { "" } else { "command = \"true\"\n" };
+                format!("[[program]]\nname = \"server\"\ncommand = \"true\"\n[[program]]\n{name}{command}")
+            }
             "pipeline.class" => format!("[[pipeline]]\n{body}[[pipeline.class]]\n{}{gap}", if key == "match" { "" } else { "match = \"udp\"\n" }),
             "expect" => "[[pipeline]]\nname = \"down\"\nin = \"pcap:in.pcap\"\nout = \"null\"\nstages = [\"loss 1%\"]\n[[expect]]\n".to_owned(),
             other => panic!("{other} is a new table: write its scenario here"),

@@ -6,6 +6,7 @@
 mod classes;
 mod document;
 mod expect;
+mod experiment;
 mod filler;
 mod gateway;
 mod keys;
@@ -25,6 +26,7 @@ mod words;
 pub use classes::{ClassOptions, ClassPlan, ClassText, DEFAULT_CLASS};
 pub use document::{Scenario, read, read_with};
 pub use expect::{Comparison, Expectation, Quantity};
+pub use experiment::{After, CommandText, ExpectedStatus, LabPlan, ProgramPlan, Ready};
 pub use filler::FillerSpec;
 pub use keys::KEYS;
 pub use overrides::Override;

@@ -10,7 +10,7 @@ use std::fmt;
 use units::Span;
 
 /// Prints a text as a TOML string: quoted, with TOML's escapes (Rust's differ).
-struct Quoted<T>(T);
+pub(crate) struct Quoted<T>(pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for Quoted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,6 +140,15 @@ impl fmt::Display for Scenario {
         }
         if let Some(duration) = self.duration {
             writeln!(f, "duration = \"{duration}\"")?;
+        }
+        if let Some(until) = &self.until {
+            writeln!(f, "until = {}", Quoted(until))?;
+        }
+        if let Some(lab) = &self.lab {
+            write!(f, "\n{lab}")?;
+        }
+        for program in &self.programs {
+            write!(f, "\n{program}")?;
         }
         for pipeline in &self.pipelines {
             write!(f, "\n{pipeline}")?;

@@ -13,6 +13,7 @@ pub(crate) mod free_memory;
 mod generate;
 mod limit;
 pub(crate) mod measure;
+pub(crate) mod ready_gate;
 pub(crate) mod request;
 mod scenario_file;
 pub(crate) mod search;

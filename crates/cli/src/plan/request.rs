@@ -2,11 +2,12 @@
 
 use super::detour::DetourPlan;
 use super::files::{RecordedFiles, same};
+use super::ready_gate::ReadyGate;
 use crate::options::common::{Common, ResultFiles};
 use crate::output::{self, Failure};
 use ::measure::EndToEnd;
 use engine::slices::Listener;
-use scenario::{Expectation, PipelinePlan, PipelineText, PortSpec, Problems, Replay, SourcePlan};
+use scenario::{Expectation, LabPlan, PipelinePlan, PipelineText, PortSpec, Problems, ProgramPlan, Replay, SourcePlan};
 use sim::is_standard;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -31,11 +32,25 @@ pub(crate) struct Request {
     pub(crate) receiver: Option<Arrivals>,
     /// What listens to the traced frames.
     pub(crate) listener: SliceListener,
+    /// What runs beside the pipelines.
+    pub(crate) beside: Beside,
+    /// Opened when frames pass.
+    pub(crate) gate: ReadyGate,
     /// The name of the run in its results: the scenario's file, else the command.
     pub(crate) title: String,
     /// Files for the results.
     pub(crate) results: ResultFiles,
     pub(crate) common: Common,
+}
+
+/// What a scenario has beside its pipelines.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// The lab to build for the run.
+    pub(crate) lab: Option<LabPlan>,
+    pub(crate) programs: Vec<ProgramPlan>,
+    /// The program whose end ends the run.
+    pub(crate) until: Option<String>,
 }
 
 /// The receiver of a generator's frames.
@@ -117,6 +132,8 @@ impl Request {
             on: None,
             receiver: None,
             listener: SliceListener::default(),
+            beside: Beside::default(),
+            gate: ReadyGate::default(),
             title: command.to_owned(),
             results: ResultFiles::default(),
             common,

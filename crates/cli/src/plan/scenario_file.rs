@@ -1,5 +1,6 @@
 use super::files::{OnDisk, RecordedFiles, read_text};
-use super::request::{Request, SliceListener};
+use super::ready_gate::ReadyGate;
+use super::request::{Beside, Request, SliceListener};
 use crate::options::check::Check;
 use crate::options::common::Common;
 use crate::options::run::Run;
@@ -31,6 +32,8 @@ impl Run {
             on: None,
             receiver: None,
             listener: SliceListener::default(),
+            beside: Beside { lab: scenario.lab, programs: scenario.programs, until: scenario.until },
+            gate: ReadyGate::default(),
             title,
             results: self.results,
             common,

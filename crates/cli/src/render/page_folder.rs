@@ -77,7 +77,14 @@ impl PageFolder {
             .map(|expectation| Verdict { expected: expectation.that.clone(), missed: expectation.missed.clone() });
         let about =
             PageHeader { facts, verdicts: verdicts.collect(), failure: failure.map(Failure::to_string), ..about() };
-        self.put([page::html(report, &about), with_plots(report)?])
+        self.put([page::html(report, &about), with_plots(report)?])?;
+        for program in &report.programs {
+            for (output, kept) in ["stdout", "stderr"].into_iter().zip(&program.kept) {
+                let path = self.path.join(format!("{}.{output}", program.name));
+                fs::write(&path, kept).map_err(|cause| output_file::cannot_write(&path, &cause))?;
+            }
+        }
+        Ok(())
     }
 
     fn put(&mut self, contents: [String; 2]) -> Result<(), Failure> {

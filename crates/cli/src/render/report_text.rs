@@ -4,7 +4,8 @@ use crate::options::start_at::Utc;
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
 use measure::{
-    CaveatKind, FitReport, FrameFate, LimitReport, PipelineReport, ReplayReport, Report, StreamReport, Tally, Unit,
+    CaveatKind, FitReport, FrameFate, LimitReport, PipelineReport, ProgramEnd, ReplayReport, Report, StreamReport,
+    Tally, Unit,
 };
 use std::fmt::{self, Write};
 
@@ -45,6 +46,18 @@ pub(crate) fn table(report: &Report) -> String {
             time(clock.error_ns),
             time(clock.worst_ns)
         );
+    }
+    for program in &report.programs {
+        let ran = program.duration_ns.map_or(String::new(), |duration| format!(" after {}", time(duration)));
+        let ended = match (program.end, program.status) {
+            (ProgramEnd::NotStarted, _) => "did not start".to_owned(),
+            (ProgramEnd::WithTheRun, _) => format!("ended with the run{ran}"),
+            (ProgramEnd::ByItself, status) => {
+                format!("status {}{ran}", status.map_or("unknown".to_owned(), |status| status.to_string()))
+            }
+        };
+        let ready = program.ready_ns.map_or(String::new(), |ready| format!(", ready after {}", time(ready)));
+        let _ = writeln!(text, "{}\n  program   {ended}{ready}", program.name);
     }
     if let Some(end_to_end) = &report.end_to_end {
         text.push_str(&end_to_end.table());

@@ -3,7 +3,7 @@
 use crate::options::common::ResultFiles;
 use crate::output::{self, Failure};
 use crate::render::output_file::Table;
-use measure::all_figures;
+use measure::{Figure, all_figures, program_figures};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -122,18 +122,21 @@ fn figures(report: &Value) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     for pipeline in report["pipelines"].as_array().into_iter().flatten() {
         let name = pipeline["name"].as_str().unwrap_or_default();
-        add_figures(pipeline, name, &mut rows);
+        add_figures(pipeline, name, all_figures(), &mut rows);
         for class in pipeline["classes"].as_array().into_iter().flatten() {
             let class_name = class["name"].as_str().unwrap_or_default();
-            add_figures(class, &format!("{name}.{class_name}"), &mut rows);
+            add_figures(class, &format!("{name}.{class_name}"), all_figures(), &mut rows);
         }
+    }
+    for program in report["programs"].as_array().into_iter().flatten() {
+        add_figures(program, program["name"].as_str().unwrap_or_default(), program_figures(), &mut rows);
     }
     rows
 }
 
-/// The figures of a pipeline or class.
-fn add_figures(report: &Value, name: &str, rows: &mut Vec<[String; 4]>) {
-    for figure in all_figures() {
+/// The figures of a pipeline, class or program.
+fn add_figures(report: &Value, name: &str, list: &[Figure], rows: &mut Vec<[String; 4]>) {
+    for figure in list {
         each_value(report, &figure.path, "", &mut |path, value| {
             rows.push([name.to_owned(), path.to_owned(), figure.unit.name().to_owned(), value.to_string()]);
         });

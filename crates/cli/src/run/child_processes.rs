@@ -39,6 +39,10 @@ pub(crate) fn netlathe() -> io::Result<Command> {
     with(NETLATHE)
 }
 
+/// The same for a program that waits until a byte comes on its standard input.
+#[cfg(feature = "live")]
+const WAITING: &str = "waiting-child-of";
+
 /// A process that ends all programs of a run if this process is killed.
 pub(crate) struct Guardian {
     process: Child,
@@ -47,10 +51,20 @@ pub(crate) struct Guardian {
 
 impl Guardian {
     pub(crate) fn start() -> io::Result<Guardian> {
+        Guardian::start_with(None)
+    }
+
+    /// The same, and it also removes the lab of this name, if it belongs to this process.
+    #[cfg(feature = "live")]
+    pub(crate) fn with_lab(name: &str) -> io::Result<Guardian> {
+        Guardian::start_with(Some(name))
+    }
+
+    fn start_with(lab: Option<&str>) -> io::Result<Guardian> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let run = format!("{}-{}", process::id(), now.as_nanos());
         let mut command = with(GUARDIAN)?;
-        command.arg(&run).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(&run).args(lab).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Signals of the terminal are not for it.
         let process = command.process_group(0).spawn()?;
         Ok(Guardian { process, run })
@@ -59,9 +73,29 @@ impl Guardian {
     /// The command, as one that is killed when this process ends, with all that it starts unless they clear their
     /// environment. Its environment is kept; what else was set is not.
     pub(crate) fn ending_with_us(&self, command: &Command) -> io::Result<Command> {
-        let mut command = ending_with_us(command)?;
+        let mut command = ending_with_us(command, PROGRAM)?;
         command.env(RUN, &self.run);
         Ok(command)
+    }
+
+    /// The same, as one that begins when a byte is written to its standard input, and ends if that is closed before. It has the
+    /// rights of this process as of now.
+    #[cfg(feature = "live")]
+    pub(crate) fn waiting(&self, command: &Command) -> io::Result<Command> {
+        let mut command = ending_with_us(command, WAITING)?;
+        command.env(RUN, &self.run).stdin(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Ends all that the programs of the run have started, and waits for the end.
+    #[cfg(feature = "live")]
+    pub(crate) fn end_programs(mut self) {
+        // SIGTERM is what it gets when this process is killed.
+        if let Ok(id) = i32::try_from(self.process.id())
+            && kill(Pid::from_raw(id), Signal::SIGTERM).is_ok()
+        {
+            let _ended = self.process.wait();
+        }
     }
 }
 
@@ -73,7 +107,9 @@ impl Drop for Guardian {
 }
 
 /// Waits for the end of the parent, and kills the programs of its run.
-fn guard(run: &OsStr) -> io::Result<()> {
+fn guard(run: &OsStr, lab: Option<&OsStr>) -> io::Result<()> {
+    #[cfg(feature = "live")]
+    let parent = getppid();
     let (mut ended, tells) = UnixStream::pair()?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGTERM, tells)?;
     ask_for(Signal::SIGTERM)?;
@@ -84,6 +120,13 @@ fn guard(run: &OsStr) -> io::Result<()> {
     while end_marked(&wanted) && start.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
+    #[cfg(feature = "live")]
+    if let (Some(name), Ok(owner)) = (lab.and_then(OsStr::to_str), u32::try_from(parent.as_raw())) {
+        // Nothing can be said any more; `lab list` shows what is left.
+        let _removed = lab::down_of(name, owner);
+    }
+    #[cfg(not(feature = "live"))]
+    let _ = lab;
     Ok(())
 }
 
@@ -110,8 +153,8 @@ fn ask_for(signal: Signal) -> io::Result<()> {
 }
 
 /// The command, as one that is killed when this process ends.
-fn ending_with_us(command: &Command) -> io::Result<Command> {
-    let mut other = with(PROGRAM)?;
+fn ending_with_us(command: &Command, word: &str) -> io::Result<Command> {
+    let mut other = with(word)?;
     other.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
@@ -153,18 +196,32 @@ pub(crate) fn arguments() -> Result<Vec<OsString>, ExitCode> {
     let signal = match all.get(1).and_then(|word| word.to_str()) {
         Some(NETLATHE) => Signal::SIGTERM,
         Some(PROGRAM) => Signal::SIGKILL,
+        #[cfg(feature = "live")]
+        Some(WAITING) => Signal::SIGKILL,
         Some(GUARDIAN) => {
-            let guarded = all.get(3).is_some_and(|run| guard(run).is_ok());
+            let guarded = all.get(3).is_some_and(|run| guard(run, all.get(4).map(OsString::as_os_str)).is_ok());
             return Err(if guarded { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         _ => return Ok(all),
     };
+    #[cfg(feature = "live")]
+    let waits = all[1] == WAITING;
+    #[cfg(not(feature = "live"))]
+    let waits = false;
     if ask_for(signal).is_err() {
         return Err(ExitCode::FAILURE);
     }
     all.drain(1..3);
     let Some(name) = all.get(1).filter(|_| signal == Signal::SIGKILL) else { return Ok(all) };
-    let cause = Command::new(name).args(&all[2..]).exec();
+    let mut command = Command::new(name);
+    command.args(&all[2..]);
+    if waits {
+        if io::stdin().read_exact(&mut [0]).is_err() {
+            return Err(ExitCode::FAILURE);
+        }
+        command.stdin(Stdio::null());
+    }
+    let cause = command.exec();
     crate::output::say(format_args!("cannot run '{}': {cause}", name.display()));
     Err(ExitCode::from(127))
 }

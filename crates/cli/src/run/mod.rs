@@ -20,12 +20,16 @@ mod host;
 #[cfg(feature = "live")]
 mod lab;
 #[cfg(feature = "live")]
+mod lab_of_scenario;
+#[cfg(feature = "live")]
 mod live;
 mod manual;
 mod measure;
 mod merge;
 mod outcome;
 mod pipelines;
+#[cfg(feature = "live")]
+mod programs;
 mod readiness;
 mod resolution;
 mod search;

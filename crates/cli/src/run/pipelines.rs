@@ -17,7 +17,7 @@ use crate::run::verdicts;
 use crate::run::virtual_time;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
-use measure::{Caveat, CaveatKind, PipelineReport, Report};
+use measure::{Caveat, CaveatKind, PipelineReport, ProgramReport, Report};
 use scenario::{PipelinePlan, PortSpec, SourcePlan};
 use serde_json::json;
 use std::process::ExitCode;
@@ -27,6 +27,9 @@ use std::process::ExitCode;
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let receiver = request.receiver.as_ref();
     check_ends(request)?;
+    if let Some(status) = in_lab(request)? {
+        return Ok(status);
+    }
     user_limits::check_memory(request)?;
     for plan in &request.pipelines {
         for note in plan.all_stages().flat_map(StageConfig::notes) {
@@ -69,16 +72,21 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
         output::warn("--cores: it has no effect in virtual time, which runs on one unpinned thread");
     }
     let control = Control::open(request, &stop)?;
-    let mut outcome = if virtual_clock {
-        #[cfg(feature = "live")]
-        crate::rights::keep_files();
-        virtual_time::run(request, &stop, control.as_ref())?
-    } else if request.pipelines.iter().any(is_virtual) {
+    if !virtual_clock && request.pipelines.iter().any(is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them separately"));
-    } else {
-        request.check_files()?;
-        live(request, receiver, &stop, control.as_ref())?
+    }
+    let pipelines = || {
+        if virtual_clock {
+            #[cfg(feature = "live")]
+            crate::rights::keep_files();
+            request.gate.open();
+            virtual_time::run(request, &stop, control.as_ref())
+        } else {
+            request.check_files()?;
+            live(request, receiver, &stop, control.as_ref())
+        }
     };
+    let (mut outcome, programs, failed_program) = with_programs(request, &stop, pipelines)?;
     let end_to_end = request.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     say_who_never_came(&outcome.reports);
     let warnings = outcome.reports.iter().flat_map(|report| {
@@ -88,15 +96,18 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let listed = by_user.map_or(Ok(()), |table| table.finish(&user_limits::by_user(request)));
     resolution::warn(&mut outcome.caveats, warnings);
     let clocks = std::mem::take(&mut outcome.clocks);
-    let mut report = Report { end_to_end, clocks, ..report(request.command, outcome.reports, outcome.caveats) };
+    let mut report =
+        Report { end_to_end, clocks, programs, ..report(request.command, outcome.reports, outcome.caveats) };
     forget_histograms(&mut report, &request.common);
     report.expectations = verdicts::judge(&report, &request.expectations)?;
+    let statuses = verdicts::statuses(&report.programs, &request.beside.programs, &report.expectations);
+    report.expectations.extend(statuses);
     report.expectations.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
     if let Some(control) = control {
         control.ends(&report)?;
     }
     // The failure that ended the run comes first.
-    let failed = outcome.failure.map_or(Ok(()), Err);
+    let failed = output::all([outcome.failure, failed_program].map(|failure| failure.map_or(Ok(()), Err)));
     let run = RunResult {
         name: request.title.clone(),
         report: json!(report),
@@ -149,6 +160,7 @@ pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut 
         warnings: output::warnings(),
         pipelines,
         end_to_end: None,
+        programs: Vec::new(),
         expectations: Vec::new(),
         clocks: Vec::new(),
         caveats,
@@ -185,6 +197,40 @@ pub(crate) fn conclude(
         }
     }
     Ok(status)
+}
+
+/// Builds the lab of a scenario, and runs this command in it, if that is not done yet.
+#[cfg(feature = "live")]
+fn in_lab(request: &Request) -> Result<Option<ExitCode>, Failure> {
+    crate::run::lab_of_scenario::run(request)
+}
+
+#[cfg(not(feature = "live"))]
+fn in_lab(request: &Request) -> Result<Option<ExitCode>, Failure> {
+    if request.beside.lab.is_some() { Err(Failure::no_live_ports()) } else { Ok(None) }
+}
+
+/// Runs the pipelines with the programs of the request beside them.
+#[cfg(feature = "live")]
+fn with_programs(
+    request: &Request,
+    stop: &Stop,
+    pipelines: impl FnOnce() -> Result<Outcome, Failure>,
+) -> Result<(Outcome, Vec<ProgramReport>, Option<Failure>), Failure> {
+    let (outcome, programs) = crate::run::programs::beside(request, stop, pipelines)?;
+    Ok((outcome, programs.reports, programs.failure))
+}
+
+#[cfg(not(feature = "live"))]
+fn with_programs(
+    request: &Request,
+    _: &Stop,
+    pipelines: impl FnOnce() -> Result<Outcome, Failure>,
+) -> Result<(Outcome, Vec<ProgramReport>, Option<Failure>), Failure> {
+    if !request.beside.programs.is_empty() {
+        return Err(Failure::no_live_ports());
+    }
+    Ok((pipelines()?, Vec::new(), None))
 }
 
 #[cfg(feature = "live")]

@@ -1,14 +1,18 @@
 //! Expectations of a run and their verdicts.
 
 use crate::output::{self, Failure};
-use measure::{DropReason, ExpectationReport, Named, Report, Unit};
-use scenario::Expectation;
+use measure::{DropReason, ExpectationReport, Named, ProgramEnd, ProgramReport, Report, Unit};
+use scenario::{Expectation, ExpectedStatus, ProgramPlan};
 use serde_json::{Value, json};
 
 /// The verdict of each expectation.
 pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec<ExpectationReport>, Failure> {
     let mut verdicts = Vec::new();
     for expectation in expectations {
+        if let Some(program) = report.programs.iter().find(|program| program.name == expectation.path[0]) {
+            verdicts.push(of_program(program, expectation)?);
+            continue;
+        }
         let (name, fields) = expectation.path.split_first().expect("a path has two names at least");
         let pipeline = report.pipelines.iter().find(|pipeline| pipeline.name == *name);
         let mut value = serde_json::to_value(pipeline).map_err(Failure::new)?;
@@ -44,6 +48,80 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
         verdicts.push(ExpectationReport::new(&expectation.text, value, missed));
     }
     Ok(verdicts)
+}
+
+/// The verdict on a figure of a program.
+fn of_program(program: &ProgramReport, expectation: &Expectation) -> Result<ExpectationReport, Failure> {
+    let found = match expectation.pointer() {
+        Some(pointer) => in_output(program, pointer),
+        None => {
+            let report = serde_json::to_value(program).map_err(Failure::new)?;
+            let name = match measure::named_program(&expectation.path[1..]) {
+                Named::Figure(figure) => figure.path[0].as_str(),
+                _ => "",
+            };
+            report[name].as_f64().ok_or_else(|| match (program.end, name) {
+                (ProgramEnd::NotStarted, _) => "it did not start before the run ended".to_owned(),
+                (ProgramEnd::WithTheRun, "status") => "it was still running when the run ended".to_owned(),
+                (_, "ready_ns") => "it was not ready, or has no ready".to_owned(),
+                _ => "this run has no such figure".to_owned(),
+            })
+        }
+    };
+    let (value, missed) = match found {
+        Ok(value) if expectation.holds(value) => (Some(value), None),
+        Ok(value) => {
+            let is_status = expectation.path[1] == "status";
+            let why = if is_status { last_words(program) } else { String::new() };
+            (Some(value), Some(format!("it is {}{why}", figure(value, expectation.unit))))
+        }
+        Err(why) => (None, Some(why)),
+    };
+    Ok(ExpectationReport::new(&expectation.text, value, missed))
+}
+
+/// The number at a JSON pointer (RFC 6901) in the standard output of a program.
+fn in_output(program: &ProgramReport, pointer: &str) -> Result<f64, String> {
+    let output = &program.kept[0];
+    if program.stdout_bytes > output.len() as u64 {
+        let kept = ProgramReport::KEPT >> 20;
+        return Err(format!("its output has {} B, of which only {kept} MiB are kept", program.stdout_bytes));
+    }
+    let json: Value = serde_json::from_slice(output).map_err(|cause| format!("its output is not JSON: {cause}"))?;
+    let value = json.pointer(pointer).ok_or_else(|| format!("its output has no {pointer}"))?;
+    value.as_f64().ok_or_else(|| format!("it is {value}, which is no number"))
+}
+
+/// The last line of a program's standard error, behind a colon.
+fn last_words(program: &ProgramReport) -> String {
+    let last = program.stderr.lines().rev().find(|line| !line.trim().is_empty());
+    last.map_or(String::new(), |line| format!(": {line}"))
+}
+
+/// The verdicts on the statuses of programs that no expectation names.
+pub(crate) fn statuses(
+    programs: &[ProgramReport],
+    plans: &[ProgramPlan],
+    named: &[ExpectationReport],
+) -> Vec<ExpectationReport> {
+    let mut verdicts = Vec::new();
+    for (program, plan) in programs.iter().zip(plans) {
+        let is_named = named.iter().any(|other| other.that.starts_with(&format!("{}.status ", plan.name)));
+        let wanted = match plan.status {
+            ExpectedStatus::Exactly(status) => i32::from(status),
+            ExpectedStatus::ZeroIfEnded if program.end == ProgramEnd::ByItself && !is_named => 0,
+            ExpectedStatus::ZeroIfEnded | ExpectedStatus::Any => continue,
+        };
+        let missed = match program.status {
+            Some(status) if status == wanted => None,
+            Some(status) => Some(format!("it is {status}{}", last_words(program))),
+            None if program.end == ProgramEnd::NotStarted => Some("it did not start before the run ended".to_owned()),
+            None => Some("it was still running when the run ended".to_owned()),
+        };
+        let that = format!("{}.status == {wanted}", plan.name);
+        verdicts.push(ExpectationReport::new(that, program.status.map(f64::from), missed));
+    }
+    verdicts
 }
 
 /// A figure of the report with its unit, and with all digits: some of them tell it from its bound.

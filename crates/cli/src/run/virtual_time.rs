@@ -52,6 +52,9 @@ pub(crate) fn run(request: &Request, stop: &Stop, control: Option<&Control>) -> 
             break;
         }
     }
+    if request.pipelines.is_empty() {
+        return Ok(outcome);
+    }
     resolution::warn(&mut outcome.caveats, warnings);
     let always = [CaveatKind::Clock { source: ClockSource::Virtual }, CaveatKind::CaptureStamps];
     outcome.caveats.extend(always.map(Caveat::new));

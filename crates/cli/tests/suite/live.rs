@@ -6,6 +6,7 @@ mod doctor;
 mod emulate;
 mod emulate_on;
 mod examples;
+mod experiment;
 mod floor;
 mod host;
 mod host_ports;

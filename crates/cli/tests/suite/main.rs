@@ -23,6 +23,8 @@ mod measure_only;
 mod memory;
 mod merge;
 mod parts;
+#[cfg(feature = "live")]
+mod programs;
 mod progress;
 mod python;
 mod quiet;

@@ -218,6 +218,7 @@ fn work(
             let running = || counters.iter().all(|counters| counters.running.load(Ordering::Relaxed));
             if !told && running() && (ended || watched.has_carriers()) {
                 readiness::tell(&request.common);
+                request.gate.open();
                 told = true;
             }
             (!ended).then_some(if told { LOOK } else { FIRST_LOOK })

@@ -1,0 +1,28 @@
+//! The instant from which frames pass.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Opened once, when the frames of a run pass; programs of the scenario start then.
+#[derive(Clone, Default)]
+pub(crate) struct ReadyGate(Arc<(Mutex<Option<Instant>>, Condvar)>);
+
+impl ReadyGate {
+    /// Opens it, if it is not open yet.
+    pub(crate) fn open(&self) {
+        let (opened, wakes) = &*self.0;
+        opened.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
+        wakes.notify_all();
+    }
+
+    /// Waits until it is open, at most for `patience`. Returns when it was opened.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "programs are refused"))]
+    pub(crate) fn wait(&self, patience: Duration) -> Option<Instant> {
+        let (opened, wakes) = &*self.0;
+        let opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let (opened, _) = wakes
+            .wait_timeout_while(opened, patience, |opened| opened.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        *opened
+    }
+}
