@@ -17,6 +17,8 @@ thread_local! {
             "ip6 host 2001:db8::/32 or vlan 7 dscp ef",
             "bytes 40/f0 at 14 not arp",
             "payload 474554 at 3",
+            "vxlan vni 7 inner tcp dport 80 or gtpu teid 5 innermost src 10.0.0.0/8",
+            "mpls#2 label 1-9 not inner ip or inner payload \"GET\"",
         ];
         let rules: Vec<Rule> = texts.iter().map(|text| text.parse().expect("a rule")).collect();
         Classifier::new(&rules.iter().collect::<Vec<_>>()).expect("each rule can be reached")

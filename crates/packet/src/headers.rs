@@ -79,6 +79,51 @@ impl Headers {
         Some(Headers { tags, ether_type, network, ip })
     }
 
+    /// The same, and a packet that lies behind MPLS labels, PPPoE, SNAP or a third tag counts as if it had its EtherType:
+    /// the outermost packet of [`Layers`].
+    #[must_use]
+    #[inline]
+    pub fn outermost(frame: &[u8]) -> Option<Headers> {
+        let headers = Headers::of(frame)?;
+        if headers.ip.is_some() || headers.ether_type >= 0x0600 && !headers.may_hold_more(frame) {
+            return Some(headers);
+        }
+        Some(headers.by_layers(frame))
+    }
+
+    #[cold]
+    fn by_layers(self, frame: &[u8]) -> Headers {
+        let layers = Layers::of(frame);
+        let mut tags = layers.level(0).filter(|layer| layer.kind == LayerKind::Vlan);
+        let mut tag = || tags.next().and_then(|layer| be16(frame, layer.start as usize));
+        let tags = [tag(), tag()];
+        for layer in layers.level(0) {
+            let network = layer.start as usize;
+            match layer.kind {
+                LayerKind::Ipv4 => {
+                    return Headers { tags, ether_type: 0x0800, network, ip: IpHeader::v4(frame, network) };
+                }
+                LayerKind::Ipv6 => {
+                    return Headers { tags, ether_type: 0x86dd, network, ip: IpHeader::v6(frame, network) };
+                }
+                LayerKind::Arp => return Headers { tags, ether_type: 0x0806, network, ip: None },
+                _ => {}
+            }
+        }
+        Headers { tags, ..self }
+    }
+
+    /// Sender's and target's IPv4 address of ARP and RARP for IPv4 over Ethernet (RFC 826, RFC 903).
+    #[must_use]
+    pub fn arp_addresses(&self, frame: &[u8]) -> Option<(u32, u32)> {
+        if !matches!(self.ether_type, 0x0806 | 0x8035) {
+            return None;
+        }
+        let packet = frame.get(self.network..self.network + 28)?;
+        let address = |at: usize| u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
+        (packet[..6] == [0, 1, 8, 0, 6, 4]).then(|| (address(14), address(24)))
+    }
+
     /// Identifier of the outermost VLAN; 0 is a priority tag without one.
     #[must_use]
     pub fn vlan(&self) -> Option<u16> {

@@ -121,6 +121,7 @@ fn rules_orders_and_depths() {
         "tcp dport 8080 src 10.0.0.0/8 payload \"GET /v1\" at 0",
         "not host 2001:db8::/32,10.0.0.1 or vlan 1-100,200 dscp ef flags syn,!ack",
         "bytes 40/f0 at 14 payload \"a\\\"\\x00é\" and not proto 47",
+        "vxlan vni 7 inner tcp dport 80 or not gtp teid 0x4/0xfe innermost host 10.0.0.0/8 outer vlan#2 id 5",
     ];
     let orders = ["order 10.0.0.1,10.1.0.0/16 gap 5ms wait 1s silence 1ms", "round-robin 10.0.0.1,2001:db8::1 gap 3us"];
     let depths = ["follow-depth 1Gbps..9Gbps wire over 64 frames", "follow-depth 10%..90%"];

@@ -13,6 +13,15 @@ impl ParseError {
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         ParseError { what: what.into(), remedy: remedy.into() }
     }
+
+    /// The same with the column of the word that is meant, from 1, unless the problem has one.
+    #[must_use]
+    pub fn at_column(self, column: usize) -> Self {
+        if self.what.contains("(column ") {
+            return self;
+        }
+        ParseError { what: format!("{} (column {column})", self.what), ..self }
+    }
 }
 
 impl fmt::Display for ParseError {

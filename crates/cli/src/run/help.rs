@@ -24,8 +24,9 @@ impl Help {
             ["report-schema"] => output::print(&report_schema()?)?,
             ["figures", path] => output::print(&figures(path)?)?,
             [list] if kinds(list).is_some() => output::print(&table(list, &kinds(list).unwrap_or_default()))?,
-            [list, name] if kinds(list).is_some() => {
-                output::print(&entry(list, name, &kinds(list).unwrap_or_default())?)?;
+            // The name of a field may have two words.
+            [list, ref name @ ..] if !name.is_empty() && kinds(list).is_some() => {
+                output::print(&entry(list, &name.join(" "), &kinds(list).unwrap_or_default())?)?;
             }
             _ => return command(&topic),
         }
@@ -38,16 +39,21 @@ const LISTS: [&str; 8] = ["stages", "laws", "waves", "ports", "rules", "fields",
 
 /// What can be written in a place.
 struct Entry {
-    name: &'static str,
+    name: String,
     grammar: String,
-    summary: &'static str,
+    summary: String,
     example: String,
 }
 
 impl From<&Kind> for Entry {
     fn from(kind: &Kind) -> Entry {
         let Kind { name, grammar, summary, example } = *kind;
-        Entry { name, grammar: grammar.to_owned(), summary, example: example.to_owned() }
+        Entry {
+            name: name.to_owned(),
+            grammar: grammar.to_owned(),
+            summary: summary.to_owned(),
+            example: example.to_owned(),
+        }
     }
 }
 
@@ -55,9 +61,9 @@ impl From<&Key> for Entry {
     fn from(key: &Key) -> Entry {
         let (name, kind) = (key.name(), key.kind());
         Entry {
-            name,
+            name: name.to_owned(),
             grammar: format!("{name} {}", kind.grammar()),
-            summary: key.meaning(),
+            summary: format!("of a stream: {}", key.meaning()),
             example: format!("{name} {}", kind.example()),
         }
     }
@@ -67,23 +73,80 @@ impl From<&LayerKind> for Entry {
     fn from(kind: &LayerKind) -> Entry {
         let description = kind.description();
         let name = description.name;
-        let width = description.fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
-        let lines = description.fields.iter().map(|field| {
-            let values = field.kind.grammar();
-            format!("{name} {:<width$}  {:<12}  {}", field.name, values, field.about)
-        });
         let example = description
             .fields
             .iter()
             .find(|field| field.role == Role::Plain && field.bare)
             .unwrap_or(&description.fields[0]);
         Entry {
-            name,
-            grammar: lines.collect::<Vec<_>>().join("\n  "),
-            summary: description.about,
+            name: name.to_owned(),
+            grammar: fields_of(*kind),
+            summary: description.about.to_owned(),
             example: format!("{name} {} {}", example.name, example.kind.one()),
         }
     }
+}
+
+/// A line for each field of a protocol.
+fn fields_of(kind: LayerKind) -> String {
+    let description = kind.description();
+    let name = description.name;
+    let width = description.fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+    let lines = description.fields.iter().map(|field| {
+        let values = field.kind.grammar();
+        format!("{name} {:<width$}  {:<12}  {}", field.name, values, field.about)
+    });
+    lines.collect::<Vec<_>>().join("\n  ")
+}
+
+/// The conditions of rules: those with a grammar of their own, each protocol, and their fields.
+fn rules() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Rule::CONDITIONS.iter().map(Entry::from).collect();
+    for kind in LayerKind::ALL {
+        match entries.iter_mut().find(|entry| entry.name == kind.name()) {
+            Some(entry) => entry.grammar = format!("{}\n  {}", entry.grammar, fields_of(*kind)),
+            None => {
+                let entry = Entry::from(kind);
+                entries.push(Entry { grammar: format!("{}\n  {}", entry.name, entry.grammar), ..entry });
+            }
+        }
+    }
+    entries
+}
+
+/// Every field of every protocol, by the shortest words that name it, then the words that only streams have.
+fn fields() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for kind in LayerKind::ALL {
+        for field in kind.description().fields {
+            let name = if field.bare { field.name.to_owned() } else { format!("{} {}", kind.name(), field.name) };
+            let values = field.kind;
+            match entries.iter_mut().find(|entry| entry.name == name) {
+                Some(entry) if entry.summary.contains(field.about) => {
+                    entry.summary = format!("{}, {}", entry.summary, kind.name());
+                }
+                Some(entry) => entry.summary = format!("{}; {}: {}", entry.summary, field.about, kind.name()),
+                None => entries.push(Entry {
+                    grammar: format!("{name} {}", values.grammar()),
+                    summary: if field.bare {
+                        format!("{}: {}", field.about, kind.name())
+                    } else {
+                        field.about.to_owned()
+                    },
+                    example: format!("{name} {}", values.one()),
+                    name,
+                }),
+            }
+        }
+    }
+    let of_streams = Key::ALL.iter().filter(|key| entries.iter().all(|entry| entry.name != key.name()));
+    let of_streams: Vec<Entry> = of_streams.map(Entry::from).collect();
+    entries.extend(of_streams);
+    entries.extend(STREAM_KEYS.iter().map(|key| {
+        let entry = Entry::from(key);
+        Entry { summary: format!("of a stream: {}", entry.summary), ..entry }
+    }));
+    entries
 }
 
 /// The entries of a list; none if there is no such list.
@@ -94,8 +157,8 @@ fn kinds(list: &str) -> Option<Vec<Entry>> {
         "laws" => of(Law::KINDS),
         "waves" => of(Wave::KINDS),
         "ports" => of(PortSpec::KINDS),
-        "rules" => of(Rule::CONDITIONS),
-        "fields" => Key::ALL.iter().map(Entry::from).chain(STREAM_KEYS.iter().map(Entry::from)).collect(),
+        "rules" => rules(),
+        "fields" => fields(),
         "keys" => of(KEYS),
         "layers" => LayerKind::ALL.iter().map(Entry::from).collect(),
         _ => return None,
@@ -112,7 +175,7 @@ fn table(list: &str, entries: &[Entry]) -> String {
 /// All that is known of one entry.
 fn entry(list: &str, name: &str, entries: &[Entry]) -> Result<String, Failure> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
-        let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let how = match units::nearest(name, &names) {
             Some(meant) => format!("did you mean {meant}?"),
             None => format!("netlathe help {list} lists them"),
@@ -195,11 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn examples_of_fields_are_accepted_by_streams() {
+    fn examples_of_rules_and_fields_are_accepted() {
+        for Entry { name, example, .. } in kinds("rules").expect("rules") {
+            assert!(example.parse::<Rule>().is_ok(), "{name}: {example}");
+        }
         // A stream has every key that its protocol needs, and no other of its keys may be given twice.
         let ends = [("src", "10.0.0.1"), ("dst", "10.0.0.2"), ("sport", "1"), ("dport", "2")];
         for Entry { name, example, .. } in kinds("fields").expect("fields") {
-            let accepted = Protocol::ALL.iter().any(|protocol| {
+            let name = name.as_str();
+            let in_stream = Protocol::ALL.iter().any(|protocol| {
                 [0, 2, 4].into_iter().any(|needed| {
                     let others = ends[..needed].iter().filter(|(key, _)| *key != name);
                     let others: String = others.map(|(key, value)| format!(" {key} {value}")).collect();
@@ -211,7 +278,27 @@ mod tests {
                         .any(|stream| scenario::parse_stream(stream).is_ok())
                 })
             });
-            assert!(accepted, "{example}");
+            let of_streams = Key::named(name).is_some() || STREAM_KEYS.iter().any(|key| key.name == name);
+            // A rule reads lists of flags, streams one value.
+            let in_rule = example.replace('+', ",").parse::<Rule>().is_ok();
+            let only_streams = kinds("fields")
+                .expect("fields")
+                .iter()
+                .any(|entry| entry.name == name && entry.summary.starts_with("of a stream"));
+            assert_eq!(in_stream, of_streams, "{example}");
+            assert!(in_rule || only_streams, "{example}");
+        }
+    }
+
+    /// Streams, rules, rewriting and keys write the values of a field in one way.
+    #[test]
+    fn keys_of_streams_have_the_values_of_the_fields() {
+        for key in Key::ALL {
+            for field in LayerKind::ALL.iter().flat_map(|kind| kind.description().fields) {
+                if field.bare && field.name == key.name() {
+                    assert_eq!(field.kind, key.kind(), "{}", field.name);
+                }
+            }
         }
     }
 

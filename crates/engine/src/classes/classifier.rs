@@ -1,8 +1,10 @@
 use super::Rule;
+use super::probe::{Probe, Reader};
 use super::reach::{Unreachable, unreachable};
 use super::search::Search;
 use super::set::Set;
 use super::term::{Field, Shape, Term, terms};
+use packet::layers::Layers;
 use packet::{Headers, IpHeader};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -13,7 +15,8 @@ pub(super) const MOST_TERMS: usize = 16_384;
 
 /// Finds the class of a frame: the first class whose rule matches, else the last class, which has no rule.
 ///
-/// Each field that any rule uses is looked up once, in a table, in a sorted list of addresses or in a hash table of
+/// Rules of the outermost packet look at headers at known places. The layers of a frame are found only if a rule asks for
+/// one. Each field that any rule uses is looked up once, in a table, in a sorted list of addresses or in a hash table of
 /// bytes. The lookup yields a bit set: the alternatives that this value allows. The first bit that all sets share is
 /// the answer. A summary with one bit per 64 alternatives says which words of the sets to read (aggregated bit vectors:
 /// Baboescu and Varghese 2001). One pass searches for all payload texts at once, and only in frames whose headers match
@@ -21,6 +24,7 @@ pub(super) const MOST_TERMS: usize = 16_384;
 #[derive(Clone, Debug)]
 pub struct Classifier {
     fields: Vec<(Field, Lookup)>,
+    probes: Vec<(Reader, Lookup)>,
     places: Vec<BytesLookup>,
     /// All sets. Each is stored as `summary` words of summary, then its words.
     sets: Vec<u64>,
@@ -99,8 +103,16 @@ impl Classifier {
         let mut fields = Vec::new();
         for field in Field::ALL {
             if terms.iter().any(|term| !term.set(field).is_all(field.most())) {
-                fields.push((field, lookup(field, &terms, &mut sets)));
+                fields.push((field, lookup(field.most(), &terms, |term| Some(term.set(field)), &mut sets)));
             }
+        }
+        let probes = vocabulary.probes.iter().enumerate();
+        let probes = probes.map(|(i, probe)| (Reader::new(probe), lookup_of_probe(i, probe, &terms, &mut sets)));
+        let probes: Vec<_> = probes.collect();
+        if fields.is_empty() && probes.is_empty() && vocabulary.shapes.is_empty() && !vocabulary.texts.is_empty() {
+            // Rules of texts alone start from a set of all alternatives.
+            let field = Field::EtherType;
+            fields.push((field, lookup(field.most(), &terms, |term| Some(term.set(field)), &mut sets)));
         }
         let places = vocabulary.shapes.into_iter().enumerate().map(|(i, shape)| place(i, shape, &terms, &mut sets));
         let places = places.collect();
@@ -108,6 +120,7 @@ impl Classifier {
         let Sets { data, summary, .. } = sets;
         Ok(Classifier {
             fields,
+            probes,
             places,
             sets: data,
             summary,
@@ -126,11 +139,17 @@ impl Classifier {
 
     /// The class of a frame: the index of its rule, or the number of rules if none matches.
     pub fn class(&mut self, frame: &[u8]) -> usize {
-        let headers = Headers::of(frame);
+        let headers = Headers::outermost(frame);
         self.found.clear();
         let values = Values::of(frame, headers.as_ref());
         for (field, lookup) in &self.fields {
             self.found.push(lookup.find(values.of_field(*field, frame)));
+        }
+        if !self.probes.is_empty() {
+            let layers = Layers::of(frame);
+            for (reader, lookup) in &self.probes {
+                self.found.push(lookup.find(reader.read(frame, &layers)));
+            }
         }
         for place in &self.places {
             let set = if place.shape.read(frame, headers.as_ref(), &mut self.bytes) {
@@ -155,8 +174,7 @@ impl Classifier {
                 if let Some(texts) = &mut self.texts {
                     if !searched && terms & texts.asking[word] != 0 {
                         searched = true;
-                        let range = headers.and_then(|headers| headers.payload(frame));
-                        texts.look(range.map_or(&[], |range| &frame[range]));
+                        texts.look(frame, headers.as_ref());
                     }
                     terms = texts.met(word, terms);
                 }
@@ -187,7 +205,13 @@ impl<'h> Values<'h> {
 
     pub(super) fn of_field(&self, field: Field, frame: &[u8]) -> Option<u128> {
         let address = |version, source: bool| {
-            let ip = self.ip.filter(|ip| ip.version == version)?;
+            let Some(ip) = self.ip else {
+                let (sender, target) = self.headers.filter(|_| version == 4)?.arp_addresses(frame)?;
+                return Some(u128::from(if source { sender } else { target }));
+            };
+            if ip.version != version {
+                return None;
+            }
             let (from, to) = ip.addresses(frame)?;
             let bytes = if source { from } else { to };
             Some(bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
@@ -261,7 +285,7 @@ impl Sets {
 }
 
 /// The bits of all alternatives that satisfy `allows`.
-fn bits(terms: &[Term], sets: &Sets, allows: impl Fn(&Term) -> bool) -> Vec<u64> {
+fn bits<'t>(terms: &'t [Term], sets: &Sets, allows: impl Fn(&'t Term) -> bool) -> Vec<u64> {
     let mut bits = sets.empty();
     for (i, _) in terms.iter().enumerate().filter(|(_, term)| allows(term)) {
         bits[i / 64] |= 1 << (i % 64);
@@ -269,16 +293,22 @@ fn bits(terms: &[Term], sets: &Sets, allows: impl Fn(&Term) -> bool) -> Vec<u64>
     bits
 }
 
-fn lookup(field: Field, terms: &[Term], sets: &mut Sets) -> Lookup {
-    let absent = bits(terms, sets, |term| term.set(field).absent);
+fn lookup_of_probe(number: usize, probe: &Probe, terms: &[Term], sets: &mut Sets) -> Lookup {
+    lookup(probe.most(), terms, |term| term.probes.get(&number).map(|(set, _)| set), sets)
+}
+
+/// The lookup of a field with values up to `most`, of which each term has a set; it takes all if `None`.
+fn lookup<'t>(most: u128, terms: &'t [Term], set: impl Fn(&'t Term) -> Option<&'t Set>, sets: &mut Sets) -> Lookup {
+    let all = Set::all(most);
+    let absent = bits(terms, sets, |term| set(term).is_none_or(|set| set.absent));
     let absent = sets.keep(&absent);
     // The values at which alternatives start or stop being allowed, in ascending order.
     let mut changes: Vec<(u128, usize, bool)> = Vec::new();
     for (i, term) in terms.iter().enumerate() {
-        let Set { ranges, .. } = term.set(field);
+        let Set { ranges, .. } = set(term).unwrap_or(&all);
         for (from, to) in ranges {
             changes.push((*from, i, true));
-            if *to < field.most() {
+            if *to < most {
                 changes.push((to + 1, i, false));
             }
         }
@@ -299,12 +329,12 @@ fn lookup(field: Field, terms: &[Term], sets: &mut Sets) -> Lookup {
         }
     }
     found.push(sets.keep(&now));
-    if field.most() <= 0xffff {
-        let ends = starts[1..].iter().copied().chain([field.most() + 1]);
+    if most <= 0xffff {
+        let ends = starts[1..].iter().copied().chain([most + 1]);
         let lengths = starts.iter().zip(ends).map(|(start, end)| (end - start) as usize);
         let table = found.iter().zip(lengths).flat_map(|(set, length)| std::iter::repeat_n(*set, length));
         Lookup::Table { sets: table.collect(), absent }
-    } else if field.most() <= u128::from(u32::MAX) {
+    } else if most <= u128::from(u32::MAX) {
         Lookup::Narrow { starts: starts.into_iter().map(|start| start as u32).collect(), sets: found, absent }
     } else {
         Lookup::Wide { starts, sets: found, absent }
@@ -352,9 +382,9 @@ impl Texts {
         Texts { search, asking, excluding, first, wanted, possible: Vec::new() }
     }
 
-    /// Searches a payload.
-    fn look(&mut self, payload: &[u8]) {
-        self.search.run(payload);
+    /// Searches the payloads of a frame.
+    fn look(&mut self, frame: &[u8], headers: Option<&Headers>) {
+        self.search.run(frame, headers);
         self.possible.clone_from(&self.excluding);
         for text in self.search.found() {
             for i in &self.first[*text] {

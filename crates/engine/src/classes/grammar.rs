@@ -1,12 +1,13 @@
 //! Parses rules. The words follow pcap filters and iptables where possible.
 
-use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, PROTOCOLS, SMAC_AT};
-use super::{Condition, Prefix, Rule, Side, Test};
+use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, OUTERMOST, PROTOCOLS, SMAC_AT};
+use super::{Condition, FieldValues, Fields, Prefix, Rule, Side, Test};
 use crate::Kind;
-use packet::MacAddr;
+use packet::layers::{FieldPath, LayerKind, Level, read_layer};
+use packet::{Kind as ValueKind, MacAddr};
 use std::net::IpAddr;
 use std::str::FromStr;
-use units::ParseError;
+use units::{ParseError, nearest};
 
 /// Most bytes that one comparison may cover.
 const LONGEST: usize = 64;
@@ -28,9 +29,14 @@ pub(super) const CONDITIONS: &[Kind] = &[
     kind("icmp6", "icmp6", "ICMPv6", "icmp6"),
     kind("sctp", "sctp", "SCTP, over IPv4 or IPv6", "sctp"),
     kind("proto", "proto N|NAME", "a transport protocol by its number", "proto 47"),
-    kind("src", "src PREFIX[,PREFIX…]", "source address of IP", "src 10.0.0.0/8,2001:db8::/32"),
-    kind("dst", "dst PREFIX[,PREFIX…]", "destination address of IP", "dst 10.0.0.1"),
-    kind("host", "host PREFIX[,PREFIX…]", "source or destination address of IP", "host 10.0.0.1"),
+    kind(
+        "src",
+        "src PREFIX[,PREFIX…]",
+        "source address of IP, sender's address of ARP",
+        "src 10.0.0.0/8,2001:db8::/32",
+    ),
+    kind("dst", "dst PREFIX[,PREFIX…]", "destination address of IP, target's address of ARP", "dst 10.0.0.1"),
+    kind("host", "host PREFIX[,PREFIX…]", "either address of IP or ARP", "host 10.0.0.1"),
     kind("sport", "sport PORTS", "source port of TCP, UDP or SCTP", "sport 1024-65535"),
     kind("dport", "dport PORTS", "destination port of TCP, UDP or SCTP", "dport 80,443,8000-8100"),
     kind("port", "port PORTS", "source or destination port of TCP, UDP or SCTP", "port 53"),
@@ -51,6 +57,12 @@ pub(super) const CONDITIONS: &[Kind] = &[
         "bytes of the TCP or UDP payload; anywhere without at",
         "payload \"GET /\" at 0",
     ),
+    kind(
+        "inner",
+        "inner CONDITION… [outer CONDITION…]",
+        "conditions behind it are of the packet in a tunnel; inner inner two tunnels deep, innermost, outer",
+        "vxlan vni 7 inner tcp dport 80",
+    ),
 ];
 
 /// The names of all conditions, for messages.
@@ -58,7 +70,12 @@ fn names() -> String {
     CONDITIONS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
-/// A word of a rule.
+/// A word of a rule, and its column from 1.
+struct PlacedWord {
+    word: Word,
+    column: usize,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Word {
     Plain(String),
@@ -72,7 +89,7 @@ impl FromStr for Rule {
     /// Reads `tcp dport 8080 src 10.0.0.0/8 payload "GET /v1" at 0`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let words = words(text)?;
-        let mut reader = Reader { words: &words, at: 0 };
+        let mut reader = Reader { words: &words, at: 0, end: text.chars().count() + 1, level: OUTERMOST };
         let mut alternatives = vec![Vec::new()];
         while let Some(word) = reader.peek() {
             let current = alternatives.last_mut().expect("there is one always");
@@ -83,44 +100,59 @@ impl FromStr for Rule {
                         return Err(ParseError::new(
                             "'and' has no condition behind it",
                             format!("write one of {}, or leave 'and' out", names()),
-                        ));
+                        )
+                        .at_column(reader.column()));
                     }
                 }
                 "or" if !current.is_empty() => {
                     reader.at += 1;
+                    reader.level = OUTERMOST;
                     alternatives.push(Vec::new());
                 }
-                _ => current.push(reader.condition()?),
+                _ => match reader.condition() {
+                    Ok(condition) => current.push(condition),
+                    Err(error) => return Err(error.at_column(reader.column())),
+                },
             }
         }
         if alternatives.last().is_some_and(Vec::is_empty) {
             return Err(ParseError::new(
                 "a condition is missing",
                 format!("write one of {}; leave match out for the default class", names()),
-            ));
+            )
+            .at_column(reader.end));
         }
         Ok(Rule { alternatives })
     }
 }
 
 struct Reader<'a> {
-    words: &'a [Word],
+    words: &'a [PlacedWord],
     at: usize,
+    /// The column behind the rule.
+    end: usize,
+    /// The packet that the next condition looks at.
+    level: Level,
 }
 
 impl<'a> Reader<'a> {
     /// The next word, as text; empty for a quoted word.
     fn peek(&self) -> Option<&'a str> {
-        self.words.get(self.at).map(|word| match word {
+        self.words.get(self.at).map(|word| match &word.word {
             Word::Plain(word) => word.as_str(),
             Word::Quoted(_) => "\"",
         })
     }
 
+    /// The column of the last word that was read.
+    fn column(&self) -> usize {
+        self.words.get(self.at.saturating_sub(1)).map_or(self.end, |word| word.column)
+    }
+
     fn next(&mut self) -> Option<&'a Word> {
         let word = self.words.get(self.at);
         self.at += 1;
-        word
+        word.map(|word| &word.word)
     }
 
     fn take(&mut self, word: &str) -> bool {
@@ -138,8 +170,34 @@ impl<'a> Reader<'a> {
     }
 
     fn condition(&mut self) -> Result<Condition, ParseError> {
+        self.read_level()?;
         let not = self.take("not") || self.take("!");
+        self.read_level()?;
         Ok(Condition { not, test: self.test()? })
+    }
+
+    /// Reads `inner`, `innermost` or `outer`: they hold for all conditions behind them.
+    fn read_level(&mut self) -> Result<(), ParseError> {
+        let word = self.peek().unwrap_or_default();
+        if word == "outer" {
+            self.at += 1;
+            self.level = OUTERMOST;
+        } else if word == "inner" || word == "innermost" {
+            let words: Vec<&str> = self.words[self.at..].iter().map(|placed| placed.word.plain()).collect();
+            let (level, used) = Level::read(&words);
+            self.level = level;
+            self.at += used;
+        } else {
+            return Ok(());
+        }
+        match self.peek() {
+            None | Some("and" | "or") => {
+                self.at += 1;
+                let remedy = format!("write a condition, as in {word} tcp dport 80");
+                Err(ParseError::new(format!("'{word}' has no condition behind it"), remedy))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn test(&mut self) -> Result<Test, ParseError> {
@@ -150,54 +208,176 @@ impl<'a> Reader<'a> {
             }
             None => return Err(ParseError::new("'not' stands alone", format!("write one of {} behind it", names()))),
         };
-        if let Some((_, value)) = ETHER_TYPES.iter().find(|(name, _)| *name == word) {
-            return Ok(Test::EtherType(*value));
-        }
-        if let Some((_, value)) = PROTOCOLS.iter().find(|(name, _)| *name == word) {
-            return Ok(Test::Protocol(*value));
+        let layer = read_layer(word);
+        if let Some((kind, number)) = layer
+            && let Some(field) = self.field_behind((kind, number))
+        {
+            self.at += 1;
+            return self.field(field);
         }
         match word {
-            "proto" => {
-                let value = self.value("proto", "47")?;
-                let known = PROTOCOLS.iter().find(|(name, _)| *name == value).map(|(_, number)| *number);
-                let number = known.or_else(|| value.parse().ok());
-                number.map(Test::Protocol).ok_or_else(|| {
-                    ParseError::new(format!("'{value}' is no protocol"), "write a number from 0 to 255, proto 47")
-                })
-            }
+            "ether" | "eth" | "mac" if self.level == OUTERMOST => return Err(no_condition(word)),
+            "vlan" => return self.vlan(),
+            _ => {}
+        }
+        if let Some((kind, number)) = layer {
+            self.check_behind(kind)?;
+            return Ok(self.layer(kind, number));
+        }
+        if self.level == OUTERMOST
+            && let Some(test) = self.outermost(word)?
+        {
+            return Ok(test);
+        }
+        match word {
             "src" => self.end(Side::Source),
             "dst" => self.end(Side::Destination),
             "host" | "net" => self.address(Side::Either),
-            "sport" => self.ports("sport", Side::Source),
-            "dport" => self.ports("dport", Side::Destination),
             "port" => self.ports("port", Side::Either),
-            "vlan" => match self.peek().filter(|next| next.starts_with(|c: char| c.is_ascii_digit())) {
-                Some(_) => Ok(Test::Vlan(ranges(self.value("vlan", "100")?, 4_094, "a VLAN", "vlan 100")?)),
-                None => Ok(Test::Vlan(Vec::new())),
-            },
-            "dscp" => {
-                let value = self.value("dscp", "46")?;
-                let number = value.split(',').map(code_point).collect::<Vec<_>>().join(",");
-                Ok(Test::Dscp(ranges(&number, 63, "a DSCP", "dscp 46, dscp ef or dscp af41")?))
-            }
-            "flags" => flags(self.value("flags", "syn,!ack")?),
-            "dmac" => self.hardware_address("dmac", DMAC_AT),
-            "smac" => self.hardware_address("smac", SMAC_AT),
-            "bytes" => self.bytes(),
             "payload" => self.payload(),
+            "bytes" => Err(ParseError::new(
+                "'bytes' counts from the start of the frame",
+                "write it before inner, or outer before it",
+            )),
+            "proto" => self.protocol(),
             word if word.starts_with(['(', ')']) => Err(ParseError::new(
                 "there are no parentheses in rules",
                 "write the alternatives out, 'tcp dport 80 or udp dport 53'",
             )),
-            word => Err(ParseError::new(
-                format!("'{word}' is no condition"),
-                match (meant_by(word), nearest(word)) {
-                    (Some(remedy), _) => remedy.to_owned(),
-                    (None, Some(meant)) => format!("did you mean {meant}?"),
-                    (None, None) => format!("write one of {}", names()),
-                },
-            )),
+            word => match FieldPath::bare(self.level, word) {
+                Some(path) => self.field(path),
+                None => Err(no_condition(word)),
+            },
         }
+    }
+
+    /// The conditions of the outermost packet that need no walk over its layers.
+    fn outermost(&mut self, word: &str) -> Result<Option<Test>, ParseError> {
+        Ok(Some(match word {
+            "sport" => self.ports("sport", Side::Source)?,
+            "dport" => self.ports("dport", Side::Destination)?,
+            "dscp" => {
+                let value = self.value("dscp", "46")?;
+                let number = value.split(',').map(code_point).collect::<Vec<_>>().join(",");
+                Test::Dscp(ranges(&number, 63, "a DSCP", "dscp 46, dscp ef or dscp af41")?)
+            }
+            "flags" => {
+                let (set, clear) = flags(self.value("flags", "syn,!ack")?)?;
+                Test::Flags { set, clear }
+            }
+            "dmac" => self.hardware_address("dmac", DMAC_AT)?,
+            "smac" => self.hardware_address("smac", SMAC_AT)?,
+            "bytes" => self.bytes()?,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The field of this layer that the next word names, unless the word is a condition by itself: `tcp dport 80` is two
+    /// conditions, `tcp window 80` one.
+    fn field_behind(&self, (kind, number): (LayerKind, u8)) -> Option<FieldPath> {
+        let word = self.peek()?;
+        if is_condition(word) && FieldPath::bare(OUTERMOST, word).is_some() && in_two(kind) {
+            return None;
+        }
+        FieldPath::of_layer(self.level, (kind, number), word)
+    }
+
+    /// Refuses a word behind a layer that is neither its field nor a condition.
+    fn check_behind(&mut self, kind: LayerKind) -> Result<(), ParseError> {
+        let Some(word) = self.peek() else { return Ok(()) };
+        let known = ["and", "or", "not", "!", "\"", "inner", "innermost", "outer"].contains(&word)
+            || is_condition(word)
+            || read_layer(word).is_some()
+            || FieldPath::bare(OUTERMOST, word).is_some()
+            || meant_by(word).is_some()
+            || similar(word).is_some()
+            || word.starts_with(['(', ')']);
+        if known {
+            return Ok(());
+        }
+        self.at += 1;
+        let fields: Vec<&str> = kind.description().fields.iter().map(|field| field.name).collect();
+        let all: Vec<&str> = fields.iter().copied().chain(known_words()).collect();
+        let remedy = match nearest(word, &all) {
+            Some(name) => format!("write {name}"),
+            None => format!("write one of {}, or a condition: 'netlathe help rules' lists them", fields.join(", ")),
+        };
+        Err(ParseError::new(format!("'{word}' is no condition and no field of {}", kind.name()), remedy))
+    }
+
+    /// The test for a layer; those that every frame is asked for need no walk.
+    fn layer(&self, kind: LayerKind, number: u8) -> Test {
+        let known = |name: &str| {
+            let ether_type =
+                ETHER_TYPES.iter().find(|(known, _)| *known == name).map(|(_, value)| Test::EtherType(*value));
+            let protocol =
+                || PROTOCOLS.iter().find(|(known, _)| *known == name).map(|(_, value)| Test::Protocol(*value));
+            ether_type.or_else(protocol)
+        };
+        let fast = if self.level == OUTERMOST && number == 1 { known(kind.name()) } else { None };
+        fast.unwrap_or(Test::Layer(self.level, kind, number))
+    }
+
+    /// What follows `vlan`: identifiers, or nothing.
+    fn vlan(&mut self) -> Result<Test, ParseError> {
+        let has_value = self.peek().is_some_and(|next| next.starts_with(|c: char| c.is_ascii_digit()));
+        if !has_value {
+            self.check_behind(LayerKind::Vlan)?;
+            return Ok(match self.level {
+                OUTERMOST => Test::Vlan(Vec::new()),
+                level => Test::Layer(level, LayerKind::Vlan, 1),
+            });
+        }
+        let ranges = ranges(self.value("vlan", "100")?, 4_094, "a VLAN", "vlan 100")?;
+        match FieldPath::of_layer(self.level, (LayerKind::Vlan, 1), "id") {
+            Some(path) if self.level != OUTERMOST => {
+                let ranges = ranges.into_iter().map(|(from, to)| (u128::from(from), u128::from(to)));
+                Ok(Test::Field(Fields::One(path), FieldValues::Ranges(ranges.collect())))
+            }
+            _ => Ok(Test::Vlan(ranges)),
+        }
+    }
+
+    /// What follows `proto`.
+    fn protocol(&mut self) -> Result<Test, ParseError> {
+        let value = self.value("proto", "47")?;
+        let known = PROTOCOLS.iter().find(|(name, _)| *name == value).map(|(_, number)| *number);
+        let number: u8 = known.or_else(|| value.parse().ok()).ok_or_else(|| {
+            ParseError::new(format!("'{value}' is no protocol"), "write a number from 0 to 255, proto 47")
+        })?;
+        match FieldPath::bare(self.level, "proto") {
+            Some(path) if self.level != OUTERMOST => {
+                let number = u128::from(number);
+                Ok(Test::Field(Fields::One(path), FieldValues::Ranges(vec![(number, number)])))
+            }
+            _ => Ok(Test::Protocol(number)),
+        }
+    }
+
+    /// The values of a field.
+    fn field(&mut self, path: FieldPath) -> Result<Test, ParseError> {
+        let vlan = FieldPath::of_layer(OUTERMOST, (LayerKind::Vlan, 1), "id");
+        if vlan == Some(path) {
+            let value = self.value("vlan id", "100")?;
+            return Ok(Test::Vlan(ranges(value, 4_094, "a VLAN", "vlan id 100")?));
+        }
+        let (name, kind) = (path.in_level(OUTERMOST).to_string(), path.kind());
+        let example = kind.one();
+        let values = match kind {
+            ValueKind::Address => FieldValues::Prefixes(prefixes(self.value(&name, "10.0.0.0/8")?)?),
+            ValueKind::Flags => {
+                let (set, clear) = flags(self.value(&name, "syn,!ack")?)?;
+                FieldValues::Masked(set.into(), (set | clear).into())
+            }
+            kind => {
+                let value = self.value(&name, &example)?;
+                match value.split_once('/') {
+                    Some((number, mask)) => masked(&name, kind, value, number, mask)?,
+                    None => FieldValues::Ranges(field_ranges(&name, kind, value)?),
+                }
+            }
+        };
+        Ok(Test::Field(Fields::One(path), values))
     }
 
     /// A hardware address as a comparison of bytes, with the word that streams use.
@@ -221,13 +401,32 @@ impl<'a> Reader<'a> {
             Side::Destination => "dst",
             Side::Either => "host",
         };
-        let value = self.value(key, "10.0.0.0/8")?;
-        Ok(Test::Address(side, value.split(',').map(str::parse).collect::<Result<_, _>>()?))
+        let prefixes = prefixes(self.value(key, "10.0.0.0/8")?)?;
+        match (self.level, side) {
+            (OUTERMOST, _) => Ok(Test::Address(side, prefixes)),
+            (level, Side::Either) => Ok(Test::Field(Fields::Addresses(level), FieldValues::Prefixes(prefixes))),
+            _ => self.in_tunnel(key, FieldValues::Prefixes(prefixes)),
+        }
+    }
+
+    /// A test of a field of a packet in a tunnel.
+    fn in_tunnel(&self, name: &str, values: FieldValues) -> Result<Test, ParseError> {
+        let path = FieldPath::bare(self.level, name).ok_or_else(|| no_condition(name))?;
+        Ok(Test::Field(Fields::One(path), values))
     }
 
     fn ports(&mut self, key: &str, side: Side) -> Result<Test, ParseError> {
         let value = self.value(key, "8080")?;
-        Ok(Test::Port(side, ranges(value, u16::MAX, "a port", &format!("{key} 80,443,8000-8100"))?))
+        let ranges = ranges(value, u16::MAX, "a port", &format!("{key} 80,443,8000-8100"))?;
+        if self.level == OUTERMOST {
+            return Ok(Test::Port(side, ranges));
+        }
+        let values = FieldValues::Ranges(ranges.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect());
+        match side {
+            Side::Source => self.in_tunnel("sport", values),
+            Side::Destination => self.in_tunnel("dport", values),
+            Side::Either => Ok(Test::Field(Fields::Ports(self.level), values)),
+        }
     }
 
     fn bytes(&mut self) -> Result<Test, ParseError> {
@@ -273,7 +472,7 @@ impl<'a> Reader<'a> {
             ));
         }
         let at = if self.take("at") { Some(self.offset()?) } else { None };
-        Ok(Test::Payload { value, at })
+        Ok(Test::Payload { level: self.level, value, at })
     }
 
     fn offset(&mut self) -> Result<u32, ParseError> {
@@ -368,7 +567,8 @@ pub(crate) fn code_point(name: &str) -> String {
     number.map_or_else(|| name.to_owned(), |number| number.to_string())
 }
 
-fn flags(text: &str) -> Result<Test, ParseError> {
+/// Flags that must be set, and that must be clear.
+fn flags(text: &str) -> Result<(u8, u8), ParseError> {
     let (mut set, mut clear) = (0, 0);
     for part in text.split(',') {
         let (name, bits) = part.strip_prefix('!').map_or((part, &mut set), |name| (name, &mut clear));
@@ -384,7 +584,39 @@ fn flags(text: &str) -> Result<Test, ParseError> {
     if set & clear != 0 {
         return Err(ParseError::new(format!("'{text}' wants a flag set and not set"), "leave one of both out"));
     }
-    Ok(Test::Flags { set, clear })
+    Ok((set, clear))
+}
+
+fn prefixes(text: &str) -> Result<Vec<Prefix>, ParseError> {
+    text.split(',').map(str::parse).collect()
+}
+
+/// Parses values and ranges of a field, separated by commas.
+fn field_ranges(name: &str, kind: ValueKind, text: &str) -> Result<Vec<(u128, u128)>, ParseError> {
+    let read = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (kind.parse(name, from)?, kind.parse(name, to)?);
+        if from > to {
+            return Err(ParseError::new(format!("'{part}' goes down"), "write the smaller value first"));
+        }
+        Ok((from, to))
+    };
+    text.split(',').map(read).collect()
+}
+
+/// Parses a value and a mask.
+fn masked(name: &str, kind: ValueKind, text: &str, number: &str, mask: &str) -> Result<FieldValues, ParseError> {
+    let (number, mask) = (kind.parse(name, number)?, kind.parse(name, mask)?);
+    if mask == 0 {
+        return Err(ParseError::new(format!("the mask of '{text}' lets nothing count"), "write a mask with a bit set"));
+    }
+    if number & !mask != 0 {
+        return Err(ParseError::new(
+            format!("'{text}' has bits that its mask leaves out"),
+            "write zeros where the mask has zeros",
+        ));
+    }
+    Ok(FieldValues::Masked(number, mask))
 }
 
 fn hex(text: &str, example: &str) -> Result<Vec<u8>, ParseError> {
@@ -398,18 +630,29 @@ fn hex(text: &str, example: &str) -> Result<Vec<u8>, ParseError> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| bad())).collect()
 }
 
+impl Word {
+    /// The word as text; empty for a quoted word.
+    fn plain(&self) -> &str {
+        match self {
+            Word::Plain(word) => word,
+            Word::Quoted(_) => "",
+        }
+    }
+}
+
 /// Splits a rule into words. In quotes, `\"`, `\\`, `\n`, `\r`, `\t`, `\0` and `\xHH` stand for bytes.
-fn words(text: &str) -> Result<Vec<Word>, ParseError> {
+fn words(text: &str) -> Result<Vec<PlacedWord>, ParseError> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
+        let column = text[..text.len() - rest.len()].chars().count() + 1;
         if let Some(quoted) = rest.strip_prefix('"') {
-            let (bytes, after) = quotation(quoted)?;
-            words.push(Word::Quoted(bytes));
+            let (bytes, after) = quotation(quoted).map_err(|error| error.at_column(column))?;
+            words.push(PlacedWord { word: Word::Quoted(bytes), column });
             rest = after.trim_start();
         } else {
             let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            words.push(Word::Plain(rest[..end].to_owned()));
+            words.push(PlacedWord { word: Word::Plain(rest[..end].to_owned()), column });
             rest = rest[end..].trim_start();
         }
     }
@@ -464,21 +707,19 @@ fn meant_by(word: &str) -> Option<&'static str> {
         }
         "broadcast" => "write dmac ff:ff:ff:ff:ff:ff",
         "multicast" => "write bytes 01/01 at 0",
-        "ethertype" => "write bytes 88b5 at 12, of frames without a tag",
-        "ttl" => "write ip bytes 40 at 22 for a TTL of 64, of frames without a tag",
         "len" | "length" | "size" | "greater" | "less" => {
-            "a length has no range here: write ip bytes 05dc at 16 for packets of 1500 B, of frames without a tag"
+            "write ip length 100-65535, the bytes of the packet with its header, or ip6 length for those behind it"
         }
+        "vlanid" | "vid" => "write vlan 10",
+        "exp" => "write mpls tc 5",
+        "hlim" | "hop-limit" => "write ttl 64",
         _ => return None,
     })
 }
 
 /// The condition that a misspelt word probably means.
-fn nearest(word: &str) -> Option<&'static str> {
-    const SIMILAR: [(&str, &str); 12] = [
-        ("ipv4", "ip"),
-        ("ip4", "ip"),
-        ("ipv6", "ip6"),
+fn similar(word: &str) -> Option<&'static str> {
+    const SIMILAR: [(&str, &str); 10] = [
         ("icmpv6", "icmp6"),
         ("protocol", "proto"),
         ("source", "src"),
@@ -488,6 +729,38 @@ fn nearest(word: &str) -> Option<&'static str> {
         ("ports", "port"),
         ("flag", "flags"),
         ("content", "payload"),
+        ("encapsulated", "inner"),
     ];
     SIMILAR.iter().find(|(similar, _)| *similar == word.to_lowercase().trim_start_matches('-')).map(|(_, meant)| *meant)
+}
+
+/// Whether the word begins a condition of the list.
+fn is_condition(word: &str) -> bool {
+    word == "net" || CONDITIONS.iter().any(|kind| kind.name == word)
+}
+
+/// The protocols that are conditions of their own before a condition: `tcp dport 80` is two of them.
+fn in_two(kind: LayerKind) -> bool {
+    let name = kind.name();
+    ETHER_TYPES.iter().any(|(known, _)| *known == name) || PROTOCOLS.iter().any(|(known, _)| *known == name)
+}
+
+/// Words that begin a condition.
+fn known_words() -> impl Iterator<Item = &'static str> {
+    let fields = LayerKind::ALL.iter().flat_map(|kind| kind.description().fields).filter(|field| field.bare);
+    let layers = LayerKind::ALL.iter().map(|kind| kind.name());
+    CONDITIONS.iter().map(|kind| kind.name).chain(layers).chain(fields.map(|field| field.name))
+}
+
+/// The error for a word that begins no condition.
+fn no_condition(word: &str) -> ParseError {
+    let known: Vec<&str> = known_words().collect();
+    let remedy = match (meant_by(word), similar(word).or_else(|| nearest(word, &known))) {
+        (Some(remedy), _) => remedy.to_owned(),
+        (None, Some(meant)) => format!("did you mean {meant}?"),
+        (None, None) => {
+            format!("write one of {}, or a protocol or field of 'netlathe help layers'", names())
+        }
+    };
+    ParseError::new(format!("'{word}' is no condition"), remedy)
 }

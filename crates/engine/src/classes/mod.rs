@@ -7,6 +7,7 @@
 mod classifier;
 mod grammar;
 mod of_streams;
+mod probe;
 mod reach;
 mod rule;
 mod search;
@@ -16,7 +17,7 @@ mod term;
 pub use classifier::{Classifier, Unusable};
 pub(crate) use grammar::code_point;
 pub use of_streams::classes_of_streams;
-pub use rule::{Condition, Prefix, Rule, Side, Test};
+pub use rule::{Condition, FieldValues, Fields, Prefix, Rule, Side, Test};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,8 @@ use packet::{Frame, Headers, HeapFrame, Key};
 pub fn classes_of_streams(specs: &[StreamSpec], rules: &[&Rule]) -> Option<Vec<usize>> {
     let (terms, vocabulary) = terms(rules, MOST_TERMS)?;
     // The stamp may change bytes that a rule compares, or the payload.
-    if !vocabulary.shapes.is_empty() || !vocabulary.texts.is_empty() {
+    // The payload may look like a tunnel that a rule asks for.
+    if !vocabulary.shapes.is_empty() || !vocabulary.texts.is_empty() || !vocabulary.probes.is_empty() {
         return None;
     }
     let mut classifier = Classifier::new(rules).ok()?;
@@ -51,7 +52,7 @@ fn fields(key: Key) -> &'static [Field] {
 
 /// The frames of a stream as a term, from one of its frames. `None` if they differ in more than field values.
 fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
-    let headers = Headers::of(frame);
+    let headers = Headers::outermost(frame);
     let found = Found::of(frame, headers.as_ref());
     let mut term = Term::everything();
     for field in Field::ALL {

@@ -1,6 +1,7 @@
 use super::grammar::CONDITIONS;
 use crate::Kind;
-use packet::MacAddr;
+use packet::layers::{FieldPath, LayerKind, Level};
+use packet::{Kind as ValueKind, MacAddr};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -78,11 +79,78 @@ pub enum Test {
     },
     /// Bytes of the TCP or UDP payload in this frame.
     Payload {
+        /// The packet that carries them.
+        level: Level,
         /// The bytes.
         value: Vec<u8>,
         /// Offset in bytes; anywhere if `None`.
         at: Option<u32>,
     },
+    /// A layer: the level, the protocol, and which of several in this level, from 1.
+    Layer(Level, LayerKind, u8),
+    /// A field of a layer.
+    Field(Fields, FieldValues),
+}
+
+/// The fields that a test looks at: one of them must have the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// One field.
+    One(FieldPath),
+    /// Source and destination address of a packet in a tunnel: `inner host`.
+    Addresses(Level),
+    /// Source and destination port of a packet in a tunnel: `inner port`.
+    Ports(Level),
+}
+
+/// FieldValues of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValues {
+    /// Inclusive ranges.
+    Ranges(Vec<(u128, u128)>),
+    /// Addresses.
+    Prefixes(Vec<Prefix>),
+    /// The value that the bits of the mask have: value and mask.
+    Masked(u128, u128),
+}
+
+impl Fields {
+    /// The paths of the fields.
+    pub(super) fn paths(self) -> impl Iterator<Item = FieldPath> {
+        let bare = |level, names: [&str; 2]| names.map(|name| FieldPath::bare(level, name));
+        let paths = match self {
+            Fields::One(path) => [Some(path), None],
+            Fields::Addresses(level) => bare(level, ["src", "dst"]),
+            Fields::Ports(level) => bare(level, ["sport", "dport"]),
+        };
+        paths.into_iter().flatten()
+    }
+
+    fn level(self) -> Level {
+        match self {
+            Fields::One(path) => path.level(),
+            Fields::Addresses(level) | Fields::Ports(level) => level,
+        }
+    }
+
+    /// How its values are written.
+    fn kind(self) -> ValueKind {
+        self.paths().next().map_or(ValueKind::Number(0), |path| path.kind())
+    }
+}
+
+/// The packet around all tunnels.
+pub(super) const OUTERMOST: Level = Level::Nth(0);
+
+impl Test {
+    /// The packet that it looks at.
+    fn level(&self) -> Level {
+        match self {
+            Test::Layer(level, ..) | Test::Payload { level, .. } => *level,
+            Test::Field(fields, _) => fields.level(),
+            _ => OUTERMOST,
+        }
+    }
 }
 
 /// Names of the TCP flags, FIN first (RFC 9293 §3.1).
@@ -102,8 +170,13 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, alternative) in self.alternatives.iter().enumerate() {
             f.write_str(if i > 0 { " or " } else { "" })?;
+            let mut level = OUTERMOST;
             for (i, Condition { not, test }) in alternative.iter().enumerate() {
                 f.write_str(if i > 0 { " " } else { "" })?;
+                if test.level() != level {
+                    level = test.level();
+                    if level == OUTERMOST { f.write_str("outer ")? } else { level.fmt(f)? }
+                }
                 f.write_str(if *not { "not " } else { "" })?;
                 test.fmt(f)?;
             }
@@ -112,6 +185,7 @@ impl fmt::Display for Rule {
     }
 }
 
+/// Without the level: the rule has it.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,11 +223,8 @@ impl fmt::Display for Test {
                 list(f, ranges.iter().map(range))
             }
             Test::Flags { set, clear } => {
-                let named = |bits: u8, sign| {
-                    (0..8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| format!("{sign}{}", FLAGS[bit]))
-                };
                 f.write_str("flags ")?;
-                list(f, named(*set, "").chain(named(*clear, "!")))
+                flags(f, *set, *clear)
             }
             Test::Bytes { value, mask, at: at @ (DMAC_AT | SMAC_AT) }
                 if value.len() == 6 && mask.iter().all(|byte| *byte == 0xff) =>
@@ -168,7 +239,17 @@ impl fmt::Display for Test {
                 }
                 write!(f, " at {at}")
             }
-            Test::Payload { value, at } => {
+            Test::Layer(_, kind, 1) => f.write_str(kind.name()),
+            Test::Layer(_, kind, number) => write!(f, "{}#{number}", kind.name()),
+            Test::Field(fields, values) => {
+                match fields {
+                    Fields::One(path) => write!(f, "{} ", path.in_level(OUTERMOST))?,
+                    Fields::Addresses(_) => f.write_str("host ")?,
+                    Fields::Ports(_) => f.write_str("port ")?,
+                }
+                values.print(f, fields.kind())
+            }
+            Test::Payload { value, at, .. } => {
                 let plain = |byte: &u8| (0x20..0x7f).contains(byte) && !b"\"\\".contains(byte);
                 match std::str::from_utf8(value).ok().filter(|_| value.iter().all(plain)) {
                     Some(text) => write!(f, "payload \"{text}\"")?,
@@ -178,6 +259,40 @@ impl fmt::Display for Test {
             }
         }
     }
+}
+
+impl FieldValues {
+    fn print(&self, f: &mut fmt::Formatter<'_>, kind: ValueKind) -> fmt::Result {
+        let value = |f: &mut fmt::Formatter<'_>, value| kind.print(f, value, false);
+        match self {
+            FieldValues::Prefixes(prefixes) => list(f, prefixes),
+            FieldValues::Masked(set, mask) if kind == ValueKind::Flags => flags(f, *set as u8, (mask & !set) as u8),
+            FieldValues::Masked(number, mask) if kind == ValueKind::Mac => {
+                value(f, *number)?;
+                f.write_str("/")?;
+                value(f, *mask)
+            }
+            FieldValues::Masked(number, mask) => write!(f, "{number:#x}/{mask:#x}"),
+            FieldValues::Ranges(ranges) => {
+                for (i, (from, to)) in ranges.iter().enumerate() {
+                    f.write_str(if i > 0 { "," } else { "" })?;
+                    value(f, *from)?;
+                    if from != to {
+                        f.write_str("-")?;
+                        value(f, *to)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Names of flags of TCP that must be set, and those that must be clear.
+fn flags(f: &mut fmt::Formatter<'_>, set: u8, clear: u8) -> fmt::Result {
+    let named =
+        |bits: u8, sign| (0..8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| format!("{sign}{}", FLAGS[bit]));
+    list(f, named(set, "").chain(named(clear, "!")))
 }
 
 impl fmt::Display for Prefix {

@@ -1,8 +1,11 @@
 //! Rules as sets. Each alternative is a product of one set per field. This form serves both lookups and the check
 //! whether earlier rules leave anything over.
 
+use super::probe::Probe;
+use super::rule::OUTERMOST;
 use super::set::Set;
-use super::{Condition, Prefix, Rule, Side, Test};
+use super::{Condition, FieldValues, Prefix, Rule, Side, Test};
+use packet::layers::{LayerKind, Layers, Level};
 use packet::{Headers, SCTP, TCP, UDP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -53,12 +56,14 @@ impl Field {
 
 const IP4: u16 = 0x0800;
 const IP6: u16 = 0x86dd;
+const ARP: u16 = 0x0806;
+const RARP: u16 = 0x8035;
 
 /// Bytes at one offset, under a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The offset counts from the start of the payload, not of the frame.
-    pub(super) payload: bool,
+    /// The offset counts from the start of the payload of this packet; of the frame if `None`.
+    pub(super) payload: Option<Level>,
     pub(super) at: usize,
     pub(super) mask: Vec<u8>,
 }
@@ -67,11 +72,9 @@ impl Shape {
     /// Reads the masked bytes into `bytes`. Returns false if the frame is too short.
     pub(super) fn read(&self, frame: &[u8], headers: Option<&Headers>, bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
-        let part = if self.payload {
-            let range = headers.and_then(|headers| headers.payload(frame));
-            range.and_then(|range| frame.get(range))
-        } else {
-            Some(frame)
+        let part = match self.payload {
+            Some(level) => payload(level, frame, headers),
+            None => Some(frame),
         };
         let Some(found) = part.and_then(|part| part.get(self.at..self.at + self.mask.len())) else { return false };
         bytes.extend(found.iter().zip(&self.mask).map(|(byte, mask)| byte & mask));
@@ -88,11 +91,23 @@ impl Shape {
     }
 }
 
-/// All shapes and texts that the rules use.
+/// What TCP or UDP carries in the packet of this level.
+pub(super) fn payload<'f>(level: Level, frame: &'f [u8], headers: Option<&Headers>) -> Option<&'f [u8]> {
+    if level == OUTERMOST {
+        return frame.get(headers?.payload(frame)?);
+    }
+    let layers = Layers::of(frame);
+    let mut carriers = layers.level(level.of(&layers)?);
+    carriers.find(|layer| matches!(layer.kind, LayerKind::Tcp | LayerKind::Udp)).map(|layer| layer.content(frame))
+}
+
+/// All probes, shapes and texts that the rules use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Vocabulary {
+    pub(super) probes: Vec<Probe>,
     pub(super) shapes: Vec<Shape>,
-    pub(super) texts: Vec<Vec<u8>>,
+    /// Each with the packet whose payload it is searched in.
+    pub(super) texts: Vec<(Level, Vec<u8>)>,
 }
 
 impl Vocabulary {
@@ -100,8 +115,14 @@ impl Vocabulary {
         position(&mut self.shapes, shape)
     }
 
-    fn text(&mut self, text: &[u8]) -> usize {
-        position(&mut self.texts, text.to_vec())
+    fn text(&mut self, level: Level, text: &[u8]) -> usize {
+        position(&mut self.texts, (level, text.to_vec()))
+    }
+
+    /// A limit on the value of a probe.
+    fn probe(&mut self, probe: Probe, set: Set) -> Limit {
+        let most = probe.most();
+        Limit::Probe(position(&mut self.probes, probe), set, most)
     }
 }
 
@@ -151,6 +172,8 @@ impl Bytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Term {
     sets: [Set; Field::ALL.len()],
+    /// Values of probes, with the largest value of each. A probe that is not here may have any value.
+    pub(super) probes: BTreeMap<usize, (Set, u128)>,
     pub(super) bytes: BTreeMap<usize, Bytes>,
     /// Texts that must (true) or must not (false) occur in the payload.
     pub(super) texts: BTreeMap<usize, bool>,
@@ -158,7 +181,12 @@ pub(super) struct Term {
 
 impl Term {
     pub(super) fn everything() -> Self {
-        Term { sets: Field::ALL.map(|field| Set::all(field.most())), bytes: BTreeMap::new(), texts: BTreeMap::new() }
+        Term {
+            sets: Field::ALL.map(|field| Set::all(field.most())),
+            probes: BTreeMap::new(),
+            bytes: BTreeMap::new(),
+            texts: BTreeMap::new(),
+        }
     }
 
     pub(super) fn set(&self, field: Field) -> &Set {
@@ -175,6 +203,11 @@ impl Term {
         *set = set.and(to);
     }
 
+    fn limit_probe(&mut self, probe: usize, to: &Set, most: u128) {
+        let known = self.probes.get(&probe).map_or_else(|| to.clone(), |(known, _)| known.and(to));
+        self.probes.insert(probe, (known, most));
+    }
+
     fn limit_bytes(&mut self, shape: usize, to: &Bytes) {
         let known = self.bytes.get(&shape).map_or_else(|| to.clone(), |known| known.and(to));
         self.bytes.insert(shape, known);
@@ -189,14 +222,20 @@ impl Term {
 
     /// True if no frame can match.
     pub(super) fn is_empty(&self) -> bool {
-        self.sets.iter().any(Set::is_empty) || self.bytes.values().any(Bytes::is_empty)
+        self.sets.iter().any(Set::is_empty)
+            || self.probes.values().any(|(set, _)| set.is_empty())
+            || self.bytes.values().any(Bytes::is_empty)
     }
 
     /// Derives limits of one field from another: a frame with a port has a protocol with ports, and so on.
     fn conclude(&mut self, vocabulary: &Vocabulary) {
         let protocols = |numbers: &[u8]| Set::of(numbers.iter().map(|n| (u128::from(*n), u128::from(*n))));
-        let carried = self.texts.values().any(|present| *present)
-            || self.bytes.iter().any(|(shape, bytes)| vocabulary.shapes[*shape].payload && !bytes.absent);
+        self.conclude_probes(vocabulary);
+        let carried = self.texts.iter().any(|(text, present)| *present && vocabulary.texts[*text].0 == OUTERMOST)
+            || self
+                .bytes
+                .iter()
+                .any(|(shape, bytes)| vocabulary.shapes[*shape].payload == Some(OUTERMOST) && !bytes.absent);
         if carried {
             self.limit(Field::Protocol, &protocols(&[TCP, UDP]));
         }
@@ -209,14 +248,41 @@ impl Term {
         if !self.set(Field::Protocol).absent || !self.set(Field::Dscp).absent {
             self.limit(Field::EtherType, &ether_types(&[IP4, IP6]));
         }
-        for (fields, ether_type) in
-            [([Field::Source4, Field::Destination4], IP4), ([Field::Source6, Field::Destination6], IP6)]
-        {
+        for (fields, with) in [
+            ([Field::Source4, Field::Destination4], &[IP4, ARP, RARP][..]),
+            ([Field::Source6, Field::Destination6], &[IP6]),
+        ] {
             if fields.iter().any(|field| !self.set(*field).absent) {
-                self.limit(Field::EtherType, &ether_types(&[ether_type]));
+                self.limit(Field::EtherType, &ether_types(with));
             }
         }
         self.conclude_bytes(vocabulary);
+    }
+
+    /// Derives from a field that its layer is there, and from a layer what carries it.
+    fn conclude_probes(&mut self, vocabulary: &Vocabulary) {
+        let known: Vec<(usize, Set)> = self
+            .probes
+            .iter()
+            .filter(|(_, (set, _))| !set.absent)
+            .map(|(probe, (set, _))| (*probe, set.clone()))
+            .collect();
+        for (probe, set) in known {
+            let probe = &vocabulary.probes[probe];
+            for (other, wanted) in vocabulary.probes.iter().enumerate().filter(|(_, wanted)| *wanted != probe) {
+                if let Some(implied) = probe.implies(&set, wanted) {
+                    self.limit_probe(other, &implied, wanted.most());
+                }
+            }
+            let (types, protocols) = probe.outermost();
+            if !types.is_empty() {
+                self.limit(Field::EtherType, &ether_types(&types));
+            }
+            if !protocols.is_empty() {
+                let numbers = protocols.iter().map(|number| (u128::from(*number), u128::from(*number)));
+                self.limit(Field::Protocol, &Set::of(numbers));
+            }
+        }
     }
 
     /// Derives limits of short byte strings, and of texts, from the longer ones that contain them.
@@ -234,18 +300,19 @@ impl Term {
                     self.limit_bytes(part, &told);
                 }
             }
-            if shape.payload {
-                self.texts_within(&value, vocabulary);
+            if let Some(level) = shape.payload {
+                self.texts_within(level, &value, vocabulary);
             }
         }
         let present: Vec<usize> = self.texts.iter().filter(|(_, present)| **present).map(|(text, _)| *text).collect();
         for text in present {
-            self.texts_within(&vocabulary.texts[text], vocabulary);
+            let (level, text) = &vocabulary.texts[text];
+            self.texts_within(*level, text, vocabulary);
         }
     }
 
-    fn texts_within(&mut self, bytes: &[u8], vocabulary: &Vocabulary) {
-        for (text, wanted) in vocabulary.texts.iter().enumerate() {
+    fn texts_within(&mut self, level: Level, bytes: &[u8], vocabulary: &Vocabulary) {
+        for (text, (_, wanted)) in vocabulary.texts.iter().enumerate().filter(|(_, (at, _))| *at == level) {
             if bytes.windows(wanted.len()).any(|window| window == wanted) {
                 self.limit_text(text, true);
             }
@@ -255,6 +322,7 @@ impl Term {
     /// True if some frame may match both.
     pub(super) fn meets(&self, other: &Term) -> bool {
         self.sets.iter().zip(&other.sets).all(|(a, b)| a.meets(b))
+            && self.probes.iter().all(|(probe, (a, _))| other.probes.get(probe).is_none_or(|(b, _)| a.meets(b)))
             && self.bytes.iter().all(|(shape, a)| other.bytes.get(shape).is_none_or(|b| !a.and(b).is_empty()))
             && self.texts.iter().all(|(text, a)| other.texts.get(text).is_none_or(|b| a == b))
     }
@@ -271,6 +339,12 @@ impl Term {
                 parts.push(part);
                 rest.limit(field, other.set(field));
             }
+        }
+        for (probe, (theirs, most)) in &other.probes {
+            let mut part = rest.clone();
+            part.limit_probe(*probe, &theirs.complement(*most), *most);
+            parts.push(part);
+            rest.limit_probe(*probe, theirs, *most);
         }
         for (shape, theirs) in &other.bytes {
             let mut part = rest.clone();
@@ -336,6 +410,8 @@ pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Voc
 /// A limit that a condition sets on one field.
 enum Limit {
     Field(Field, Set),
+    /// A probe, its values and the largest one.
+    Probe(usize, Set, u128),
     Bytes(usize, Bytes),
     Text(usize, bool),
 }
@@ -344,6 +420,7 @@ impl Limit {
     fn apply(&self, term: &mut Term) {
         match self {
             Limit::Field(field, set) => term.limit(*field, set),
+            Limit::Probe(probe, set, most) => term.limit_probe(*probe, set, *most),
             Limit::Bytes(shape, bytes) => term.limit_bytes(*shape, bytes),
             Limit::Text(text, present) => term.limit_text(*text, *present),
         }
@@ -352,6 +429,7 @@ impl Limit {
     fn opposite(&self) -> Limit {
         match self {
             Limit::Field(field, set) => Limit::Field(*field, set.complement(field.most())),
+            Limit::Probe(probe, set, most) => Limit::Probe(*probe, set.complement(*most), *most),
             Limit::Bytes(shape, bytes) => Limit::Bytes(*shape, bytes.complement()),
             Limit::Text(text, present) => Limit::Text(*text, !present),
         }
@@ -403,14 +481,41 @@ fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
             field(Field::Flags, Set::of(good.map(|flags| (u128::from(flags), u128::from(flags)))))
         }
         Test::Bytes { value, mask, at } => {
-            let shape = Shape { payload: false, at: *at as usize, mask: mask.clone() };
+            let shape = Shape { payload: None, at: *at as usize, mask: mask.clone() };
             vec![Limit::Bytes(vocabulary.shape(shape), only(value))]
         }
-        Test::Payload { value, at: Some(at) } => {
-            let shape = Shape { payload: true, at: *at as usize, mask: vec![0xff; value.len()] };
+        Test::Payload { level, value, at: Some(at) } => {
+            let shape = Shape { payload: Some(*level), at: *at as usize, mask: vec![0xff; value.len()] };
             vec![Limit::Bytes(vocabulary.shape(shape), only(value))]
         }
-        Test::Payload { value, at: None } => vec![Limit::Text(vocabulary.text(value), true)],
+        Test::Payload { level, value, at: None } => vec![Limit::Text(vocabulary.text(*level, value), true)],
+        Test::Layer(level, kind, number) => {
+            vec![vocabulary.probe(Probe::Layer(*level, *kind, *number), Set::of([(0, 0)]))]
+        }
+        Test::Field(fields, values) => {
+            let mut ways = Vec::new();
+            for path in fields.paths() {
+                match values {
+                    FieldValues::Ranges(ranges) => {
+                        ways.push(vocabulary.probe(Probe::of(path), Set::of(ranges.iter().copied())));
+                    }
+                    FieldValues::Masked(value, mask) => {
+                        let probe = Probe::Field { path, mask: *mask, width: None };
+                        ways.push(vocabulary.probe(probe, Set::of([(*value, *value)])));
+                    }
+                    FieldValues::Prefixes(prefixes) => {
+                        for v4 in [true, false] {
+                            let of_version = prefixes.iter().filter(|prefix| prefix.address.is_ipv4() == v4);
+                            let set = Set::of(of_version.map(span));
+                            if !set.is_empty() {
+                                ways.push(vocabulary.probe(Probe::of_addresses(path, v4), set));
+                            }
+                        }
+                    }
+                }
+            }
+            ways
+        }
     }
 }
 

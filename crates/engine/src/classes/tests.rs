@@ -1,6 +1,7 @@
 use super::*;
 use crate::random::Random;
 use packet::Headers;
+use packet::layers::{FieldPath, LayerKind, Layers, Level, read_layer, stack, write_field};
 use std::net::IpAddr;
 
 fn rule(text: &str) -> Rule {
@@ -79,7 +80,8 @@ impl TestFrame {
 
 /// A reference matcher, as simple as possible.
 fn meets(rule: &Rule, frame: &[u8]) -> bool {
-    let headers = Headers::of(frame);
+    let headers = Headers::outermost(frame);
+    let layers = Layers::of(frame);
     let test = |test: &Test| {
         if let Test::Bytes { value, mask, at } = test {
             let found = frame.get(*at as usize..*at as usize + value.len());
@@ -87,6 +89,17 @@ fn meets(rule: &Rule, frame: &[u8]) -> bool {
         }
         let Some(headers) = headers else { return false };
         let ip = headers.ip;
+        let arp =
+            headers.arp_addresses(frame).map(|(from, to)| [from, to].map(|address| Some(IpAddr::V4(address.into()))));
+        let ends = ip.map(|ip| [ip.source(frame), ip.destination(frame)]).or(arp).unwrap_or_default();
+        let payload = |level: Level| {
+            if level == Level::Nth(0) {
+                return headers.payload(frame).map(|range| &frame[range]);
+            }
+            let level = level.of(&layers)?;
+            let carrier = |layer: &&packet::layers::Layer| matches!(layer.kind, LayerKind::Tcp | LayerKind::Udp);
+            layers.level(level).find(carrier).map(|layer| layer.content(frame))
+        };
         let is_in = |prefixes: &[Prefix], address: Option<IpAddr>| {
             prefixes.iter().any(|prefix| match (prefix.address, address) {
                 (IpAddr::V4(network), Some(IpAddr::V4(address))) => {
@@ -102,10 +115,10 @@ fn meets(rule: &Rule, frame: &[u8]) -> bool {
         match test {
             Test::EtherType(value) => headers.ether_type == *value,
             Test::Protocol(value) => ip.is_some_and(|ip| ip.protocol == *value),
-            Test::Address(side, prefixes) => ip.is_some_and(|ip| {
-                (*side != Side::Destination && is_in(prefixes, ip.source(frame)))
-                    || (*side != Side::Source && is_in(prefixes, ip.destination(frame)))
-            }),
+            Test::Address(side, prefixes) => {
+                (*side != Side::Destination && is_in(prefixes, ends[0]))
+                    || (*side != Side::Source && is_in(prefixes, ends[1]))
+            }
             Test::Port(side, ranges) => headers.ports(frame).is_some_and(|(from, to)| {
                 (*side != Side::Destination && within(ranges, from)) || (*side != Side::Source && within(ranges, to))
             }),
@@ -117,12 +130,28 @@ fn meets(rule: &Rule, frame: &[u8]) -> bool {
                 headers.tcp_flags(frame).is_some_and(|flags| flags & set == *set && flags & clear == 0)
             }
             Test::Bytes { .. } => false,
-            Test::Payload { value, at } => headers.payload(frame).is_some_and(|range| {
-                let payload = &frame[range];
-                match at {
-                    Some(at) => payload.get(*at as usize..).is_some_and(|rest| rest.starts_with(value)),
-                    None => payload.windows(value.len()).any(|window| window == value),
-                }
+            Test::Payload { level, value, at } => payload(*level).is_some_and(|payload| match at {
+                Some(at) => payload.get(*at as usize..).is_some_and(|rest| rest.starts_with(value)),
+                None => payload.windows(value.len()).any(|window| window == value),
+            }),
+            Test::Layer(level, kind, number) => level.of(&layers).is_some_and(|level| {
+                layers.level(level).filter(|layer| layer.kind == *kind).count() >= usize::from(*number)
+            }),
+            Test::Field(fields, values) => fields.paths().any(|path| {
+                path.find(frame, &layers).is_some_and(|(of, field)| {
+                    let value = layers.all()[of].value(field, frame).expect("it was found");
+                    match values {
+                        FieldValues::Ranges(ranges) => ranges.iter().any(|(a, b)| (*a..=*b).contains(&value)),
+                        FieldValues::Masked(wanted, mask) => value & mask == *wanted,
+                        FieldValues::Prefixes(prefixes) => {
+                            let address = match field.width() {
+                                32 => IpAddr::V4((value as u32).into()),
+                                _ => IpAddr::V6(value.into()),
+                            };
+                            is_in(prefixes, Some(address))
+                        }
+                    }
+                })
             }),
         }
     };
@@ -133,7 +162,39 @@ fn pick<T: Clone>(random: &mut Random, from: &[T]) -> T {
     from[random.below(from.len() as u64) as usize].clone()
 }
 
-const CONDITIONS: [&str; 46] = [
+const CONDITIONS: &[&str] = &[
+    "vxlan",
+    "vxlan vni 7",
+    "vxlan vni 1-100",
+    "vni 0x0/0x7",
+    "gtpu",
+    "teid 5",
+    "gtpu teid 1-9",
+    "mpls",
+    "mpls label 100",
+    "mpls#2",
+    "mpls#2 label 16",
+    "vlan pcp 1-7",
+    "vlan#2 id 7",
+    "ttl 1-64",
+    "ip ttl 0x40/0xc0",
+    "tcp window 0-10",
+    "arp op 0",
+    "inner tcp",
+    "inner udp",
+    "inner ip",
+    "inner arp",
+    "inner dport 80",
+    "inner port 53,80",
+    "inner src 10.0.0.0/8",
+    "inner host 10.1.2.3,2001:db8::1",
+    "inner vlan",
+    "inner vlan 7-100",
+    "inner flags syn,!ack",
+    "inner dscp ef",
+    "inner payload \"GET\" at 0",
+    "inner payload \"login\"",
+    "innermost dst 10.2.0.0/15",
     "ip",
     "ip6",
     "arp",
@@ -186,7 +247,8 @@ fn random_rule(random: &mut Random) -> Rule {
     let alternative = |random: &mut Random| {
         let conditions = (0..=random.below(3)).map(|_| {
             let not = if random.below(4) == 0 { "not " } else { "" };
-            format!("{not}{}", pick(random, &CONDITIONS))
+            // Levels hold for what is behind them.
+            format!("outer {not}{}", pick(random, CONDITIONS))
         });
         conditions.collect::<Vec<_>>().join(" ")
     };
@@ -211,6 +273,25 @@ fn random_frame(random: &mut Random) -> Vec<u8> {
         payload: pick(random, &payloads).as_bytes().to_vec(),
     }
     .bytes();
+    let carrier: &[LayerKind] = match random.below(6) {
+        0 => &[LayerKind::Ethernet, LayerKind::Ipv4, LayerKind::Udp, LayerKind::Vxlan],
+        1 => &[LayerKind::Ethernet, LayerKind::Ipv6, LayerKind::Udp, LayerKind::Gtpu],
+        2 => &[LayerKind::Ethernet, LayerKind::Mpls],
+        3 => &[LayerKind::Ethernet, LayerKind::Vlan, LayerKind::Vlan, LayerKind::Mpls, LayerKind::Mpls],
+        _ => &[],
+    };
+    if !carrier.is_empty() {
+        let whole = carrier.contains(&LayerKind::Vxlan) || frame[12] == 0x81;
+        frame = stack(carrier, if whole { &frame } else { &frame[14..] }).expect("a stack");
+        for path in ["vxlan vni", "gtpu teid", "mpls label", "vlan id", "vlan#2 id", "ttl"] {
+            let words: Vec<&str> = path.split(' ').collect();
+            let (path, _) = FieldPath::read(path, &words).expect("a path");
+            let layers = Layers::of(&frame);
+            if let Some((of, field)) = path.find(&frame, &layers) {
+                write_field(&mut frame, &layers, of, field, pick(random, &[5, 7, 16, 64, 100]));
+            }
+        }
+    }
     if random.below(20) == 0 {
         frame.truncate(random.below(frame.len() as u64 + 1) as usize);
     }
@@ -248,8 +329,8 @@ fn usable(mut rules: Vec<Rule>) -> (Vec<Rule>, Classifier) {
 fn classifier_agrees_with_a_linear_scan() {
     let mut random = Random::stream(3, "rules");
     let mut hits = 0;
-    for round in 0..100 {
-        let count = if round % 10 == 0 { 150 } else { 1 + random.below(12) };
+    for round in 0..25 {
+        let count = if round % 10 == 0 { 40 } else { 1 + random.below(12) };
         let written: Vec<Rule> = (0..count).map(|_| random_rule(&mut random)).collect();
         let (rules, mut classifier) = usable(written.clone());
         for _ in 0..300 {
@@ -264,7 +345,7 @@ fn classifier_agrees_with_a_linear_scan() {
             assert_eq!(first, rules.get(naive), "a rule was refused that this frame meets: {frame:02x?}");
         }
     }
-    assert!(hits > 8_000, "{hits} hits are too few to show anything");
+    assert!(hits > 2_000, "{hits} hits are too few to show anything");
 }
 
 #[test]
@@ -330,18 +411,30 @@ fn refuses_unreachable_rules() {
         "udp flags syn",
         "src 10.0.0.1 dst 2001:db8::1",
         "dport 80 dport 443",
-        "not ip src 10.0.0.0/8",
+        "not ip6 src 2001:db8::/32",
         "payload \"GET\" at 0 not payload \"ET\"",
         "payload \"GET\" at 0 payload \"PUT\" at 0",
         "icmp payload \"x\"",
         "bytes 45 at 14 bytes 60/f0 at 14",
+        "vxlan tcp dport 80",
+        "inner tcp udp",
+        "inner ip dst 2001:db8::1 inner ip6",
+        "ip ttl 5 ip ttl 6",
+        "ip6 ttl 5 arp",
+        "not inner gre inner gre key 5",
     ] {
         assert_eq!(refused(&[contradiction]), Some(vec![Unusable::Contradiction(0)]), "{contradiction}");
     }
     for (earlier, later) in [
         (&["tcp"][..], "tcp dport 80"),
         (&["tcp"], "flags syn"),
-        (&["ip"], "src 10.0.0.1"),
+        (&["host 10.0.0.0/8"], "arp src 10.1.0.0/16"),
+        (&["vxlan"], "vxlan vni 7 inner tcp"),
+        (&["inner udp"], "inner udp sport 5 inner udp checksum 9"),
+        (&["vni 1-9"], "vni 3"),
+        (&["mpls"], "mpls#2 label 5"),
+        (&["ip ttl 0x40/0xc0"], "ip ttl 64"),
+        (&["udp"], "vxlan vni 7"),
         (&["port 80"], "tcp dport 80"),
         (&["src 10.0.0.0/9", "src 10.128.0.0/9"], "src 10.0.0.0/8"),
         (&["dport 0-1000", "dport 1001-65535"], "udp dport 900-1100"),
@@ -378,7 +471,10 @@ fn errors_of_bad_rules_name_the_spelling_to_use() {
         "flags sin", "flags SA", "flags syn+ack", "flags syn,!syn", "bytes 4 at 1", "bytes 40", "bytes 40 at",
         "bytes 40 at x", "bytes 41/f0 at 1", "bytes 40/f at 1", "bytes 4000/ff at 1", "bytes 00/00 at 1", "payload",
         "payload \"\"", "payload \"a", "payload \"\\q\"", "payload \"\\x4\"", "payload xyz", "payload \"a\" at 99999",
-        "(tcp)", "tcpp", "\"GET\"", "ipv4",
+        "(tcp)", "tcpp", "\"GET\"", "inner", "inner or tcp", "tcp inner", "outer", "vxlan vnl 7", "vxlan vni",
+        "vxlan vni x", "vni 16777216", "vni 7-5", "ttl 0x41/0xf0", "ttl 0/0", "mpls#0 label 1", "inner bytes 40 at 1",
+        "inner dst x", "inner dmac 02:00", "vlan id 4095", "vlan idd 5", "inner flags sin", "gtpp teid 5",
+        "inner dprot 80",
     ] {
         let error = text.parse::<Rule>().expect_err(text).to_string();
         assert!(["write", "did you mean", "leave"].iter().any(|remedy| error.contains(remedy)), "{text}: {error}");
@@ -415,15 +511,20 @@ fn errors_of_foreign_filter_words_name_our_spelling() {
         ("ether dst 02:00:00:00:00:01", "write dmac 02:00:00:00:00:02 for a destination"),
         ("ether host 02:00:00:00:00:01", "smac for a source"),
         ("broadcast", "write dmac ff:ff:ff:ff:ff:ff"),
-        ("ttl 64", "write ip bytes 40 at 22"),
-        ("greater 100", "write ip bytes 05dc at 16"),
+        ("greater 100", "write ip length 100-65535"),
+        ("vxlan vnl 7", "'vnl' is no condition and no field of vxlan (column 7): write vni"),
+        ("inner tcp dprot 80", "'dprot' is no condition and no field of tcp (column 11): write dport"),
+        ("udp vxlam vni 7", "'vxlam' is no condition and no field of udp (column 5): write vxlan"),
+        ("gtp teid x", "'x' is no gtpu teid (column 10): write 0 to 4294967295"),
+        ("vxlan vni", "'vxlan vni' has no value (column 10): write vxlan vni"),
+        ("dst 10.0.0.1 inner", "'inner' has no condition behind it (column 19)"),
     ] {
         let error = text.parse::<Rule>().expect_err(text).to_string();
         assert!(error.contains(remedy), "{text}: {error}");
     }
     for rule in [
         "bytes 020000000002 at 6", "bytes ffffffffffff at 0", "bytes 01/01 at 0", "bytes 88b5 at 12",
-        "ip bytes 40 at 22", "ip bytes 05dc at 16", "dscp 46",
+        "ip length 100-65535", "ip6 length 100", "dscp 46", "ethertype 0x88b5", "ttl 64", "mpls tc 5", "ipv4",
     ] {
         assert!(rule.parse::<Rule>().is_ok(), "{rule}, as the remedies write it");
     }
@@ -432,10 +533,108 @@ fn errors_of_foreign_filter_words_name_our_spelling() {
 #[test]
 fn every_condition_of_the_list_is_parsed_by_its_name() {
     for kind in Rule::CONDITIONS {
-        assert!(kind.example.split(' ').next() == Some(kind.name) && kind.grammar.starts_with(kind.name), "{kind:?}");
+        assert!(
+            kind.example.split(' ').any(|word| word == kind.name) && kind.grammar.starts_with(kind.name),
+            "{kind:?}"
+        );
         let rule: Rule = kind.example.parse().unwrap_or_else(|error| panic!("{}: {error}", kind.example));
         assert!(!rule.alternatives[0].is_empty());
         let error = "nonsense".parse::<Rule>().expect_err("no condition").to_string();
         assert!(error.contains(kind.name), "{error}");
+    }
+}
+
+#[test]
+fn rules_look_into_tunnels() {
+    use LayerKind::{Arp, Ethernet, Gre, Gtpu, Ipv4, Ipv6, Mpls, Pppoe, Tcp, Udp, Vlan, Vxlan};
+    let made = |kinds: &[LayerKind], fields: &[(&str, u128)]| {
+        let mut frame = stack(kinds, b"GET /v1").expect("a stack");
+        for (path, value) in fields {
+            let words: Vec<&str> = path.split(' ').collect();
+            let (path, _) = FieldPath::read(path, &words).expect("a path");
+            let layers = Layers::of(&frame);
+            let (of, field) = path.find(&frame, &layers).expect("a field");
+            assert!(write_field(&mut frame, &layers, of, field, *value));
+        }
+        frame
+    };
+    let vxlan = made(
+        &[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp],
+        &[("vxlan vni", 7), ("inner dport", 80), ("inner src", 0x0a00_0001), ("src", 0xc000_0201)],
+    );
+    let gtp = made(&[Ethernet, Ipv6, Udp, Gtpu, Ipv4, Udp], &[("teid", 5), ("inner dst", 0x0a01_0203)]);
+    let mpls = made(&[Ethernet, Mpls, Mpls, Ipv4, Tcp], &[("mpls label", 100), ("mpls#2 label", 200), ("dport", 80)]);
+    let pppoe = made(&[Ethernet, Vlan, Pppoe, Ipv6, Udp], &[("session", 9), ("vlan id", 10), ("dport", 53)]);
+    let gre = made(&[Ethernet, Ipv4, Gre, Ipv6, Tcp], &[("inner dport", 443)]);
+    let arp = made(&[Ethernet, Vlan, Arp], &[("src", 0x0a00_0001), ("dst", 0x0a00_0002), ("op", 1)]);
+    for (text, met) in [
+        ("vxlan vni 7 inner tcp dport 80", &[&vxlan][..]),
+        ("vxlan vni 7 inner tcp dport 81", &[]),
+        ("vni 6-8 inner src 10.0.0.0/8 outer src 192.0.2.1", &[&vxlan]),
+        ("tcp dport 80", &[&mpls]),
+        ("inner ip", &[&vxlan, &gtp]),
+        ("not inner ip", &[&mpls, &pppoe, &gre, &arp]),
+        ("innermost tcp", &[&vxlan, &mpls, &gre]),
+        ("innermost port 80,443", &[&vxlan, &mpls, &gre]),
+        ("gtp teid 5 inner dst 10.0.0.0/8", &[&gtp]),
+        ("teid 0x4/0xfe", &[&gtp]),
+        ("mpls label 100", &[&mpls]),
+        ("mpls label 200", &[]),
+        ("mpls#2 label 200 tcp", &[&mpls]),
+        ("not mpls label 100 tcp", &[]),
+        ("vlan id 10", &[&pppoe]),
+        ("pppoe session 9 udp port 53", &[&pppoe]),
+        ("ip6 vlan 10", &[&pppoe]),
+        ("gre inner ip6 tcp dport 443", &[&gre]),
+        ("inner payload \"GET\" at 0", &[&vxlan, &gtp, &gre]),
+        ("inner payload \"v1\"", &[&vxlan, &gtp, &gre]),
+        ("payload \"v1\"", &[&vxlan, &gtp, &mpls, &pppoe]),
+        ("payload \"GET\" at 0", &[&mpls, &pppoe]),
+        ("host 10.0.0.1", &[&arp]),
+        ("arp dst 10.0.0.0/8 not src 10.0.0.2", &[&arp]),
+        ("arp op 1 or gre", &[&gre, &arp]),
+        ("inner dmac 02:00:00:00:00:00/ff:00:00:00:00:00", &[&vxlan]),
+    ] {
+        let rule: Rule = rule(text);
+        assert_eq!(rule.to_string().parse(), Ok(rule.clone()), "{text}: {rule}");
+        let mut classifier = Classifier::new(&[&rule]).unwrap_or_else(|bad| panic!("{text}: {bad:?}"));
+        for (name, frame) in
+            [("vxlan", &vxlan), ("gtp", &gtp), ("mpls", &mpls), ("pppoe", &pppoe), ("gre", &gre), ("arp", &arp)]
+        {
+            let wanted = met.iter().any(|other| std::ptr::eq(*other, frame));
+            assert_eq!(classifier.class(frame) == 0, wanted, "{text} of the {name} frame");
+        }
+    }
+}
+
+#[test]
+fn levels_hold_until_the_next_one_and_print_once() {
+    for (text, printed) in [
+        ("inner tcp dport 80 outer src 10.0.0.1", "inner tcp dport 80 outer src 10.0.0.1"),
+        ("not inner tcp inner dport 80", "inner not tcp dport 80"),
+        ("inner inner udp or dport 53", "inner inner udp or dport 53"),
+        ("gtp teid 5 innermost host 10.0.0.0/8", "gtpu teid 5 innermost host 10.0.0.0/8"),
+        ("vlan id 10 ipv4 mpls#1 label 0x64", "vlan 10 ip mpls label 100"),
+        ("inner vlan 7 flags syn,!ack dscp ef", "inner vlan id 7 tcp flags syn,!ack dscp 46"),
+        ("outer tcp", "tcp"),
+    ] {
+        let rule = rule(text);
+        assert_eq!(rule.to_string().replace("tcp flags", "flags"), printed.replace("tcp flags", "flags"), "{text}");
+        assert_eq!(rule.to_string().parse(), Ok(rule));
+    }
+}
+
+#[test]
+fn every_layer_is_a_condition() {
+    for kind in LayerKind::ALL {
+        let name = kind.name();
+        assert_eq!(read_layer(name), Some((*kind, 1)));
+        let text = format!("inner {name}");
+        assert_eq!(rule(&text).to_string(), text);
+        for field in kind.description().fields {
+            let text = format!("inner {name} {} {}", field.name, field.kind.one().replace('+', ","));
+            let read = rule(&text);
+            assert_eq!(read.to_string().parse(), Ok(read), "{text}");
+        }
     }
 }

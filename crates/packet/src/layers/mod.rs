@@ -16,7 +16,7 @@ pub use build::{NoStack, stack, stack_with, with_ethernet};
 pub use checksum::{checksum_is_right, make_checksums_right, write_field};
 pub use field::{Field, FieldPosition, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};
-pub use path::{FieldPath, Level, read_layer};
+pub use path::{FieldFinder, FieldPath, Level, read_layer};
 pub(crate) use pseudo::hides_an_address;
 pub use pseudo::{Pseudo, pseudo_header};
 pub(crate) use walk::is_announced_port;

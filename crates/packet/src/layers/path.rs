@@ -1,4 +1,4 @@
-use super::{Field, LayerKind, Layers};
+use super::{Field, Layer, LayerKind, Layers};
 use crate::key::Kind;
 use std::fmt;
 use units::{ParseError, nearest};
@@ -38,7 +38,7 @@ impl Level {
             return (Level::Innermost, 1);
         }
         let inner = words.iter().take_while(|word| **word == "inner").count();
-        (Level::Nth(inner as u8), inner)
+        (Level::Nth(inner.min(usize::from(u8::MAX)) as u8), inner)
     }
 }
 
@@ -140,6 +140,18 @@ impl FieldPath {
         self.level
     }
 
+    /// The protocol that it names, and which of several of its kind, from 1.
+    #[must_use]
+    pub fn layer(&self) -> Option<(LayerKind, u8)> {
+        self.layer
+    }
+
+    /// The same field of another packet.
+    #[must_use]
+    pub fn in_level(self, level: Level) -> FieldPath {
+        FieldPath { level, ..self }
+    }
+
     /// The name of the field.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -160,6 +172,45 @@ impl FieldPath {
             }
             let field = layer.kind.field(self.name).filter(|field| field.bare || self.layer.is_some())?;
             field.offset(layer.header(frame)).map(|_| (of, field))
+        })
+    }
+}
+
+/// Finds a field in frame after frame: the names of the path are looked up once, when it is made.
+#[derive(Clone, Debug)]
+pub struct FieldFinder {
+    level: Level,
+    /// The number of the layer among those of its kind, if the path names one.
+    number: Option<u8>,
+    /// The field that each protocol has, in the order of [`LayerKind::ALL`].
+    fields: [Option<&'static Field>; LayerKind::ALL.len()],
+}
+
+impl FieldFinder {
+    /// Finds the field of this path.
+    #[must_use]
+    pub fn new(path: &FieldPath) -> FieldFinder {
+        let mut fields = [None; LayerKind::ALL.len()];
+        for kind in LayerKind::ALL {
+            let named = path.layer.is_none_or(|(wanted, _)| wanted == *kind);
+            fields[*kind as usize] =
+                kind.field(path.name).filter(|field| named && (field.bare || path.layer.is_some()));
+        }
+        FieldFinder { level: path.level, number: path.layer.map(|(_, number)| number), fields }
+    }
+
+    /// As [`FieldPath::find`], with the layer itself.
+    #[must_use]
+    pub fn find<'l>(&self, frame: &[u8], layers: &'l Layers) -> Option<(&'l Layer, &'static Field)> {
+        let level = self.level.of(layers)?;
+        let mut number = 0;
+        layers.level(level).find_map(|layer| {
+            let field = self.fields[layer.kind as usize]?;
+            number += 1;
+            if self.number.is_some_and(|wanted| wanted != number) {
+                return None;
+            }
+            field.offset(layer.header(frame)).map(|_| (layer, field))
         })
     }
 }
@@ -242,6 +293,8 @@ mod tests {
         ] {
             let path = read(text).expect(text);
             assert_eq!(path.find(&frame, &layers).map(|(of, _)| of), of, "{text}");
+            let found = FieldFinder::new(&path).find(&frame, &layers);
+            assert_eq!(found.map(|(layer, _)| layer), of.map(|of| &layers.all()[of]), "{text}");
             assert_eq!(path.to_string(), text);
         }
     }
