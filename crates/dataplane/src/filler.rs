@@ -490,7 +490,7 @@ impl FillerPacer {
     fn stamp(&self, frame: &mut Mbuf, wall: u64, position: u64) -> Option<u16> {
         let (stamp, end) = Stamp::find(frame.bytes())?;
         let time_ns = wall + self.planner.line().time(position).as_ps() / PS_PER_NS;
-        Stamp { time_ns, ..stamp }.write(&mut frame.bytes_mut()[..end]);
+        Stamp { time_ns, ..stamp }.put(frame.bytes_mut(), end);
         Some(stamp.stream)
     }
 

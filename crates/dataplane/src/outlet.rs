@@ -237,7 +237,7 @@ impl Lane {
                 ask.start = if launched { at.max(ask.token.at()) } else { at };
                 if let (Some(wall), Some((stamp, end))) = (wall, ask.stamp) {
                     let time_ns = wall + ask.start.as_ps() / PS_PER_NS;
-                    Stamp { time_ns, ..stamp }.write(&mut frame.bytes_mut()[..end]);
+                    Stamp { time_ns, ..stamp }.put(frame.bytes_mut(), end);
                 }
             }
             let handed = clock.map(|clock| clock());

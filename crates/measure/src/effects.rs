@@ -15,7 +15,7 @@ kinds! {
     Incorruptible "incorruptible" "chosen to be corrupted with valid checksums, which it does not allow";
     NoIp          "incorruptible-no-ip" "of these, without an IP packet";
     Fragment      "incorruptible-fragment" "of these, a fragment of a packet";
-    NoTransport   "incorruptible-no-transport" "of these, with neither TCP nor UDP in the packet or in its tunnel";
+    NoTransport   "incorruptible-no-transport" "of these, without TCP, UDP, SCTP data or RoCE in the packet or in its tunnel";
     Short         "incorruptible-short" "of these, with a payload shorter than two words of 16 bits";
     Marked        "marked"        "marked with congestion experienced (ECN) instead of being lost";
     Duplicated    "duplicated"    "a copy was made";

@@ -1,6 +1,6 @@
 //! What a program put into a frame, below tunnels.
 
-use crate::layers::{Layer, LayerKind, Layers, Rest};
+use crate::layers::{ICRC, Layer, LayerKind, Layers, Rest};
 use std::ops::Range;
 
 /// Why a frame has no such bytes.
@@ -10,11 +10,11 @@ pub enum NoPayload {
     NoIp,
     /// A part of a larger packet.
     Fragment,
-    /// An IP packet that carries neither TCP nor UDP nor a tunnel that is known here.
+    /// An IP packet that carries none of TCP, UDP, a chunk of data of SCTP, RoCE and the tunnels that are known here.
     NoTransport,
 }
 
-/// Where the bytes are that innermost TCP or UDP carries, below all tunnels that the [walk](Layers) knows. Any sum of a layer
+/// Where the bytes are that innermost TCP, UDP, RoCE or a chunk of SCTP carries, below all tunnels that the [walk](Layers) knows. Any sum of a layer
 /// above covers them too.
 ///
 /// # Errors
@@ -31,6 +31,11 @@ pub fn innermost_payload(frame: &[u8]) -> Result<Range<usize>, NoPayload> {
         LayerKind::Tcp | LayerKind::Udp if layers.rest() == Rest::Payload => {
             Ok(last.content as usize..last.end as usize)
         }
+        // Its CRC follows.
+        LayerKind::Roce if last.content as usize + ICRC <= last.end as usize => {
+            Ok(last.content as usize..last.end as usize - ICRC)
+        }
+        LayerKind::SctpData => Ok(last.content as usize..last.end as usize),
         _ => Err(NoPayload::NoTransport),
     }
 }

@@ -16,10 +16,12 @@ pub enum Protocol {
     Arp,
     /// Nothing but Ethernet.
     Ethernet,
+    /// Nothing: the layers around it are the whole frame.
+    Nothing,
 }
 
 impl Protocol {
-    /// Every protocol.
+    /// Every protocol that has a word.
     pub const ALL: &'static [Protocol] =
         &[Protocol::Udp, Protocol::Tcp, Protocol::Icmp, Protocol::Ip, Protocol::Arp, Protocol::Ethernet];
 
@@ -33,6 +35,7 @@ impl Protocol {
             Protocol::Ip => "ip",
             Protocol::Arp => "arp",
             Protocol::Ethernet => "eth",
+            Protocol::Nothing => "",
         }
     }
 
@@ -61,7 +64,7 @@ impl Protocol {
                 return frame;
             }
             // IEEE 802 local experimental EtherType 1.
-            (Protocol::Ethernet, _) => {
+            (Protocol::Ethernet | Protocol::Nothing, _) => {
                 frame.extend([0x88, 0xb5]);
                 return frame;
             }

@@ -1,6 +1,6 @@
 use crate::checksum::folded;
 use crate::headers::Headers;
-use crate::layers::Layers;
+use crate::layers::{ICRC, LayerKind, Layers, keep_crcs};
 
 /// What a frame of a generator says of itself: 18 bytes that a receiver finds again.
 ///
@@ -9,7 +9,7 @@ use crate::layers::Layers;
 /// | 6e4c | complement | stream | sequence  | departure, UNIX ns |    all big-endian
 /// ```
 ///
-/// It ends where the innermost IP packet ends, or the frame (without FCS) if it holds none. The *complement*
+/// It ends where the innermost IP packet ends, before the ICRC of RoCE, or the frame (without FCS) if it holds none. The *complement*
 /// makes the ones' complement sum of the stamp nothing (as RFC 7820 does for OWAMP): whatever it says,
 /// checksums over it stay as they were, at any offset, and a receiver can tell it from chance: it takes
 /// other bytes for a stamp once in 2³².
@@ -60,7 +60,12 @@ impl Stamp {
             let end = headers.ip.map(|ip| ip.end).filter(|end| *end < frame.len());
             // A device may have put the frame into a tunnel, with padding or a trailer within.
             let inner = || headers.may_hold_more(frame).then(|| Layers::of(frame));
-            let ends = |layers: Layers| layers.all().iter().rev().find_map(|layer| behind(layer.end as usize));
+            let ends = |layers: Layers| {
+                layers.all().iter().rev().find_map(|layer| match layer.kind {
+                    LayerKind::Roce => behind((layer.end as usize).saturating_sub(ICRC)),
+                    _ => behind(layer.end as usize),
+                })
+            };
             end.and_then(behind).or_else(|| ends(inner()?))
         })
     }
@@ -69,8 +74,15 @@ impl Stamp {
     #[inline]
     pub fn set_time(frame: &mut [u8], time_ns: u64) {
         if let Some((stamp, end)) = Stamp::find(frame) {
-            Stamp { time_ns, ..stamp }.write(&mut frame[..end]);
+            Stamp { time_ns, ..stamp }.put(frame, end);
         }
+    }
+
+    /// Writes it over the stamp of a frame that ends at `end`, and keeps CRCs right: the sum of a stamp is nothing, its CRC
+    /// is not.
+    #[inline]
+    pub fn put(self, frame: &mut [u8], end: usize) {
+        keep_crcs(frame, |frame| self.write(&mut frame[..end]));
     }
 
     /// Sets the time of departure in a stamp that has none yet, at the end of `content`, which was just

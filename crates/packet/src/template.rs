@@ -1,7 +1,9 @@
 use crate::checksum::{folded, internet_checksum, sum};
 use crate::headers::{Headers, IpHeader, UDP};
 use crate::key::{ICMP, ICMPV6, Key, Site};
-use crate::layers::{Field, LayerKind, Layers, Length, NoStack, make_checksums_right, stack_with};
+use crate::layers::{
+    Field, ICRC, LayerKind, Layers, Length, NoStack, has_right_crc, make_checksums_right, make_crcs_right, stack_around,
+};
 use crate::rewrite::{transport_checksum, update};
 use crate::stamp::Stamp;
 use crate::sums::{Sums, less};
@@ -33,6 +35,10 @@ pub struct Template {
     inner: Option<Range<usize>>,
     /// The layers of a frame that is made in tunnels: their lengths and checksums are made for each frame.
     layers: Option<Box<Layers>>,
+    /// Bytes behind the payload that belong to a header: the ICRC of RoCE.
+    trailer: usize,
+    /// The given frame has right CRCs, which each frame gets.
+    crc: bool,
 }
 
 /// Bytes of a frame that Ethernet pads to, without FCS.
@@ -56,20 +62,21 @@ impl Template {
         template
     }
 
-    /// Frames of these layers, outermost first, with these optional fields of layers by their number, that go on with `pattern`, repeated. A datagram around a tunnel has a
-    /// checksum over IPv6, and none over IPv4.
+    /// Frames of these layers, outermost first, that go on with `pattern`, repeated: with these optional fields of layers by
+    /// their number, and these bytes in front of layers. A datagram around a tunnel has a checksum over IPv6, and none over
+    /// IPv4.
     ///
     /// # Errors
     /// A layer that the one below does not carry.
     pub fn layered(
         kinds: &[LayerKind],
         with: &[(usize, &Field)],
+        bytes: &[(usize, Vec<u8>)],
         pattern: &[u8],
         longest: usize,
     ) -> Result<Self, NoStack> {
-        let headers = stack_with(kinds, with, &[])?;
+        let (headers, layers) = stack_around(kinds, with, bytes, &[])?;
         let payload = headers.len();
-        let layers = Layers::of(&headers).first(kinds.len());
         let found = layers.all().len();
         if found < kinds.len() {
             return Err(NoStack { below: kinds[found.saturating_sub(1)], above: kinds[found] });
@@ -87,6 +94,7 @@ impl Template {
         let found = Headers { tags: [None; 2], ether_type: 0, network: 14, ip: None };
         let mut template = Template::new(image, payload, found, None);
         template.layers = Some(Box::new(layers));
+        template.trailer = if kinds.last() == Some(&LayerKind::Roce) { ICRC } else { 0 };
         template.sum_payload();
         Ok(template)
     }
@@ -130,8 +138,11 @@ impl Template {
         if end.is_some() && pattern.is_none() {
             let layers = Layers::of(frame);
             let last = layers.last().filter(|last| last.content as usize > payload && layers.all().len() > 1);
-            template.inner = last.map(|last| last.content as usize..last.end as usize);
+            let trailer = |kind| if kind == LayerKind::Roce { ICRC } else { 0 };
+            template.inner =
+                last.map(|last| last.content as usize..(last.end as usize).saturating_sub(trailer(last.kind)));
         }
+        template.crc = has_right_crc(frame, &Layers::of(frame));
         if template.checksum.is_some_and(|at| {
             found.ip.is_some_and(|ip| ip.version == 4 && ip.protocol == UDP) && frame[at..at + 2] == [0, 0]
         }) {
@@ -164,6 +175,8 @@ impl Template {
             stream: None,
             inner: None,
             layers: None,
+            trailer: 0,
+            crc: false,
         }
     }
 
@@ -249,7 +262,7 @@ impl Template {
     /// Bytes without FCS that a frame needs for its headers.
     #[must_use]
     pub fn least(&self) -> usize {
-        self.payload
+        self.payload + self.trailer
     }
 
     /// Where the stamp of a frame that stays as it was given ends.
@@ -263,7 +276,7 @@ impl Template {
         match &self.inner {
             // Two bytes more make up for what the stamp replaces.
             Some(inner) => inner.len() >= Stamp::LENGTH + 2,
-            None => self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH,
+            None => self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH + self.trailer,
         }
     }
 
@@ -380,6 +393,8 @@ impl Template {
     fn seal_layers(&self, frame: &mut [u8]) {
         if let Some(layers) = &self.layers {
             make_checksums_right(frame, &layers.resized(frame.len()));
+        } else if self.crc {
+            make_crcs_right(frame, &Layers::of(frame));
         }
     }
 
@@ -390,7 +405,7 @@ impl Template {
     /// If the frame is shorter than its headers.
     pub fn draw_payload(&self, frame: &mut [u8], mut draw: impl FnMut() -> u64) {
         let stamp = if self.stream.is_some() { Stamp::LENGTH } else { 0 };
-        let end = self.end.unwrap_or(frame.len()) - stamp;
+        let end = self.end.unwrap_or(frame.len() - self.trailer) - stamp;
         if end <= self.payload {
             return;
         }
@@ -398,7 +413,7 @@ impl Template {
         for bytes in drawn.chunks_mut(8) {
             bytes.copy_from_slice(&draw().to_le_bytes()[..bytes.len()]);
         }
-        if self.layers.is_some() {
+        if self.layers.is_some() || self.crc {
             self.seal_layers(frame);
             return;
         }
@@ -408,16 +423,21 @@ impl Template {
         update(frame, at, difference, ip.protocol == UDP);
     }
 
-    /// Where the stamp of a frame of `length` bytes ends, if there is one.
+    /// Where the stamp of a frame of `length` bytes ends, if there is one, and no CRC covers it.
     #[must_use]
     pub fn stamp_end(&self, length: usize) -> Option<usize> {
+        let has_crc =
+            |layers: &Layers| layers.all().iter().any(|layer| matches!(layer.kind, LayerKind::Sctp | LayerKind::Roce));
+        if self.crc || self.layers.as_deref().is_some_and(has_crc) {
+            return None;
+        }
         self.stream.map(|_| self.stamped_end().unwrap_or(length))
     }
 
     #[inline]
     fn write_stamp(&self, sequence: u64, frame: &mut [u8]) {
         if let Some(stream) = self.stream {
-            let end = self.stamped_end().unwrap_or(frame.len());
+            let end = self.stamped_end().unwrap_or(frame.len() - self.trailer);
             Stamp { stream, sequence: sequence as u32, time_ns: 0 }.write(&mut frame[..end]);
         }
     }

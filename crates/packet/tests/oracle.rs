@@ -48,7 +48,9 @@ fn name(kind: LayerKind) -> Option<&'static str> {
         LayerKind::Geneve => "geneve",
         LayerKind::Gtpu => "gtp",
         LayerKind::Roce => "infiniband",
-        LayerKind::Llc | LayerKind::PseudoWire | LayerKind::Fragment | LayerKind::L2tp3 => return None,
+        LayerKind::Llc | LayerKind::PseudoWire | LayerKind::Fragment | LayerKind::L2tp3 | LayerKind::SctpData => {
+            return None;
+        }
     })
 }
 

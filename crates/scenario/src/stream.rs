@@ -22,10 +22,19 @@ const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     let words = words::split(text)?;
     let mut words = Words::new(&words);
-    let mut spec = stack(&mut words)?;
+    let mut seen = Vec::new();
+    let mut spec = match words.peek() {
+        Some(word) if begins_with_layer(word, words.rest()) => {
+            let mut spec = StreamSpec::made(Protocol::Nothing, false);
+            spec.tunnels.push(tunnel(&mut words)?);
+            own_pairs(&mut words, &mut spec, &mut seen)?;
+            spec
+        }
+        _ => stack(&mut words)?,
+    };
     let mut family = Family::default();
     if let Some(protocol) = protocol(&spec)
-        && protocol != Protocol::Ethernet
+        && !matches!(protocol, Protocol::Ethernet | Protocol::Nothing)
         && words
             .peek()
             .is_some_and(|word| word == ">" || word == "random" || Key::named(word).is_none() && !is_own_key(word))
@@ -39,8 +48,9 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
         }
         endpoint(&mut words, &mut spec, (Key::Destination, Key::Dport), ports, &mut family)?;
     }
-    let mut seen = Vec::new();
-    pairs(&mut words, &mut spec, &mut family, &mut seen)?;
+    if protocol(&spec) != Some(Protocol::Nothing) {
+        pairs(&mut words, &mut spec, &mut family, &mut seen)?;
+    }
     while words.peek() == Some("in") {
         if protocol(&spec).is_none() {
             return Err(ParseError::new(
@@ -59,7 +69,7 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
         let needed: &[Key] = match protocol {
             Protocol::Udp | Protocol::Tcp => &[Key::Source, Key::Destination, Key::Sport, Key::Dport],
             Protocol::Icmp | Protocol::Ip | Protocol::Arp => &[Key::Source, Key::Destination],
-            Protocol::Ethernet => &[],
+            Protocol::Ethernet | Protocol::Nothing => &[],
         };
         if let Some(key) = needed.iter().find(|key| spec.fields.iter().all(|(said, _)| said != *key)) {
             return Err(ParseError::new(format!("the stream has no {}", key.meaning()), HOW));
@@ -70,6 +80,15 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     }
     spec.check()?;
     Ok(spec)
+}
+
+/// Whether any other layer is the innermost one: `roce psn 1-9 in udp 10.0.0.1 > 10.0.0.2`.
+fn begins_with_layer(word: &str, rest: &[String]) -> bool {
+    let Some(kind) = LayerKind::named(word) else { return false };
+    let has_protocol = Protocol::ALL.iter().any(|protocol| protocol.name() == word);
+    let is_alone = matches!(kind, LayerKind::Sctp | LayerKind::Pause | LayerKind::Pfc);
+    let is_other = !has_protocol && !matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6 | LayerKind::Icmp6);
+    is_other && (is_alone || rest.iter().any(|word| word == "in"))
 }
 
 /// Whether addresses are IPv6, known from the first address on.
@@ -135,7 +154,8 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 "ipv6" | "ip6" => "write ip, or another protocol, with addresses of IPv6".to_owned(),
                 "icmpv6" | "icmp6" => "write icmp with addresses of IPv6".to_owned(),
                 "igmp" => "write ip 10.0.0.1 > 224.0.0.1 proto 2".to_owned(),
-                "sctp" => "write ip 10.0.0.1 > 10.0.0.2 proto 132".to_owned(),
+                "sctp" => "write sctp-data in sctp 10.0.0.1:1 > 10.0.0.2:2".to_owned(),
+                "roce" | "bth" | "rocev2" => "write roce in udp 10.0.0.1 > 10.0.0.2".to_owned(),
                 "vlan" | "qinq" => "write the protocol first, and vlan 5 behind the addresses".to_owned(),
                 lower if known.contains(&lower) => format!("write {lower}"),
                 lower if LayerKind::named(lower).is_some() => {
@@ -261,13 +281,20 @@ fn own_pairs<'w>(words: &mut Words<'w>, spec: &mut StreamSpec, seen: &mut Vec<&'
 fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     let how = "write in vxlan vni 7 in udp 192.0.2.1 > 192.0.2.2; 'netlathe help layers' lists protocols";
     let word = words.next().ok_or_else(|| ParseError::new("'in' has no tunnel behind it", how))?;
+    if word == "hex" {
+        let text = words.value("hex")?;
+        let bytes = hex(&text.strip_prefix("0x").unwrap_or(text).replace(':', "")).ok_or_else(|| {
+            ParseError::new(format!("'{text}' is not whole bytes in hex"), "write in hex de:ad:be:ef")
+        })?;
+        return Ok(Tunnel { layers: Vec::new(), fields: Vec::new(), bytes });
+    }
     let Some(kind) = LayerKind::named(word) else {
         let names: Vec<&str> = LayerKind::ALL.iter().map(|kind| kind.name()).collect();
         let how = nearest(word, &names).map_or_else(|| how.to_owned(), |name| format!("write in {name}"));
         return Err(ParseError::new(format!("'{word}' is no tunnel"), how));
     };
     let is_ip = matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6);
-    let has_ports = kind == LayerKind::Udp;
+    let has_ports = matches!(kind, LayerKind::Udp | LayerKind::Sctp);
     // Addresses are read as fields of the stream are.
     let mut ends = StreamSpec::made(Protocol::Udp, false);
     let mut family = Family::default();
@@ -290,6 +317,8 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     let ip = |family: &Family| if family.is_v6 == Some(true) { LayerKind::Ipv6 } else { LayerKind::Ipv4 };
     let parts = |family: &Family| match kind {
         LayerKind::Udp => vec![ip(family), LayerKind::Udp],
+        // `sctp` takes addresses, too, or lies in an `in ip`.
+        LayerKind::Sctp if family.is_v6.is_some() => vec![ip(family), LayerKind::Sctp],
         // `in ip` takes addresses of either version.
         LayerKind::Ipv4 | LayerKind::Ipv6 if family.is_v6.is_some() => vec![ip(family)],
         _ => vec![kind],
@@ -336,13 +365,13 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
         fields.push((owner, field.name, values));
     }
     let has = |name: &str| fields.iter().any(|(_, field, _)| *field == name);
-    if (is_ip || has_ports) && !(has("src") && has("dst")) {
+    if (is_ip || kind == LayerKind::Udp) && !(has("src") && has("dst")) {
         return Err(ParseError::new(
             format!("the tunnel 'in {word}' has no addresses"),
             format!("write in {word} 192.0.2.1 > 192.0.2.2"),
         ));
     }
-    Ok(Tunnel { layers, fields })
+    Ok(Tunnel { layers, fields, bytes: Vec::new() })
 }
 
 fn pairs<'w>(

@@ -530,6 +530,26 @@ const TUNNELS: &[(&str, &str, &[Values])] = &[
         "eth ip gre erspan eth ip udp",
         &[("erspan session", &[3; 3]), ("dmac", &[0x0200_0000_0077; 3]), ("inner dmac", &[0x0200_0000_0002; 3])],
     ),
+    (
+        "roce psn 1-9 dqp 5 in udp 10.0.0.1:49152-49160 > 10.0.0.2 size 100B-200B",
+        "eth ip udp roce",
+        &[("psn", &[1, 2, 3]), ("dport", &[4791; 3]), ("sport", &[49152, 49153, 49154])],
+    ),
+    (
+        "roce opcode 4 psn 9-7 in udp 2001:db8::1 > 2001:db8::2 in vlan id 5 payload random each size 120B",
+        "eth vlan ip6 udp roce",
+        &[("psn", &[9, 8, 7]), ("vlan id", &[5; 3])],
+    ),
+    (
+        "sctp-data tsn 5-9 ppid 7 in sctp 10.0.0.1:1-3 > 10.0.0.2:80 vtag 9 size 100B",
+        "eth ip sctp sctp-data",
+        &[("tsn", &[5, 6, 7]), ("sport", &[1, 2, 3]), ("vtag", &[9; 3])],
+    ),
+    (
+        "sctp-data in sctp [2001:db8::1]:1 > [2001:db8::2]:80 in gtpu teid 1-3 in udp 192.0.2.1 > 192.0.2.2 payload random each",
+        "eth ip udp gtpu ip6 sctp sctp-data",
+        &[("teid", &[1, 2, 3]), ("inner dport", &[80; 3])],
+    ),
 ];
 
 #[test]
@@ -610,4 +630,59 @@ fn a_payload_that_is_drawn_for_each_frame_does_not_repeat() {
     }
     let even = records.iter().map(|record| stamp(record).1).eq(0..300);
     assert!(even, "stamps count on");
+}
+
+#[test]
+fn bytes_of_no_protocol_lie_between_layers() {
+    use packet::layers::{LayerKind, Layers, checksum_is_right};
+    let bench = Bench::new();
+    let stream = "tcp 10.0.0.1:1 > 10.0.0.2:80-89 in hex de:ad:be:ef in udp 192.0.2.1:7 > 192.0.2.2:9999 size 100B";
+    generate(&bench, "h.pcap", &format!("--count 3 --gap 1us --stream '{stream}'"));
+    for (k, record) in bench.records("h.pcap").iter().enumerate() {
+        let bytes = &record.bytes;
+        let outer = Layers::of(bytes);
+        let kinds: Vec<LayerKind> = outer.all().iter().map(|layer| layer.kind).collect();
+        assert_eq!(kinds, [LayerKind::Ethernet, LayerKind::Ipv4, LayerKind::Udp]);
+        assert!(outer.all().iter().all(|layer| layer.complete && layer.end as usize == bytes.len()));
+        assert_eq!((bytes[42..46].to_vec(), u16_at(record, 36)), (vec![0xde, 0xad, 0xbe, 0xef], 9999));
+        let inner = Layers::from(&bytes[46..], LayerKind::Ipv4);
+        let right: Vec<Option<bool>> =
+            (0..inner.all().len()).map(|of| checksum_is_right(&bytes[46..], &inner, of)).collect();
+        assert_eq!(right, [Some(true), Some(true)], "IP and TCP");
+        assert_eq!(u16_at(record, 46 + 22), 80 + k as u16);
+        assert_eq!(stamp(record).1 as usize, k);
+    }
+    let said = bench.run(words("gen --out null --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 in hex abc'"));
+    assert!(said.stderr.contains("'abc' is not whole bytes in hex: write in hex de:ad:be:ef"), "{}", said.stderr);
+}
+
+/// Frames of protocols with a CRC over the payload, stamped anew when they are replayed or corrupted.
+#[test]
+fn stamps_and_corruption_keep_crcs() {
+    use packet::layers::{Layers, checksum_is_right};
+    let bench = Bench::new();
+    let right = |record: &Record| {
+        let layers = Layers::of(&record.bytes);
+        (0..layers.all().len()).all(|of| checksum_is_right(&record.bytes, &layers, of) != Some(false))
+    };
+    for stream in [
+        "sctp-data in sctp 10.0.0.1:1 > 10.0.0.2:2 payload increment size 100B",
+        "roce psn 1 in udp 10.0.0.1 > 10.0.0.2 payload increment size 100B",
+    ] {
+        generate(&bench, "one.pcap", &format!("--count 1 --stream '{stream} stamp off'"));
+        generate(&bench, "given.pcap", "--count 50 --gap 1us --stream 'pcap one.pcap stamp on'");
+        let records = bench.records("given.pcap");
+        for (k, record) in records.iter().enumerate() {
+            assert!(right(record), "{stream}: frame {k}");
+            assert_eq!(packet::Stamp::of(&record.bytes).map(|stamp| stamp.sequence as usize), Some(k), "{stream}");
+        }
+        bench.report(words(
+            "emulate --in pcap:given.pcap --out pcap:bad.pcap --forward 'corrupt 100% mode checksum-valid' --seed 5",
+        ));
+        let corrupted = bench.records("bad.pcap");
+        assert_eq!(corrupted.len(), records.len());
+        for (before, after) in records.iter().zip(&corrupted) {
+            assert!(before.bytes != after.bytes && right(after), "{stream}");
+        }
+    }
 }

@@ -52,15 +52,20 @@ pub enum Stack {
 /// A tunnel around a stream's packets: `in vxlan vni 7`, `in udp 192.0.2.1 > 192.0.2.2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Its layers, outermost first: an IP header is part of `in udp`.
+    /// Its layers, outermost first: an IP header is part of `in udp`. None of `in hex`.
     pub layers: Vec<LayerKind>,
+    /// Bytes of no protocol that it is instead: `in hex de:ad:be:ef`.
+    pub bytes: Vec<u8>,
     /// Fields of these layers and their values.
     pub fields: Vec<(LayerKind, &'static str, Values)>,
 }
 
 impl fmt::Display for Tunnel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(last) = self.layers.last() else { return Ok(()) };
+        let Some(last) = self.layers.last() else {
+            f.write_str(" in hex ")?;
+            return self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
+        };
         write!(f, " in {}", last.name())?;
         let v6 = self.layers.contains(&LayerKind::Ipv6);
         for (kind, name, values) in &self.fields {
@@ -114,7 +119,7 @@ impl StreamSpec {
     pub fn wants_neighbour(&self) -> bool {
         let Stack::Made { protocol, .. } = self.stack else { return false };
         // The addresses of a tunnel are not those of the stream.
-        !matches!(protocol, Protocol::Arp | Protocol::Ethernet)
+        !matches!(protocol, Protocol::Arp | Protocol::Ethernet | Protocol::Nothing)
             && self.tunnels.is_empty()
             && self.fields.iter().all(|(key, _)| *key != Key::Dmac)
     }
@@ -156,14 +161,15 @@ impl StreamSpec {
         let longest = self.size.as_ref().map(|size| size.largest().without_fcs() as usize);
         let mut template = match &self.stack {
             Stack::Made { protocol, v6 } if !self.tunnels.is_empty() => {
-                let kinds = self.layers(*protocol, *v6);
+                let (kinds, bytes) = self.layers(*protocol, *v6);
                 let pattern = pattern.unwrap_or_else(|| vec![0]);
                 let room = |headers: usize| headers + if self.stamp == Some(false) { 0 } else { Stamp::LENGTH };
                 let with: Vec<(usize, &Field)> =
                     self.outer_fields().iter().map(|(of, field, ..)| (*of, *field)).collect();
-                let least = Template::layered(&kinds, &with, &[], 0).map_err(no_stack)?.least();
+                let least = Template::layered(&kinds, &with, &bytes, &[], 0).map_err(no_stack)?.least();
                 let longest = longest.unwrap_or(room(least)).max(FrameLen::MIN.without_fcs() as usize);
-                let mut template = Template::layered(&kinds, &with, &pattern, longest.max(least)).map_err(no_stack)?;
+                let mut template =
+                    Template::layered(&kinds, &with, &bytes, &pattern, longest.max(least)).map_err(no_stack)?;
                 // The defaults of streams without tunnels.
                 let default = match protocol {
                     Protocol::Ip => Some((Key::Proto, 253)),
@@ -222,9 +228,8 @@ impl StreamSpec {
         Ok((template, sizes, sites))
     }
 
-    /// The layers of a stream in tunnels, outermost first.
-    fn layers(&self, protocol: Protocol, v6: bool) -> Vec<LayerKind> {
-        let mut kinds: Vec<LayerKind> = self.tunnels.iter().rev().flat_map(|tunnel| tunnel.layers.clone()).collect();
+    /// The layers of a stream in tunnels, outermost first, and bytes of no protocol in front of layers by their number.
+    fn layers(&self, protocol: Protocol, v6: bool) -> (Vec<LayerKind>, Vec<(usize, Vec<u8>)>) {
         let has = |keys: &[Key]| self.fields.iter().any(|(key, _)| keys.contains(key));
         let tags = match (has(&[Key::Svlan, Key::Spcp]), has(&[Key::Vlan, Key::Pcp])) {
             (true, _) => 2,
@@ -239,21 +244,48 @@ impl StreamSpec {
             (Protocol::Ip, _) => &[ip],
             (Protocol::Arp, _) => &[LayerKind::Arp],
             (Protocol::Ethernet, _) => &[LayerKind::Ethernet],
+            (Protocol::Nothing, _) => &[],
         };
-        if tags > 0 || protocol == Protocol::Arp || has(&[Key::Smac, Key::Dmac]) {
-            kinds.push(LayerKind::Ethernet);
+        let mut last: Vec<LayerKind> = Vec::new();
+        let asks = tags > 0 || has(&[Key::Smac, Key::Dmac]);
+        if protocol == Protocol::Arp || asks && protocol != Protocol::Nothing {
+            last.push(LayerKind::Ethernet);
         }
-        kinds.extend(std::iter::repeat_n(LayerKind::Vlan, tags));
-        kinds.extend(rest);
-        let mut kinds = with_ethernet(&kinds);
-        kinds.dedup_by(|a, b| a == b && *a == LayerKind::Ethernet);
-        kinds
+        if protocol != Protocol::Nothing {
+            last.extend(std::iter::repeat_n(LayerKind::Vlan, tags));
+        }
+        last.extend(rest);
+        let (mut kinds, mut bytes) = (Vec::new(), Vec::new());
+        let mut part: Vec<LayerKind> = Vec::new();
+        let add = |part: &mut Vec<LayerKind>, kinds: &mut Vec<LayerKind>, is_first: bool, is_last: bool| {
+            let (first, last) = (part.first().copied(), part.last().copied());
+            let mut whole = with_ethernet(part);
+            whole.dedup_by(|a, b| a == b && *a == LayerKind::Ethernet);
+            // Next to bytes, an Ethernet header is there only if it was asked for.
+            if !is_last && whole.len() > 1 && last != Some(LayerKind::Ethernet) {
+                whole.pop_if(|kind| *kind == LayerKind::Ethernet);
+            }
+            let added = usize::from(!is_first && first != Some(LayerKind::Ethernet));
+            kinds.extend(&whole[added..]);
+            part.clear();
+        };
+        for tunnel in self.tunnels.iter().rev() {
+            if tunnel.bytes.is_empty() {
+                part.extend(&tunnel.layers);
+            } else {
+                add(&mut part, &mut kinds, bytes.is_empty(), false);
+                bytes.push((kinds.len(), tunnel.bytes.clone()));
+            }
+        }
+        part.extend(last);
+        add(&mut part, &mut kinds, bytes.is_empty(), true);
+        (kinds, bytes)
     }
 
     /// The fields of all tunnels, each with the number of its layer.
     fn outer_fields(&self) -> Vec<(usize, &'static Field, &Values, String)> {
         let Stack::Made { protocol, v6 } = self.stack else { return Vec::new() };
-        let kinds = self.layers(protocol, v6);
+        let (kinds, _) = self.layers(protocol, v6);
         let mut fields = Vec::new();
         let mut at = 0;
         for (number, tunnel) in self.tunnels.iter().enumerate().rev() {

@@ -1,4 +1,5 @@
 use measure::DropReason;
+use packet::layers::keep_crcs;
 use packet::{Frame, Headers, set_congestion};
 use std::fmt;
 use units::{ParseError, Span};
@@ -71,9 +72,16 @@ pub enum Change {
 }
 
 impl Change {
-    /// Applies the change. A frame that is too short stays unchanged.
+    /// Applies the change. A frame that is too short stays unchanged. Changes that keep sums keep CRCs, too.
     pub fn apply<F: Frame>(self, frame: &mut F) {
         let bytes = frame.bytes_mut();
+        match self {
+            Change::Flip { .. } => self.write(bytes),
+            _ => keep_crcs(bytes, |bytes| self.write(bytes)),
+        }
+    }
+
+    fn write(self, bytes: &mut [u8]) {
         match self {
             Change::Flip { at, mask } => {
                 if let Some(byte) = bytes.get_mut(at as usize) {

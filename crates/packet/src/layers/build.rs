@@ -61,7 +61,7 @@ fn is_for_ethernet(kind: LayerKind) -> bool {
 }
 
 /// A frame of these layers, outermost first, around `payload`: default headers, each announcing the next, with right
-/// lengths and checksums. UDP around a tunnel has no checksum.
+/// lengths and checksums. UDP around a tunnel has no checksum. The last four bytes of what RoCE carries become its ICRC.
 ///
 /// # Errors
 /// A layer that the one below does not carry.
@@ -74,31 +74,57 @@ pub fn stack(kinds: &[LayerKind], payload: &[u8]) -> Result<Vec<u8>, NoStack> {
 /// # Errors
 /// As [`stack`].
 pub fn stack_with(kinds: &[LayerKind], with: &[(usize, &Field)], payload: &[u8]) -> Result<Vec<u8>, NoStack> {
+    stack_around(kinds, with, &[], payload).map(|(frame, _)| frame)
+}
+
+/// The same with bytes of no protocol in front of layers, by their number. Also gives the layers, since a walk ends at such
+/// bytes. No header announces them, so the layer below keeps what it says by default.
+///
+/// # Errors
+/// As [`stack`].
+pub fn stack_around(
+    kinds: &[LayerKind],
+    with: &[(usize, &Field)],
+    bytes: &[(usize, Vec<u8>)],
+    payload: &[u8],
+) -> Result<(Vec<u8>, Layers), NoStack> {
     let mut headers: Vec<Vec<u8>> = kinds.iter().map(|kind| kind.description().header.to_vec()).collect();
     for (of, field) in with {
         if let Some(header) = headers.get_mut(*of).filter(|header| field.offset(header).is_none()) {
             (field.add)(header);
         }
     }
-    for (i, pair) in kinds.windows(2).enumerate() {
+    let in_front = |of: usize| -> Vec<u8> {
+        bytes.iter().filter(|(before, _)| *before == of).flat_map(|(_, bytes)| bytes.clone()).collect()
+    };
+    for (i, pair) in kinds.windows(2).enumerate().filter(|(i, _)| in_front(i + 1).is_empty()) {
         if !(pair[0].description().announce)(&mut headers[i], pair[1]) {
             return Err(NoStack { below: pair[0], above: pair[1] });
         }
     }
-    let mut frame = headers.concat();
+    let mut frame = Vec::new();
+    let mut places = Vec::new();
+    for (of, (kind, header)) in kinds.iter().zip(&headers).enumerate() {
+        frame.extend(in_front(of));
+        places.push((*kind, frame.len(), frame.len() + header.len()));
+        frame.extend(header);
+    }
+    frame.extend(in_front(kinds.len()));
     frame.extend(payload);
-    let mut start = 0;
-    for (kind, header) in kinds.iter().zip(&headers) {
+    for (kind, start, _) in &places {
         if let Some(length) = kind.description().length {
-            let at = (start as isize + length.at) as usize;
+            let at = (*start as isize + length.at) as usize;
             // A length of more than 16 bits has no place: 0, as a NIC that cuts segments has it.
             let value = u16::try_from(frame.len() - start - length.less).unwrap_or(0);
             frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
         }
-        start += header.len();
     }
     // What the payload looks like stays as it is.
-    let layers = Layers::of(&frame).first(kinds.len());
+    let layers = if bytes.is_empty() {
+        Layers::of(&frame).first(kinds.len())
+    } else {
+        Layers::placed(&places).resized(frame.len())
+    };
     make_checksums_right(&mut frame, &layers);
     // A lone datagram over IPv4 has a checksum, too.
     if let Some(of) =
@@ -108,5 +134,5 @@ pub fn stack_with(kinds: &[LayerKind], with: &[(usize, &Field)], payload: &[u8])
         frame[at..at + 2].copy_from_slice(&[0xff, 0xff]);
         make_checksums_right(&mut frame, &layers);
     }
-    Ok(frame)
+    Ok((frame, layers))
 }

@@ -4,6 +4,9 @@ use super::field::write_bits;
 use super::kind::{Checksum, Over};
 use super::{Field, Layer, LayerKind, Layers, pseudo_header};
 use crate::checksum::{folded, sum};
+use crate::headers::{TCP, UDP};
+use crate::key::{ICMP, ICMPV6};
+use crate::layers::is_announced_port;
 
 /// Whether the checksum of layer number `of` is right; `None` if it has none, or not all that it covers is in the frame.
 #[must_use]
@@ -59,11 +62,11 @@ pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) 
     for (of, layer) in layers.all().iter().enumerate().rev() {
         let description = layer.kind.description();
         let Some(checksum) = description.checksum.filter(|sum| (sum.present)(layer.header(frame))) else { continue };
-        let place = layer.start as usize + checksum.at;
-        if checksum.over == Over::Crc32c {
-            keep_crc(frame, layers, of, place, &mut changes);
+        if matches!(checksum.over, Over::Crc32c | Over::Invariant) {
+            keep_crc(frame, layers, of, &mut changes);
             continue;
         }
+        let place = layer.start as usize + checksum.at;
         let difference: u64 = changes.iter().map(|change| difference(frame, layers, of, checksum, change)).sum();
         // A difference of nothing folds to 0 or to all ones.
         if matches!(folded(difference), 0 | 0xffff) {
@@ -117,9 +120,13 @@ fn part(change: &Change, start: usize, end: usize, origin: usize, checksum: Opti
 }
 
 /// A CRC that was right before the changes is made right again.
-fn keep_crc(frame: &mut [u8], layers: &Layers, of: usize, place: usize, changes: &mut Vec<Change>) {
+fn keep_crc(frame: &mut [u8], layers: &Layers, of: usize, changes: &mut Vec<Change>) {
     let layer = layers.all()[of];
-    let covers = |change: &Change| change.at < layer.end as usize && change.at + change.width > layer.start as usize;
+    let from = match packet_around(layers, of) {
+        Some(packet) if layer.kind == LayerKind::Roce => packet.start,
+        _ => layer.start,
+    };
+    let covers = |change: &Change| change.at < layer.end as usize && change.at + change.width > from as usize;
     if !changes.iter().any(covers) {
         return;
     }
@@ -128,10 +135,70 @@ fn keep_crc(frame: &mut [u8], layers: &Layers, of: usize, place: usize, changes:
         before[change.at..change.at + change.width].copy_from_slice(&change.old[..change.width]);
     }
     if checksum_is_right(&before, layers, of) == Some(true)
-        && let Some((_, width, right)) = computed(frame, layers, of)
+        && let Some((place, width, right)) = computed(frame, layers, of)
     {
         change(frame, changes, place, &right[..width]);
     }
+}
+
+/// Whether a layer has a CRC, and all that have one have it right. Their changes do not cancel out as those of sums do.
+pub(crate) fn has_right_crc(frame: &[u8], layers: &Layers) -> bool {
+    let mut crcs = crcs(layers).filter_map(|of| checksum_is_right(frame, layers, of)).peekable();
+    crcs.peek().is_some() && crcs.all(|right| right)
+}
+
+/// Makes every CRC right, and keeps the checksums that cover it.
+pub(crate) fn make_crcs_right(frame: &mut [u8], layers: &Layers) {
+    for of in crcs(layers) {
+        if let Some((at, width, right)) = computed(frame, layers, of)
+            && frame[at..at + width] != right[..width]
+        {
+            replace(frame, layers, at, &right[..width]);
+        }
+    }
+}
+
+/// Makes a change that keeps every Internet checksum, and keeps the CRCs that cover it.
+#[inline]
+pub fn keep_crcs(frame: &mut [u8], change: impl FnOnce(&mut [u8])) {
+    if !may_have_crc(frame) {
+        return change(frame);
+    }
+    let layers = Layers::of(frame);
+    let has_crc = has_right_crc(frame, &layers);
+    change(frame);
+    if has_crc {
+        make_crcs_right(frame, &layers);
+    }
+}
+
+/// Whether a layer with a CRC may be in the frame. Asked of every stamped frame, so it only looks at plain packets of TCP,
+/// UDP and ICMP to say no.
+#[inline]
+fn may_have_crc(frame: &[u8]) -> bool {
+    let (protocol, ports) = match frame.get(12..15) {
+        Some([0x08, 0x00, 0x45]) => (frame.get(23), frame.get(34..38)),
+        Some([0x86, 0xdd, _]) => (frame.get(20), frame.get(54..58)),
+        Some([0x08, 0x06, _] | [0x88, 0xb5, _]) | None => return false,
+        _ => return true,
+    };
+    match (protocol, ports) {
+        (Some(&(TCP | ICMP | ICMPV6)), _) => false,
+        (Some(&UDP), Some(&[a, b, c, d])) => {
+            is_announced_port(u16::from_be_bytes([a, b])) || is_announced_port(u16::from_be_bytes([c, d]))
+        }
+        _ => true,
+    }
+}
+
+/// The layers with a CRC, innermost first.
+fn crcs(layers: &Layers) -> impl Iterator<Item = usize> {
+    (0..layers.all().len()).rev().filter(|of| matches!(layers.all()[*of].kind, LayerKind::Sctp | LayerKind::Roce))
+}
+
+/// The IP header around layer number `of`.
+fn packet_around(layers: &Layers, of: usize) -> Option<&Layer> {
+    layers.all().get(..of)?.iter().rev().find(|layer| matches!(layer.kind, LayerKind::Ipv4 | LayerKind::Ipv6))
 }
 
 /// The checksum of a layer, if it has one.
@@ -191,26 +258,63 @@ fn computed(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [
             // SCTP sends the lowest byte of the reflected remainder first.
             Some((at, 4, (!state).to_le_bytes()))
         }
+        Over::Invariant => {
+            let at = end.checked_sub(ICRC).filter(|at| *at >= layer.content as usize)?;
+            let udp = layers.all().get(of.checked_sub(1)?).filter(|below| below.kind == LayerKind::Udp)?;
+            let packet = packet_around(layers, of)?;
+            let masked: &[usize] = match packet.kind {
+                LayerKind::Ipv4 => &[1, 8, 10, 11],
+                _ => &[1, 2, 3, 7],
+            };
+            let header = packet.header(frame);
+            // Eight bytes of ones stand for the routing header of InfiniBand.
+            let mut state = crc32(!0, &[0xff; 8]);
+            for (at, byte) in header.iter().enumerate() {
+                let version = if packet.kind == LayerKind::Ipv6 && at == 0 { 0x0f } else { 0 };
+                state = crc32(state, &[if masked.contains(&at) { 0xff } else { *byte | version }]);
+            }
+            state = crc32(state, frame.get(packet.content as usize..udp.start as usize)?);
+            state = crc32(state, &udp.header(frame)[..6]);
+            state = crc32(state, &[0xff; 2]);
+            let header = layer.header(frame);
+            state = crc32(state, &header[..4]);
+            state = crc32(state, &[0xff]);
+            state = crc32(state, &header[5..]);
+            state = crc32(state, frame.get(layer.content as usize..at)?);
+            Some((at, ICRC, (!state).to_le_bytes()))
+        }
     }
 }
 
+/// Bytes of an invariant CRC.
+pub(crate) const ICRC: usize = 4;
+
 /// CRC-32C of Castagnoli, reflected (RFC 9260, appendix A).
 fn crc32c(state: u32, bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut i = 0;
-        while i < 256 {
-            let (mut value, mut bit) = (i as u32, 0);
-            while bit < 8 {
-                value = if value & 1 == 1 { value >> 1 ^ 0x82f6_3b78 } else { value >> 1 };
-                bit += 1;
-            }
-            table[i] = value;
-            i += 1;
-        }
-        table
-    };
+    const TABLE: [u32; 256] = crc_table(0x82f6_3b78);
     bytes.iter().fold(state, |state, byte| state >> 8 ^ TABLE[((state ^ u32::from(*byte)) & 0xff) as usize])
+}
+
+/// CRC-32 of Ethernet, reflected (IEEE 802.3, 3.2.9).
+fn crc32(state: u32, bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = crc_table(0xedb8_8320);
+    bytes.iter().fold(state, |state, byte| state >> 8 ^ TABLE[((state ^ u32::from(*byte)) & 0xff) as usize])
+}
+
+/// What each byte does to the remainder by a reflected polynomial.
+const fn crc_table(polynomial: u32) -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let (mut value, mut bit) = (i as u32, 0);
+        while bit < 8 {
+            value = if value & 1 == 1 { value >> 1 ^ polynomial } else { value >> 1 };
+            bit += 1;
+        }
+        table[i] = value;
+        i += 1;
+    }
+    table
 }
 
 #[cfg(test)]
@@ -220,5 +324,6 @@ mod tests {
     #[test]
     fn crc_agrees_with_its_check_value() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
+        assert_eq!(!crc32(!0, b"123456789"), 0xcbf4_3926);
     }
 }

@@ -93,7 +93,8 @@ impl Bind {
 /// The checksum of a header.
 #[derive(Clone, Copy, Debug)]
 pub struct Checksum {
-    /// Its first byte in the header: two bytes, or four of CRC-32C.
+    /// Its first byte in the header: two bytes, or four of CRC-32C. An invariant CRC is the last four bytes of what the
+    /// header carries instead.
     pub at: usize,
     /// What it covers.
     pub over: Over,
@@ -121,6 +122,8 @@ pub enum Over {
     PseudoHeader,
     /// Header and content, as CRC-32C (RFC 9260, appendix A).
     Crc32c,
+    /// The IP packet around it, as CRC-32, but what routers change (InfiniBand 1.4, annex A17.3.3).
+    Invariant,
 }
 
 /// A big-endian 16-bit number.

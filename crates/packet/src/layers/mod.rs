@@ -12,8 +12,9 @@ mod path;
 mod pseudo;
 mod walk;
 
-pub use build::{NoStack, stack, stack_with, with_ethernet};
-pub use checksum::{checksum_is_right, make_checksums_right, write_field};
+pub use build::{NoStack, stack, stack_around, stack_with, with_ethernet};
+pub(crate) use checksum::{ICRC, has_right_crc, make_crcs_right};
+pub use checksum::{checksum_is_right, keep_crcs, make_checksums_right, write_field};
 pub use field::{Field, FieldPosition, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};
 pub use path::{FieldFinder, FieldPath, Level, read_layer};
@@ -69,6 +70,7 @@ layers! {
     Icmp icmp;
     Icmp6 icmp6;
     Sctp sctp;
+    SctpData sctp_data;
     Gre gre;
     Erspan erspan;
     L2tp3 l2tp3;

@@ -1,5 +1,5 @@
 use super::kind::{Bind, Checksum, Description, Header, Next, Over};
-use super::{Field, Role};
+use super::{Field, LayerKind, Role};
 
 pub(super) const DESCRIPTION: Description = Description {
     name: "sctp",
@@ -16,6 +16,6 @@ pub(super) const DESCRIPTION: Description = Description {
     binds: &[Bind::Protocol(132)],
     length: None,
     checksum: Some(Checksum { at: 8, over: Over::Crc32c, present: |_| true }),
-    announce: |_, _| false,
-    read: |bytes| bytes.get(..12).map(|_| Header::new(12, Next::Payload)),
+    announce: |_, next| next == LayerKind::SctpData,
+    read: |bytes| bytes.get(..12).map(|_| Header::new(12, Next::Layer(LayerKind::SctpData))),
 };

@@ -50,7 +50,9 @@ proptest! {
         let layers = Layers::of(&frame).first(expected.len());
         prop_assert_eq!(&kinds(&layers), &expected);
         let last = layers.all()[expected.len() - 1];
-        prop_assert_eq!(last.content(&frame), &payload[..]);
+        // The last bytes of RoCE are its ICRC.
+        let kept = payload.len() - if last.kind == LayerKind::Roce { ICRC.min(payload.len()) } else { 0 };
+        prop_assert_eq!(&last.content(&frame)[..kept], &payload[..kept]);
         let mut state = seed | 1;
         for of in 0..expected.len() {
             prop_assert!(layers.all()[of].complete && !layers.all()[of].fragment);
@@ -73,7 +75,10 @@ proptest! {
         let sums: Vec<usize> = (0..expected.len()).filter(|of| checksum_is_right(&frame, &layers, *of).is_some()).collect();
         let right = frame.clone();
         for of in &sums {
-            let at = layers.all()[*of].start as usize + expected[*of].description().checksum.expect("one").at;
+            let at = match expected[*of] {
+                LayerKind::Roce => layers.all()[*of].end as usize - 1,
+                kind => layers.all()[*of].start as usize + kind.description().checksum.expect("one").at,
+            };
             frame[at] ^= 0x55;
         }
         make_checksums_right(&mut frame, &layers);
@@ -190,5 +195,48 @@ fn wrong_checksums_stay_wrong_when_a_field_changes() {
         assert_eq!(checksum_is_right(&frame, &layers, last), Some(false));
         make_checksums_right(&mut frame, &layers);
         assert_eq!(checksum_is_right(&frame, &layers, last), Some(true));
+    }
+}
+
+/// RoCEv2 frames of Scapy 2.8, and what follows from changes of them.
+#[test]
+fn invariant_crc_agrees_with_scapy_and_follows_changes() {
+    for frame in [
+        "020000000002020000000001080045b90034000700003f1166f70a0000010a000002c00012b7002011a80400ffff000000110012\
+         34566e65746c61746865e2293ffd",
+        "02000000000202000000000186dd62e123450020110920010db800000000000000000000000120010db80000000000000000000000\
+         02c00012b70020c8540400ffff00000011001234566e65746c61746865ac2b77dc",
+    ] {
+        let frame: Vec<u8> = (0..frame.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&frame[at..at + 2], 16).expect("hex digits"))
+            .collect();
+        let layers = Layers::of(&frame);
+        let of = layers.all().iter().position(|layer| layer.kind == LayerKind::Roce).expect("RoCE");
+        assert_eq!(checksum_is_right(&frame, &layers, of), Some(true));
+        let crc = |frame: &[u8]| frame[frame.len() - 4..].to_vec();
+        for (name, covered) in
+            [("ttl", false), ("dscp", false), ("src", true), ("dport", true), ("psn", true), ("fecn", false)]
+        {
+            let (path, _) = FieldPath::read(name, &[name]).expect("a path");
+            let (at, field) = path.find(&frame, &layers).expect("a field");
+            let mut changed = frame.clone();
+            assert!(write_field(&mut changed, &layers, at, field, 1));
+            let now = Layers::of(&changed);
+            if name != "dport" {
+                assert_eq!(checksum_is_right(&changed, &now, of), Some(true), "{name}");
+            }
+            assert_eq!(checksum_is_right(&changed, &now, of - 1), Some(true), "UDP after a change of {name}");
+            assert_eq!(crc(&changed) != crc(&frame), covered, "{name}");
+            // A wrong one stays wrong.
+            let mut wrong = frame.clone();
+            let last = wrong.len() - 1;
+            wrong[last] ^= 1;
+            assert_eq!(checksum_is_right(&wrong, &layers, of), Some(false));
+            assert!(write_field(&mut wrong, &layers, at, field, 1));
+            assert_eq!(crc(&wrong)[3], frame[last] ^ 1, "{name}");
+            make_checksums_right(&mut wrong, &layers);
+            assert_eq!(crc(&wrong), crc(&changed), "{name}");
+        }
     }
 }

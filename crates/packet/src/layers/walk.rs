@@ -127,6 +127,23 @@ impl Layers {
         Layers { count: self.count.min(count.min(MOST_LAYERS) as u8), ..self }
     }
 
+    /// These layers: kind, start, and start of the content. They end where the frame ends.
+    pub(crate) fn placed(places: &[(LayerKind, usize, usize)]) -> Layers {
+        let mut found = Layers { layers: [NONE; MOST_LAYERS], count: 0, rest: Rest::Payload };
+        let (mut level, mut has_packet) = (0, false);
+        for (place, (kind, start, content)) in found.layers.iter_mut().zip(places) {
+            let is_packet = matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6);
+            if *kind == LayerKind::Ethernet && found.count > 0 || is_packet && has_packet {
+                level += 1;
+                has_packet = false;
+            }
+            has_packet |= is_packet;
+            *place = Layer { kind: *kind, level, start: *start as u32, content: *content as u32, ..NONE };
+            found.count += 1;
+        }
+        found
+    }
+
     /// The same layers in a frame that is `length` bytes long, of which the innermost fills the rest.
     pub(crate) fn resized(self, length: usize) -> Layers {
         let mut layers = self;
