@@ -2,6 +2,7 @@
 
 use engine::classes::{Classifier, Rule};
 use packet::Protocol;
+use packet::layers::{FieldPath, LayerKind, Layers, stack, write_field};
 use std::error::Error;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -50,6 +51,55 @@ fn main() -> Result<(), Box<dyn Error>> {
         row(&format!("{name}, found"), &hits);
         row(&format!("{name}, not found"), &misses);
     }
+    tunnels()
+}
+
+/// The same in a tunnel: the fields of one rule, and the frame of rule number `i`.
+fn tunnels() -> Result<(), Box<dyn Error>> {
+    use LayerKind::{Ethernet, Ipv4, Tcp, Udp, Vxlan};
+    let frame = stack(&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp], &[0; 20])?;
+    let plain = stack(&[Ethernet, Ipv4, Udp], &[0; 66])?;
+    println!("  {:<50} {:>8} {:>8} {:>8} {:>8}", "in VXLAN, every rule like", 1, 10, 1_000, 10_000);
+    let rules: [(&str, &[&str], &[u8]); 5] = [
+        ("udp sport N", &["udp sport"], &frame),
+        ("vxlan vni N", &["vxlan vni"], &frame),
+        ("inner tcp dport N", &["inner dport"], &frame),
+        ("vxlan vni N inner dst N tcp dport N", &["vxlan vni", "inner dst", "inner dport"], &frame),
+        ("ip ttl 64 udp dport N, without a tunnel", &["udp dport"], &plain),
+    ];
+    for (name, paths, frame) in rules {
+        let mut row_of = Vec::new();
+        for count in [1, 10, 1_000, 10_000] {
+            let text = |i: u32| {
+                name.split(',')
+                    .next()
+                    .unwrap_or_default()
+                    .replace("dst N", &format!("dst {}", Ipv4Addr::from(i)))
+                    .replace('N', &i.to_string())
+            };
+            let rules: Vec<Rule> = (0..count).map(|i| text(i).parse()).collect::<Result<_, _>>()?;
+            let mut classifier =
+                Classifier::new(&rules.iter().collect::<Vec<_>>()).map_err(|bad| format!("{name}: {bad:?}"))?;
+            let mut frames = Vec::new();
+            for i in 0..FRAMES {
+                let number = i.wrapping_mul(2_654_435_761) % count;
+                let mut made = frame.to_vec();
+                for path in paths {
+                    let words: Vec<&str> = path.split(' ').collect();
+                    let (path, _) = FieldPath::read(path, &words)?;
+                    let layers = Layers::of(&made);
+                    let (of, field) = path.find(&made, &layers).ok_or("no such field")?;
+                    write_field(&mut made, &layers, of, field, number.into());
+                }
+                if classifier.class(&made) != number as usize {
+                    return Err(format!("{name}: frame {i} is not of class {number}").into());
+                }
+                frames.push(made);
+            }
+            row_of.push(time(&mut classifier, &frames));
+        }
+        row(name, &row_of);
+    }
     Ok(())
 }
 
@@ -83,14 +133,19 @@ fn measure(
         }
         frames.push(bytes);
     }
+    Ok(time(&mut classifier, &frames))
+}
+
+/// Median time per frame in ns.
+fn time(classifier: &mut Classifier, frames: &[Vec<u8>]) -> f64 {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        for frame in &frames {
+        for frame in frames {
             black_box(classifier.class(black_box(frame)));
         }
         times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(FRAMES));
     }
     times.sort_by(f64::total_cmp);
-    Ok(times[ROUNDS / 2])
+    times[ROUNDS / 2]
 }

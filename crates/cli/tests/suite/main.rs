@@ -22,6 +22,7 @@ mod live;
 mod measure_only;
 mod memory;
 mod merge;
+mod oracles;
 mod parts;
 #[cfg(feature = "live")]
 mod programs;
