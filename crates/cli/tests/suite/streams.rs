@@ -636,7 +636,7 @@ fn a_payload_that_is_drawn_for_each_frame_does_not_repeat() {
 fn bytes_of_no_protocol_lie_between_layers() {
     use packet::layers::{LayerKind, Layers, checksum_is_right};
     let bench = Bench::new();
-    let stream = "tcp 10.0.0.1:1 > 10.0.0.2:80-89 in hex de:ad:be:ef in udp 192.0.2.1:7 > 192.0.2.2:9999 size 100B";
+    let stream = "tcp 10.0.0.1:1 > 10.0.0.2:80-89 in hex de:ad:be:ef in udp 192.0.2.1:7 > 192.0.2.2:9999 size 120B";
     generate(&bench, "h.pcap", &format!("--count 3 --gap 1us --stream '{stream}'"));
     for (k, record) in bench.records("h.pcap").iter().enumerate() {
         let bytes = &record.bytes;
