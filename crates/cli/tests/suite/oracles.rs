@@ -227,7 +227,7 @@ const KEYS: &[(&str, &str, &str)] = &[
     ("teid", "gtp", "gtp.teid"),
     ("vxlan.vni", "vxlan", "vxlan.vni"),
     ("gre.key", "gre.key", "gre.key"),
-    ("pppoe.session", "pppoe", "pppoe.session_id"),
+    ("pppoe.session", "pppoes", "pppoe.session_id"),
 ];
 
 #[test]
