@@ -105,8 +105,12 @@ impl Figures {
     /// The figures of a report, whose pipelines have the same names for them.
     pub(crate) fn of_report(report: &Value) -> Self {
         let pipelines = report["pipelines"].as_array().into_iter().flatten();
-        // What has no such figures, such as a search, shows none.
-        let read = |pipeline: &Value| PipelineFigures::deserialize(pipeline).ok();
+        // What has no such figures, such as a search, shows none. Its rate is another figure: of windows.
+        let read = |pipeline: &Value| {
+            let mut pipeline = pipeline.clone();
+            pipeline.as_object_mut()?.remove("rate");
+            PipelineFigures::deserialize(pipeline).ok()
+        };
         Figures { pipelines: pipelines.filter_map(read).collect(), ..Figures::default() }
     }
 }

@@ -13,7 +13,7 @@ pub trait ControlledRun: Send + Sync {
     fn command(&self) -> &str;
     /// Where the run stands.
     fn state(&self) -> RunState;
-    /// The figures so far, or those of the report once it has ended. Rates are zero: the service works them out.
+    /// The figures so far, or those of the report once it has ended. There are no rates: the service works them out.
     fn figures(&self) -> Figures;
     /// Warnings so far, in words.
     fn warnings(&self) -> Vec<String>;
@@ -117,9 +117,9 @@ pub struct PipelineFigures {
     /// Frames in the pipeline.
     #[serde(default)]
     pub held: u64,
-    /// Rates since the figures before; those of a report are other figures.
-    #[serde(default)]
-    pub rate: Rates,
+    /// Rates since the figures before, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rates>,
     /// Times that a departure was due and no frame was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<u64>,
@@ -148,10 +148,10 @@ pub struct FrameCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Rates {
     /// Of frames received.
-    #[serde(rename = "in", default)]
+    #[serde(rename = "in")]
     pub came: FrameRate,
     /// Of frames sent.
-    #[serde(rename = "out", default)]
+    #[serde(rename = "out")]
     pub left: FrameRate,
 }
 
@@ -192,7 +192,7 @@ impl PipelineFigures {
             fps: per_second(now.frames, then.frames, seconds),
             bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
         };
-        self.rate = Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) };
+        self.rate = Some(Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) });
         if let Some(back) = &mut self.back {
             back.since(earlier.back.as_deref(), seconds);
         }

@@ -12,7 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -211,8 +213,10 @@ impl Supervisor {
     pub(crate) fn new(options: SupervisorOptions) -> io::Result<Self> {
         // Mode 0700, below $XDG_RUNTIME_DIR if there is one: it ends with the session, whatever happens.
         let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
-        let folder =
-            tempfile::Builder::new().prefix("netlathe-serve-").tempdir_in(place.unwrap_or_else(std::env::temp_dir))?;
+        let folder = tempfile::Builder::new()
+            .prefix("netlathe-serve-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(place.unwrap_or_else(std::env::temp_dir))?;
         Ok(Supervisor { folder, options, runs: Mutex::default(), started: AtomicU64::new(0) })
     }
 

@@ -141,8 +141,8 @@ fn line(pipeline: &PipelineFigures) -> String {
     let dropped: u64 = pipeline.drops.values().sum();
     let (came, left) = (count(&pipeline.came), count(&pipeline.left));
     let (dropped, held) = (output::thousands(dropped), output::thousands(pipeline.held));
-    let rate = output::bits(output::digits(pipeline.rate.left.bps, 4));
-    let rate = if pipeline.rate.left.bps > 0.0 { format!(", {rate}") } else { String::new() };
+    let rate =
+        pipeline.rate.map(|rate| format!(", {}", output::bits(output::digits(rate.left.bps, 4)))).unwrap_or_default();
     format!("  {}: {came} in, {left} out, {dropped} dropped, {held} held{rate}\n", pipeline.name)
 }
 

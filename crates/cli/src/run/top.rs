@@ -154,7 +154,7 @@ fn row(head: [String; 3], name: &str, figures: &PipelineFigures) -> Row<'static>
         output::shown(name).into_owned(),
         output::thousands(figures.came.frames),
         output::thousands(figures.left.frames),
-        output::bits(output::digits(figures.rate.left.bps, 4)),
+        figures.rate.map(|rate| output::bits(output::digits(rate.left.bps, 4))).unwrap_or_default(),
         late,
         output::thousands(figures.held),
         drops.join(", "),
