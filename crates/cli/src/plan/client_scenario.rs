@@ -26,6 +26,18 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
         };
         ScenarioProblem { message, at, remedy: "mend the scenario; netlathe check says the same of a file".to_owned() }
     })?;
+    let beside = match (scenario.programs.first(), &scenario.lab) {
+        (Some(program), _) => Some((format!("program '{}'", program.name), "start programs")),
+        (None, Some(_)) => Some(("lab".to_owned(), "build labs")),
+        (None, None) => None,
+    };
+    if let Some((at, what)) = beside {
+        return Err(ScenarioProblem {
+            message: format!("clients of a service may not {what}: they would have the rights of the service"),
+            at: Some(at),
+            remedy: "leave it out, or use netlathe run on the host itself".to_owned(),
+        });
+    }
     for plan in &scenario.pipelines {
         let at = Some(format!("pipeline '{}'", plan.name));
         for path in files(plan) {
@@ -168,6 +180,16 @@ mod tests {
         assert!(permit(&to("dpdk:net_null0"), None).is_ok());
         for port in ["dpdk:net_pcap0,tx_pcap=/tmp/x", "dpdk:net_memif0", "dpdk:net_null0,x=/etc/passwd"] {
             assert!(permit(&to(port), None).is_err(), "{port}");
+        }
+    }
+
+    #[test]
+    fn programs_and_labs_are_refused() {
+        let pipeline = scenario("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\ncount = 1\nout = \"null\"");
+        assert!(permit(&pipeline, None).is_ok());
+        for table in ["[[program]]\nname = \"x\"\ncommand = \"true\"", "[lab]"] {
+            let problem = permit(&format!("{pipeline}{table}\n"), None).expect_err(table);
+            assert!(problem.message.contains("clients of a service may not"), "{}", problem.message);
         }
     }
 
