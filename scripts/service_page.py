@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Clicks through the page of `netlathe serve` in headless Chromium, by its debugging protocol.
+
+It gives the token, reads the figures of a live run, looks at a width of 320 px, changes the rate, ends the run and opens the
+report. NETLATHE is the program. With a folder as argument it writes pictures there. It wants chromium (Debian's package).
+"""
+
+import base64
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+SCENARIO = """schema = 1
+duration = "60s"
+[[pipeline]]
+name = "down"
+stream = ["udp 10.0.0.1:1 > 10.0.0.2:9 size 64B"]
+out = "dpdk:net_null0"
+rate = "10Mbps"
+"""
+
+
+class Browser:
+    """A page, driven by pipes: commands go in by descriptor 3, answers come out by 4."""
+
+    def __init__(self, folder, url):
+        theirs, self.commands = os.pipe()
+        self.answers, ours = os.pipe()
+
+        def descriptors():
+            # Away from 3 and 4 first, so that neither overwrites the other.
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs, ours)]
+            for end, number in zip(ends, (3, 4)):
+                os.dup2(end, number)
+
+        line = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
+                f"--user-data-dir={folder}/browser", "about:blank"]
+        self.process = subprocess.Popen(line, preexec_fn=descriptors, close_fds=False, stderr=subprocess.DEVNULL)
+        os.close(theirs)
+        os.close(ours)
+        self.read, self.number, self.session = b"", 0, None
+        target = self.call("Target.createTarget", url=url)["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+
+    def call(self, method, **parameters):
+        self.number += 1
+        command = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            command["sessionId"] = self.session
+        os.write(self.commands, json.dumps(command).encode() + b"\0")
+        while True:
+            while b"\0" in self.read:
+                text, _, self.read = self.read.partition(b"\0")
+                answer = json.loads(text)
+                if answer.get("id") == self.number:
+                    if "error" in answer:
+                        raise SystemExit(f"{method}: {answer['error']}")
+                    return answer["result"]
+            self.read += os.read(self.answers, 1 << 16)
+
+    def run(self, script):
+        return self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)["result"].get("value")
+
+    def wait(self, what, script):
+        for _ in range(150):
+            found = self.run(script)
+            if found:
+                return found
+            time.sleep(0.1)
+        raise SystemExit(f"waited in vain for {what}; the page shows: {self.run('document.body.innerText')}")
+
+    def click(self, text):
+        self.run(f"[...document.querySelectorAll('button')].find((button) => button.textContent === {json.dumps(text)}).click()")
+
+    def picture(self, path, width, height):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
+        if path:
+            path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+
+def megabits(browser):
+    """The rate that the page shows, in Mbps."""
+    text = browser.wait("a rate", "document.querySelector('td:nth-child(4)')?.innerText")
+    number, unit = text.split()
+    return float(number) * {"bps": 1e-6, "kbps": 1e-3, "Mbps": 1, "Gbps": 1e3}[unit]
+
+
+def main():
+    if not shutil.which("chromium"):
+        print("SKIP: there is no chromium: apt-get install --no-install-recommends chromium")
+        return
+    pictures = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    program = pathlib.Path(os.environ.get("NETLATHE", "target/debug/netlathe")).resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        token = pathlib.Path(folder, "token")
+        line = [program, "serve", "--listen", "127.0.0.1:0", "--token", token, "--allow-changes"]
+        service = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+        browser = None
+        try:
+            said = iter(service.stderr.readline, "")
+            url = "http://" + next(line for line in said if "listening on " in line).split()[-1]
+            secret = token.read_text().strip()
+            headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/toml"}
+            urllib.request.urlopen(urllib.request.Request(f"{url}/v1/runs", SCENARIO.encode(), headers)).close()
+            browser = Browser(folder, url)
+            browser.wait("the question for the token", "!document.getElementById('login').hidden")
+            browser.run(f"document.getElementById('token').value = {json.dumps(secret)}")
+            browser.click("Show the runs")
+            before = megabits(browser)
+            time.sleep(3)
+            for name, width in (("service-phone.png", 320), ("service.png", 900)):
+                browser.picture(pictures and pictures / name, width, 560)
+                shown = browser.run("document.documentElement.scrollWidth")
+                assert shown <= width, f"the page is {shown} px wide in a window of {width}"
+            fields = "document.querySelectorAll('section form input')"
+            browser.run(f"{fields}[0].value = 'down.rate'; {fields}[1].value = '5Mbps'")
+            browser.click("Change")
+            answer = browser.wait("an answer", "document.querySelector('section .note').innerText")
+            if "takes effect" in answer:
+                browser.wait("half the rate", "document.querySelector('td:nth-child(4)').innerText.match(/^(4\\.[5-9]|5\\.[0-5])\\d* Mbps/)")
+            browser.click("End the run")
+            browser.wait("the end", "document.querySelector('h2').innerText.includes('ended')")
+            browser.click("Open the report")
+            browser.wait("the report", "document.body.innerText.includes('\"command\": \"run\"')")
+            print(f"ok: {before} Mbps before; the change: {answer.splitlines()[-1]}")
+        finally:
+            if browser:
+                browser.process.kill()
+                browser.process.wait()
+            service.terminate()
+            service.wait()
+
+
+main()
