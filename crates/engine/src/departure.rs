@@ -177,7 +177,7 @@ impl Placed {
 
     /// The frame did not leave after all.
     pub fn discard<F: Frame>(self, pipeline: &mut Pipeline<F>, reason: DropReason) {
-        pipeline.count_drop(self.class, reason);
+        pipeline.did_not_leave(self.class, self.length, reason);
         std::mem::forget(self);
     }
 

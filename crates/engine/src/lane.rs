@@ -4,6 +4,7 @@ use crate::departure::{Departure, Settled, Token};
 use crate::pipeline::Path;
 use crate::schedules::{AsReady, Due, Lengths, Schedule};
 use crate::slices::{self, ClassTraces};
+use crate::stage_slot::StageSlot;
 use crate::stages::{Item, Outlet, Stage};
 use crate::sync::{SyncSpec, Synchroniser};
 use measure::{BufferReport, DropReason, FrameCounters, Held, HeldMeter};
@@ -11,10 +12,24 @@ use packet::Frame;
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
 
+/// What settling a departure changed.
+#[derive(Clone, Copy, Default)]
+struct Settling {
+    lengths: Option<Lengths>,
+    starved: bool,
+    /// When the frame was ready for the schedule, and when it arrived at it.
+    ready: Time,
+    came: Time,
+    /// The least time between arrival and departure of a frame before it.
+    spare: Option<Span>,
+}
+
 /// The path of one class: its stages, its queue of ready frames, its schedule and its counters.
 pub(crate) struct Lane<F> {
     pub(crate) class: u32,
-    stages: Vec<Box<dyn Stage<F>>>,
+    stages: Vec<StageSlot<F>>,
+    /// Number of the next stage in the effects.
+    next_number: usize,
     pub(crate) schedule: Box<dyn Schedule>,
     pub(crate) forgiveness: Forgiveness,
     /// Holds frames of sources back until their turn.
@@ -27,6 +42,16 @@ pub(crate) struct Lane<F> {
     ready: VecDeque<Item<F>>,
     /// The next departure, once settled.
     head: Option<(F, Settled)>,
+    /// What settling it changed, in case its schedule changes before it departs.
+    settling: Settling,
+    /// The last departure and its lengths, from which another schedule continues.
+    last: Option<(Time, Lengths)>,
+    /// Nothing departs before this, because a change allowed it only then.
+    not_before: Time,
+    /// Since when departures are paused, or since the last change of the schedule while they are.
+    paused: Option<Time>,
+    /// Settings may change.
+    changes: bool,
     /// The next departure never comes, so nothing behind it departs.
     over: bool,
     pub(crate) books: FrameCounters,
@@ -46,14 +71,26 @@ pub(crate) struct Lane<F> {
 
 impl<F: Frame> Lane<F> {
     pub(crate) fn new(class: u32, stages: Vec<Box<dyn Stage<F>>>, schedule: Box<dyn Schedule>) -> Self {
-        let delays = stages.iter().any(|stage| stage.delays());
+        let stages: Vec<_> =
+            stages.into_iter().enumerate().map(|(number, stage)| StageSlot::new(Some(stage), number)).collect();
+        Lane::of_slots(class, stages, schedule)
+    }
+
+    fn of_slots(class: u32, stages: Vec<StageSlot<F>>, schedule: Box<dyn Schedule>) -> Self {
+        let delays = stages.iter().any(StageSlot::delays);
         Lane {
             class,
             delays,
             measures: delays,
             held_for: HeldMeter::default(),
+            next_number: stages.len(),
             stages,
             schedule,
+            settling: Settling::default(),
+            last: None,
+            not_before: Time::ZERO,
+            paused: None,
+            changes: false,
             forgiveness: Forgiveness::default(),
             sync: None,
             buffer: Span::ZERO,
@@ -92,8 +129,11 @@ impl<F: Frame> Lane<F> {
     /// Splits the lane into its stages, which release frames at once, and its schedule.
     pub(crate) fn split(self) -> (Self, Self) {
         let (arriving, departing) = self.slices.split(false);
-        let stages =
-            Lane { outlet: self.outlet, slices: arriving, ..Lane::new(self.class, self.stages, Box::new(AsReady)) };
+        let stages = Lane {
+            outlet: self.outlet,
+            slices: arriving,
+            ..Lane::of_slots(self.class, self.stages, Box::new(AsReady))
+        };
         let stages = Lane { measures: false, ..stages };
         let schedule = Lane {
             forgiveness: self.forgiveness,
@@ -122,7 +162,7 @@ impl<F: Frame> Lane<F> {
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut FrameCounters) {
         self.books.came.add(frame.length());
         let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
-        if self.delays {
+        if self.delays || self.changes {
             frame.set_stage_time(Span::ZERO);
         }
         let item = Item { frame, at };
@@ -171,9 +211,7 @@ impl<F: Frame> Lane<F> {
     pub(crate) fn wake(&mut self, now: Time, total: &mut FrameCounters) {
         for i in 0..self.stages.len() {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
-                self.outlet.effects.told_by(i);
-                self.stages[i].wake(now, &mut self.outlet);
-                self.leaves(i);
+                self.stages[i].wake(now, self.delays, &mut self.outlet);
                 let followed = self.follow();
                 self.collect(total);
                 self.run(now, i + 1, followed, total);
@@ -200,10 +238,7 @@ impl<F: Frame> Lane<F> {
             if self.batch.is_empty() {
                 return;
             }
-            self.outlet.effects.told_by(i);
-            self.enters(i);
-            self.stages[i].push(now, &mut self.batch, &mut self.outlet);
-            self.leaves(i);
+            self.stages[i].push(now, &mut self.batch, self.delays, &mut self.outlet);
             followed |= self.follow();
             debug_assert!(self.batch.is_empty(), "a stage takes the whole batch");
             book(&mut self.outlet, [&mut self.books, total]);
@@ -223,32 +258,6 @@ impl<F: Frame> Lane<F> {
                     sync.push(item, &mut self.ready);
                 }
                 sync.release(now, &mut self.ready);
-            }
-        }
-    }
-
-    /// The batch enters stage number `i`. Subtracts the arrival at a delaying stage from the sum of delays in each
-    /// frame; [`leaves`](Lane::leaves) adds the departure.
-    #[inline]
-    fn enters(&mut self, i: usize) {
-        if self.delays && self.stages[i].delays() {
-            for item in &mut self.batch {
-                let before = item.frame.stage_time().as_ps();
-                let came = item.arrived().as_ps();
-                item.frame.set_stage_time(Span::from_ps(before.wrapping_sub(came)));
-            }
-        }
-    }
-
-    /// Stage number `i` has released frames. Adds their departures to the sums of delays.
-    #[inline]
-    fn leaves(&mut self, i: usize) {
-        if self.delays && self.stages[i].delays() {
-            for item in &mut self.outlet.released {
-                let before = item.frame.stage_time().as_ps();
-                // A frame that was not held still includes its wait in the port.
-                let left = item.arrived().as_ps();
-                item.frame.set_stage_time(Span::from_ps(before.wrapping_add(left)));
             }
         }
     }
@@ -289,6 +298,9 @@ impl<F: Frame> Lane<F> {
     /// When the next departure is due. Asks the schedule if that is not settled yet.
     #[inline]
     pub(crate) fn due(&mut self) -> Option<Time> {
+        if self.paused.is_some() {
+            return None;
+        }
         if self.head.is_none() {
             self.settle();
         }
@@ -299,14 +311,14 @@ impl<F: Frame> Lane<F> {
         let Some(Item { mut frame, at }) = self.ready.pop_front() else { return };
         let ready = at.max(*self.opens.get_or_insert(at + self.buffer));
         let length = frame.length();
-        let packet = if self.schedule.counts_packets() {
-            packet::ip_length(frame.bytes(), length).unwrap_or(length.bytes() - 18)
+        let packet = if self.schedule.counts_packets() || self.changes {
+            packet::ip_length(frame.bytes(), length).unwrap_or(length.bytes().saturating_sub(18))
         } else {
             0
         };
-        let due = self.schedule.depart(ready, &Lengths { frame: length, packet });
-        self.starved += u64::from(due.starved);
-        self.spares(due.at.since(at));
+        let lengths = Lengths { frame: length, packet };
+        self.settling = Settling { lengths: Some(lengths), starved: false, ready, came: at, spare: self.spare };
+        let due = self.schedule_next(&lengths);
         let tag = if slices::COMPILED { self.slices.settled(&frame, at, due.at) } else { 0 };
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
         let held = if self.measures {
@@ -320,6 +332,103 @@ impl<F: Frame> Lane<F> {
         self.head = Some((frame, Settled { length, class: self.class, source, ready, at: due.at, held, tag }));
     }
 
+    /// Asks the schedule for the departure of the frame that is being settled.
+    #[inline]
+    fn schedule_next(&mut self, lengths: &Lengths) -> Due {
+        let Settling { ready, came, .. } = self.settling;
+        let mut due = self.schedule.depart(ready.max(self.not_before), lengths);
+        // Waiting for a change is not the frame's fault.
+        due.starved &= ready >= self.not_before;
+        self.settling.starved = due.starved;
+        self.starved += u64::from(due.starved);
+        self.spares(due.at.since(came));
+        due
+    }
+
+    /// Forgets the departure that was settled for the next frame, if any, and asks the schedule again.
+    fn settle_again(&mut self) {
+        let Some(lengths) = self.settling.lengths.filter(|_| self.head.is_some()) else { return };
+        self.starved -= u64::from(self.settling.starved);
+        self.spare = self.settling.spare;
+        let due = self.schedule_next(&lengths);
+        if let Some((_, settled)) = &mut self.head {
+            settled.at = due.at;
+        }
+    }
+
+    /// Prepares for changes of its settings.
+    pub(crate) fn may_change(&mut self) {
+        self.changes = true;
+    }
+
+    /// From `at` on, another schedule decides when frames depart. It continues from the last departure. Returns the old
+    /// one.
+    pub(crate) fn change_schedule(&mut self, at: Time, schedule: Box<dyn Schedule>) -> Box<dyn Schedule> {
+        let old = std::mem::replace(&mut self.schedule, schedule);
+        self.over = false;
+        self.not_before = self.not_before.max(at);
+        if let Some((last, lengths)) = &self.last {
+            self.schedule.follow(at.max(*last), *last, lengths);
+        }
+        if self.schedule.watches_depth() {
+            self.schedule.waiting(self.ready.len() as u64);
+        }
+        if let Some(paused) = &mut self.paused {
+            *paused = at;
+        }
+        self.settle_again();
+        old
+    }
+
+    /// From `at` on nothing departs, or departures continue: the time between does not count for the schedule.
+    pub(crate) fn pause(&mut self, at: Time, paused: bool) {
+        match (self.paused, paused) {
+            (None, true) => self.paused = Some(at),
+            (Some(since), false) => {
+                self.paused = None;
+                self.not_before = self.not_before.max(at);
+                let pause = at.since(since);
+                let shifts = !self.schedule.asks_nothing();
+                self.schedule.forgive(pause);
+                if let Some((_, settled)) = &mut self.head {
+                    let shifted = if shifts { settled.at.checked_add(pause) } else { Some(settled.at) };
+                    settled.at = shifted.unwrap_or(Time::MAX).max(at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// True while departures are paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Replaces the stage at `place`, or adds one behind the last. Returns the old one if it holds no frame.
+    pub(crate) fn change_stage(&mut self, place: usize, stage: Option<Box<dyn Stage<F>>>) -> Option<Box<dyn Stage<F>>> {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.delays |= stage.as_ref().is_some_and(|stage| stage.delays());
+        self.measures |= self.delays;
+        match self.stages.get_mut(place) {
+            Some(slot) => slot.replace(stage, number),
+            None => {
+                self.stages.push(StageSlot::new(stage, number));
+                None
+            }
+        }
+    }
+
+    /// True while replaced stages hold frames.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.stages.iter().any(StageSlot::is_changing)
+    }
+
+    /// Takes a replaced stage that is empty by now.
+    pub(crate) fn take_empty(&mut self) -> Option<Box<dyn Stage<F>>> {
+        self.stages.iter_mut().filter(|slot| slot.is_changing()).find_map(StageSlot::take_empty)
+    }
+
     #[inline]
     fn spares(&mut self, waits: Span) {
         self.spare = Some(self.spare.map_or(waits, |least| least.min(waits)));
@@ -328,13 +437,20 @@ impl<F: Frame> Lane<F> {
     /// Takes the next departure, settled or not.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Departure<F>> {
+        if self.paused.is_some() {
+            return None;
+        }
         if self.head.is_none() {
             self.settle();
         }
         if self.head.is_some() && self.schedule.watches_depth() {
             self.schedule.waiting(self.ready.len() as u64);
         }
-        self.head.take().map(|(frame, settled)| Departure { frame, token: Token::new(settled) })
+        let (frame, settled) = self.head.take()?;
+        if let Some(lengths) = self.settling.lengths {
+            self.last = Some((settled.at, lengths));
+        }
+        Some(Departure { frame, token: Token::new(settled) })
     }
 
     /// Computes the departures of frames of these lengths that are ready at `ready`, without queueing them.
@@ -362,7 +478,7 @@ impl<F: Frame> Lane<F> {
 
     /// True if the next departure is settled.
     pub(crate) fn is_settled(&self) -> bool {
-        self.head.is_some()
+        self.head.is_some() && self.paused.is_none()
     }
 
     /// Records that the frame with target `ask` starts at `start`; `source` is its source, if any.
@@ -376,6 +492,9 @@ impl<F: Frame> Lane<F> {
         }
         if let Some(late) = self.forgiveness.departed(ask, start) {
             self.schedule.forgive(late);
+            if let Some((last, _)) = &mut self.last {
+                *last += late;
+            }
         }
     }
 

@@ -8,10 +8,12 @@
 //! ```
 //!
 //! Guarantees: every frame is accounted for ([`measure::FrameCounters`]); the same seed gives the same decisions; nothing
-//! departs before it was ready; a departure is a [`Token`] that its driver finishes.
+//! departs before it was ready; a departure is a [`Token`] that its driver finishes; settings change between two frames,
+//! at instants that are inputs like the frames ([`Change`]).
 
 mod bursts;
 mod catch_up;
+mod changes;
 pub mod classes;
 mod departure;
 pub mod filler;
@@ -26,11 +28,13 @@ pub mod schedules;
 pub mod search;
 pub mod slices;
 pub mod sources;
+mod stage_slot;
 pub mod stages;
 pub mod sync;
 
 pub use bursts::Bursts;
 pub use catch_up::CatchUp;
+pub use changes::{Change, DepartureChange, DepartureSetting, Spent, StageChange};
 pub use departure::{Departure, Placed, Token};
 pub use kind::Kind;
 pub use line::Line;

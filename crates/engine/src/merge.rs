@@ -17,6 +17,7 @@ pub(crate) struct Merge {
     is_unsettled: Vec<bool>,
     /// Classes with a settled departure, including one that never comes.
     settled: usize,
+    is_settled: Vec<bool>,
     /// When to wake each class. An entry that differs from `noted` is stale; the first entry never is.
     wakes: BinaryHeap<Reverse<(Time, u32)>>,
     noted: Vec<Option<Time>>,
@@ -36,6 +37,7 @@ impl Merge {
             unsettled: Vec::new(),
             is_unsettled: vec![false; classes],
             settled: 0,
+            is_settled: vec![false; classes],
             wakes: BinaryHeap::new(),
             noted: vec![None; classes],
             held: vec![0; classes],
@@ -94,6 +96,7 @@ impl Merge {
             let lane = &mut lanes[class as usize];
             if let Some(at) = lane.due() {
                 self.settled += 1;
+                self.is_settled[class as usize] = true;
                 // A departure that never comes must not hide that other classes wait for frames, nor take their
                 // buffers.
                 if at < Time::MAX {
@@ -118,8 +121,25 @@ impl Merge {
         let Reverse((_, class)) = self.due.pop()?;
         let departure = lanes[class as usize].take();
         self.settled -= 1;
+        self.is_settled[class as usize] = false;
         self.touched(&lanes[class as usize]);
         departure
+    }
+
+    /// The settings of departures of a class have changed: it is settled again.
+    pub(crate) fn changed<F: Frame>(&mut self, lane: &Lane<F>) {
+        let class = lane.class as usize;
+        if self.noted.len() == 1 {
+            return;
+        }
+        if std::mem::take(&mut self.is_settled[class]) {
+            self.settled -= 1;
+            self.due.retain(|Reverse((_, other))| *other != lane.class);
+        }
+        if lane.waiting() > 0 && !self.is_unsettled[class] {
+            self.is_unsettled[class] = true;
+            self.unsettled.push(lane.class);
+        }
     }
 
     /// True if every class has a settled departure and no schedule follows the queue depth.

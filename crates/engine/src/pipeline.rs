@@ -3,6 +3,7 @@ mod parts;
 use crate::Line;
 use crate::bursts::Bursts;
 use crate::catch_up::{CatchUp, Forgiveness};
+use crate::changes::Changes;
 use crate::classes::Classifier;
 use crate::departure::{Departure, Placed, Settled};
 use crate::lane::Lane;
@@ -26,18 +27,20 @@ const MOST_AHEAD: usize = 1 << 15;
 /// The schedules of classes are independent. The departure that is due first goes first; of several due at the same
 /// instant, the one of the earlier class.
 pub struct Pipeline<F> {
-    lanes: Vec<Lane<F>>,
+    pub(crate) lanes: Vec<Lane<F>>,
     /// Finds the class of a frame. `None` with one class, or if the caller knows the class.
     classifier: Option<Classifier>,
     classes: Vec<ClassName>,
-    merge: Merge,
-    books: FrameCounters,
+    pub(crate) merge: Merge,
+    pub(crate) books: FrameCounters,
     /// Measures departures, if asked.
-    meter: Option<DepartureMeter>,
+    pub(crate) meter: Option<DepartureMeter>,
     /// Frames sent per stream.
     sent: SentStreams,
     /// Departures that drivers have taken and not finished.
     taken: u64,
+    /// Changes of its settings, if it takes any.
+    pub(crate) changes: Option<Box<Changes<F>>>,
 }
 
 /// A class of a pipeline.
@@ -124,6 +127,7 @@ impl<F: Frame> Pipeline<F> {
             meter: None,
             sent: SentStreams::default(),
             taken: 0,
+            changes: None,
         }
     }
 
@@ -278,6 +282,9 @@ impl<F: Frame> Pipeline<F> {
     pub(crate) fn settled_start(&mut self, settled: &Settled, start: Time, handed: Time) {
         let Settled { length, class, source, at, held, tag, .. } = *settled;
         let lane = &mut self.lanes[class as usize];
+        if let Some(changes) = &mut self.changes {
+            changes.segments().departed(length, lane.measures.then_some(held), at, start);
+        }
         lane.departed(source, length, held, at, start);
         if lane.sync.is_some() {
             self.merge.touched(lane);
@@ -313,7 +320,15 @@ impl<F: Frame> Pipeline<F> {
         self.merge.touched(lane);
     }
 
-    pub(crate) fn count_drop(&mut self, class: u32, reason: DropReason) {
+    /// A frame with a settled start did not leave after all.
+    pub(crate) fn did_not_leave(&mut self, class: u32, length: FrameLen, reason: DropReason) {
+        if let Some(changes) = &mut self.changes {
+            changes.segments().take_back(length);
+        }
+        self.count_drop(class, reason);
+    }
+
+    fn count_drop(&mut self, class: u32, reason: DropReason) {
         self.taken -= 1;
         self.books.drop_one(reason);
         self.lanes[class as usize].books.drop_one(reason);
@@ -434,6 +449,9 @@ impl<F: Frame> Pipeline<F> {
         }
         report.forgiven = self.forgiven().map(Forgiven::from);
         self.report_classes(&mut report);
+        if let Some(changes) = &self.changes {
+            (report.changes, report.segments) = (changes.reports(), changes.segment_reports(&self.books));
+        }
         report
     }
 
@@ -489,7 +507,7 @@ impl<F: Frame> Pipeline<F> {
     #[must_use]
     pub fn path(&self) -> Path {
         match &self.lanes[..] {
-            [lane] if self.classes.is_empty() => lane.path(),
+            [lane] if self.classes.is_empty() && self.changes.is_none() => lane.path(),
             _ => Path::Whole,
         }
     }

@@ -29,6 +29,8 @@ pub struct DepartureMeter {
     classes: Vec<ClassMeter>,
     /// Steps of a waveform.
     steps: Option<StepMeter>,
+    /// The target changed during the run, so no gap, law or step holds for all of it.
+    target_changed: bool,
 }
 
 /// The meters that count many equal departures at once.
@@ -124,6 +126,7 @@ impl DepartureMeter {
             run: RepeatedDepartures::NONE,
             classes: Vec::new(),
             steps: None,
+            target_changed: false,
         }
     }
 
@@ -189,6 +192,15 @@ impl DepartureMeter {
     pub fn stepped_by(mut self, plan: Option<StepPlan>) -> Self {
         self.steps = plan.and_then(StepMeter::new);
         self
+    }
+
+    /// The target of a class changes. From now on nothing is compared with a gap, law or steps that held for all of the
+    /// run; each departure is still compared with its own target.
+    pub fn target_changes(&mut self, class: u32) {
+        self.target_changed = true;
+        if let Some(ClassMeter { make, meter }) = self.classes.get_mut(class as usize) {
+            meter.get_or_insert_with(|| Box::new(make())).target_changed = true;
+        }
     }
 
     /// Records that a frame of `length` with target `asked` started at `start`.
@@ -293,10 +305,12 @@ impl DepartureMeter {
         let Meters { gaps, conformance, rate, lateness, timeline } = meters;
         let gap = gaps.report();
         let rate = rate.report().map(|rate| rate.with_frames(gap.as_ref()));
-        let steps = self.steps.as_ref().map(StepMeter::report).unwrap_or_default();
+        let whole = !self.target_changed;
+        let gap = gap.map(|gap| crate::GapReport { error: gap.error.filter(|_| whole), ..gap });
+        let steps = self.steps.as_ref().filter(|_| whole).map(StepMeter::report).unwrap_or_default();
         PipelineReport {
             gap,
-            fit: self.fit.as_ref().and_then(FitMeter::report),
+            fit: self.fit.as_ref().filter(|_| whole).and_then(FitMeter::report),
             conformance: conformance.report(),
             rate: rate.map(|rate| RateReport { steps, ..rate }),
             lateness: lateness.report(),

@@ -55,6 +55,16 @@ macro_rules! kinds {
                 }
             }
 
+            /// The difference to an `earlier` count.
+            #[must_use]
+            pub fn since(&self, earlier: &$Counts) -> $Counts {
+                let mut since = self.clone();
+                for (count, before) in since.0.iter_mut().zip(earlier.0) {
+                    *count -= before;
+                }
+                since
+            }
+
             /// The sum of all counts.
             #[must_use]
             pub fn total(&self) -> u64 {

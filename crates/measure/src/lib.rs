@@ -30,6 +30,7 @@ mod programs;
 mod rates;
 mod replay;
 mod report;
+mod segments;
 pub mod slices;
 pub mod special;
 mod steps;
@@ -62,6 +63,7 @@ pub use report::{
     PaceReport, PipelineReport, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
     StartReport, Unanswered,
 };
+pub use segments::{ChangeReport, SegmentMeter, SegmentRate, SegmentReport, SegmentTimes};
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};
 pub use steps::{StepPlan, StepReport};
 pub use streams::{BeyondStreams, IpdvReport, Quantiles, ReceivedStream, SentStreams, StreamMeter, StreamReport};

@@ -9,6 +9,7 @@ use crate::limit::LimitReport;
 use crate::plots::Plots;
 use crate::programs::ProgramReport;
 use crate::replay::ReplayReport;
+use crate::segments::{ChangeReport, SegmentReport};
 use crate::slices::{EndToEnd, PipelineSlices};
 use crate::steps::StepReport;
 use crate::streams::{BeyondStreams, StreamReport};
@@ -202,6 +203,12 @@ pub struct PipelineReport {
     /// Frames of a replayed capture at its receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayReport>,
+    /// Changes of settings during the run, in order of time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeReport>,
+    /// The figures between changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<SegmentReport>,
     /// Where sampled frames spent their time, with `--slices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<PipelineSlices>,

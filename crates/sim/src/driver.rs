@@ -103,6 +103,10 @@ enum NextEvent {
     Wake(Time),
     /// The first frame in the queue departs.
     Departure,
+    /// Stages reach a change.
+    StageChange(Time),
+    /// Schedules reach a change.
+    DepartureChange(Time),
     /// Nothing happens before the end.
     End,
     /// Nothing happens before instants end, and no other end was requested.
@@ -175,44 +179,77 @@ impl Driver<'_> {
                     Some(Err(ended)) => return ended,
                     None => self.clock,
                 },
+                NextEvent::StageChange(at) => {
+                    self.pipeline.change_stages(at);
+                    self.clock
+                }
+                NextEvent::DepartureChange(at) => {
+                    self.pipeline.change_departures(at);
+                    at
+                }
                 NextEvent::End => return RunEnd::default(),
                 NextEvent::TooLong => return RunEnd { failure: Some(SimError::TooLong) },
             };
             if !self.looks.go_on(now, self.pipeline) {
+                self.end = self.end.min(self.last());
                 return RunEnd::default();
             }
         }
     }
 
-    /// Frames that arrive before the next departure may be due earlier, unless every class has a settled one.
+    /// Frames that arrive before the next departure may be due earlier, unless every class has a settled one. Stages and
+    /// schedules reach changes by their own clocks, before anything else at that instant.
     fn next(&mut self) -> NextEvent {
+        let event = self.next_without_stage_changes();
+        let (NextEvent::Arrival(at) | NextEvent::Wake(at)) = event else { return event };
+        match self.pipeline.next_stage_change().filter(|change| *change <= at) {
+            Some(change) => NextEvent::StageChange(change),
+            None => event,
+        }
+    }
+
+    fn next_without_stage_changes(&mut self) -> NextEvent {
         let Driver { source, pipeline, end, clock, unread, .. } = self;
         let due = pipeline.due();
-        if due.is_some() && pipeline.is_settled() {
-            return NextEvent::Departure;
+        let change = pipeline.next_departure_change().filter(|change| change < end);
+        if let Some(due) = due
+            && pipeline.is_settled()
+        {
+            return match change.filter(|change| *change <= due) {
+                Some(change) => NextEvent::DepartureChange(change),
+                None => NextEvent::Departure,
+            };
         }
-        if due.is_none() && pipeline.ended() {
+        if due.is_none() && pipeline.ended() && change.is_none() {
             return NextEvent::End;
         }
         if source.arrival().is_none_or(|arrival| arrival >= *end) {
             pipeline.arrivals_end(*clock);
         }
         let deadline = pipeline.deadline();
-        let waits = deadline.is_some() || due.is_some();
+        let paused = pipeline.is_paused();
+        let waits = deadline.is_some() || due.is_some() || paused;
         let full = source.is_backlog() && waits && pipeline.held() >= MOST_OF_BACKLOG;
         let enough = full || waits && !source.wanted(&|class| pipeline.is_full(class));
-        let in_time = |at: &Time| due.is_none_or(|due| *at <= due);
-        let arrival = source.arrival().filter(|arrival| arrival < end && !enough).filter(in_time);
+        let in_time = |at: &Time| due.is_none_or(|due| *at <= due) && change.is_none_or(|change| *at < change);
+        let arrives = source.arrival().filter(|arrival| arrival < end);
+        let arrival = arrives.filter(|_| !enough).filter(in_time);
+        // A change that no frame can meet any more waits for the end.
+        let change = change.filter(|change| due.is_none_or(|due| *change <= due));
+        let change = change.filter(|_| waits && pipeline.held() > 0 || arrives.is_some());
         match (arrival, deadline.filter(in_time)) {
             (Some(arrival), deadline) if deadline.is_none_or(|deadline| arrival <= deadline) => {
                 NextEvent::Arrival(arrival)
             }
             (_, Some(deadline)) if deadline < *end => NextEvent::Wake(deadline),
+            (None, None) if change.is_some() => NextEvent::DepartureChange(change.unwrap_or(Time::MAX)),
             (None, None) if due.is_some() => {
                 *unread |= full;
                 NextEvent::Departure
             }
             (_, Some(_)) if *end == LAST => NextEvent::TooLong,
+            // Departures that nothing resumes hold back the rest of the input.
+            (None, None) if paused => NextEvent::End,
             // Nothing waits: the rest of the input arrives after the end.
             (None, None) if *end == LAST && source.arrival().is_some() => NextEvent::TooLong,
             _ => NextEvent::End,
@@ -269,6 +306,11 @@ impl Driver<'_> {
         }
     }
 
+    /// Just after the last event.
+    fn last(&self) -> Time {
+        self.clock.max(self.last.0) + Span::from_ps(1)
+    }
+
     fn finish(mut self, RunEnd { failure }: RunEnd) -> RunResult {
         let mut failure = failure.or_else(|| self.source.failure());
         if let Err(error) = self.sink.finish() {
@@ -284,7 +326,10 @@ impl Driver<'_> {
             Some(token) => token.hold(),
             None => {}
         }
+        // Without a time limit, the run ends with its last event.
+        let end = if self.end == LAST || failure.is_some() { self.last() } else { self.end };
         let Driver { pipeline, sink, outpaced, .. } = self;
+        pipeline.end_changes(end);
         let mut report = pipeline.report();
         // A few large frames in a row may be late without harm.
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));

@@ -11,11 +11,12 @@ impl<F: Frame> Pipeline<F> {
     /// The largest number of parts for [`Pipeline::parts`]: receiving, which every pipeline has, classes and stages if
     /// there are any, and the schedules.
     ///
-    /// Stages that send answers stay with receiving, which has the way back. Traces start where frames are classified,
+    /// A pipeline that takes changes has one. Stages that send answers stay with receiving, which has the way back. Traces start where frames are classified,
     /// so with tracing the classes stay with receiving, too. Traces cross parts only with a clock.
     #[must_use]
     pub fn most_parts(&self) -> usize {
-        if self.is_slicing() && self.slice_clock().is_none() {
+        // Stages and schedules reach a change at one instant.
+        if self.takes_changes() || self.is_slicing() && self.slice_clock().is_none() {
             return 1;
         }
         if self.lanes.iter().any(|lane| lane.outlet.answers.is_some()) {

@@ -35,6 +35,10 @@ impl Schedule for FixedGap {
         Due { at, starved }
     }
 
+    fn next(&self) -> Option<Time> {
+        self.next
+    }
+
     fn forgive(&mut self, late: Span) {
         self.next = self.next.map(|next| next + late);
     }

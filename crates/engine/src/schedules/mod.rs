@@ -59,6 +59,20 @@ pub trait Schedule: Send {
     /// Moves all future departures `late` later, because a late departure is forgiven.
     fn forgive(&mut self, late: Span);
 
+    /// When the next departure is due, if that is known before its frame.
+    fn next(&self) -> Option<Time> {
+        None
+    }
+
+    /// Continues from `at` on after another schedule, which sent its last frame, of `lengths`, at `last`. The next
+    /// departure is as far from that one as this schedule asks, but not before `at`: the time before is not made up for.
+    fn follow(&mut self, at: Time, last: Time, lengths: &Lengths) {
+        self.depart(last, lengths);
+        if let Some(next) = self.next().filter(|next| *next < at) {
+            self.forgive(at.since(next));
+        }
+    }
+
     /// True if the schedule reads [`Lengths::packet`]. Otherwise callers need not parse frames.
     fn counts_packets(&self) -> bool {
         false

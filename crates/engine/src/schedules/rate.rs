@@ -80,6 +80,10 @@ impl Schedule for ConstantRate {
         Due { at, starved }
     }
 
+    fn next(&self) -> Option<Time> {
+        self.next
+    }
+
     fn forgive(&mut self, late: Span) {
         self.next = self.next.map(|next| next + late);
     }

@@ -197,6 +197,10 @@ impl<F: Frame + Send> Stage<F> for Holding<F> {
         true
     }
 
+    fn keeps_order(&self) -> bool {
+        self.keep_order || matches!(self.times, Times::Fixed(_))
+    }
+
     fn held(&self) -> usize {
         self.queue.len()
     }

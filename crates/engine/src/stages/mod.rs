@@ -182,6 +182,12 @@ pub trait Stage<F: Frame>: Send {
         false
     }
 
+    /// Whether frames leave in the order in which they came. Frames of another stage that replaces it may then not
+    /// overtake those that it holds.
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     /// Frames held.
     fn held(&self) -> usize {
         0

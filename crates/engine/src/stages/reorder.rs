@@ -237,6 +237,10 @@ impl<F: Frame + Send> Stage<F> for Reordering<F> {
         self.ends.front().map(|(end, _)| *end)
     }
 
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     fn held(&self) -> usize {
         self.held
     }

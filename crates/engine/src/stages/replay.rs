@@ -159,6 +159,10 @@ impl<F: Frame + Send> Stage<F> for Replaying<F> {
         true
     }
 
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     fn held(&self) -> usize {
         self.queue.len() + self.kept.len()
     }

@@ -93,6 +93,10 @@ impl Schedule for LawSchedule {
         Due { at, starved }
     }
 
+    fn next(&self) -> Option<Time> {
+        self.next
+    }
+
     fn forgive(&mut self, late: Span) {
         self.next = self.next.map(|next| next + late);
     }

@@ -77,6 +77,11 @@ impl Schedule for WaveSchedule {
         Due { at: at.max(ready), starved }
     }
 
+    /// The waveform starts at the change.
+    fn follow(&mut self, at: Time, _: Time, _: &Lengths) {
+        self.start = Some(at);
+    }
+
     fn steps(&self) -> Option<measure::StepPlan> {
         self.steps.clone()
     }

@@ -43,6 +43,8 @@ pub(super) struct Emulation<F> {
     queue: Timed<(u64, F)>,
     /// Delays are part of the report.
     holds: bool,
+    /// Frames leave in the order in which they came.
+    in_order: bool,
 }
 
 /// Length of a frame as counted by tc: without FCS.
@@ -83,6 +85,7 @@ impl<F: Frame + Send + 'static> Emulation<F> {
             bytes: 0,
             queue: if in_order { Timed::default() } else { Timed::sorting() },
             holds: config.delay.is_some() || config.rate.is_some(),
+            in_order,
         }
     }
 }
@@ -304,6 +307,10 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
 
     fn delays(&self) -> bool {
         self.holds
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.in_order
     }
 
     fn held(&self) -> usize {
