@@ -47,6 +47,7 @@ impl DeadlinePacer {
         let each = usize::from(!rounds.intake.is_port());
         let mut busy_at = Time::ZERO;
         while let Some(now) = rounds.next() {
+            rounds.change(now);
             if self.ended(&mut rounds) {
                 break;
             }
@@ -107,7 +108,7 @@ impl DeadlinePacer {
             shortfall: rounds.pipeline.shortfall(FELL_BEHIND).filter(|_| self.paced),
             ..report
         };
-        with_back(report, self.back.as_ref())
+        with_back(report, self.back.as_mut())
     }
 
     /// Receives requests. Answers at once if no departure is near; otherwise the answer follows a departure.

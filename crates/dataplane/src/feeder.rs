@@ -74,7 +74,7 @@ impl<'a> Feeder<'a> {
                 break;
             }
         }
-        let report = with_back(rounds.report(), self.back.as_ref());
+        let report = with_back(rounds.report(), self.back.as_mut());
         (report, self.handed)
     }
 }

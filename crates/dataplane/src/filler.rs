@@ -229,6 +229,7 @@ impl FillerPacer {
             self.begin::<DIRECT>(&mut rounds);
         }
         while let Some(now) = rounds.next() {
+            rounds.change(self.head(now));
             if rounds.intake.is_stream() && self.has_ended::<DIRECT>(&mut rounds) {
                 break;
             }
@@ -258,7 +259,7 @@ impl FillerPacer {
             crowded: Some(self.crowded),
             ..rounds.report()
         };
-        with_back(report, back.as_ref())
+        with_back(report, back.as_mut())
     }
 
     /// Prepares as many frames as the queue holds before handing any over, so that the line starts with a full queue.

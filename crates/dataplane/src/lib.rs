@@ -7,6 +7,7 @@
 
 mod answers;
 mod arrivals;
+mod changes;
 mod config;
 mod counters;
 mod deadline;
@@ -36,6 +37,7 @@ mod stream_burst;
 mod worker;
 
 pub use arrivals::ArrivalPort;
+pub use changes::{ChangeReceiver, ChangeSender, ChangeTime, change_queue};
 pub use config::{Config, Feed, Pacing};
 pub use counters::Counters;
 pub use device::{Device, Driver};

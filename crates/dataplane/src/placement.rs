@@ -1,4 +1,5 @@
 use crate::Error;
+use crate::changes::ChangeReceiver;
 use crate::counters::Counters;
 use crate::feeder::{self, Feeder};
 use crate::intake::Intake;
@@ -29,6 +30,8 @@ pub(crate) struct Flow {
     pub(crate) pipeline: Pipeline<Mbuf>,
     /// The way back, if there is one.
     pub(crate) back: Option<ReturnPath>,
+    /// Changes of the pipeline, which then has one part.
+    pub(crate) changes: Option<ChangeReceiver>,
 }
 
 impl Placement<'_> {
@@ -42,12 +45,12 @@ impl Placement<'_> {
         depart: impl FnOnce(Rounds<'_>, Option<ReturnPath>) -> PipelineReport + Send,
     ) -> Result<PipelineReport, Error> {
         let Placement { eal, run, cpus, limit, made } = self;
-        let Flow { intake, pipeline, back } = flow;
+        let Flow { intake, pipeline, back, changes } = flow;
         let count = cpus.len().clamp(1, pipeline.most_parts());
         let mut parts = pipeline.parts(count);
         let schedules = parts.pop().expect("there is one part at least");
         if parts.is_empty() {
-            return Ok(depart(Rounds::new(run, schedules, intake), back));
+            return Ok(depart(Rounds::new(run, schedules, intake).changing(changes), back));
         }
         // Counters of each part except the first, which publishes for observers.
         let told: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();

@@ -1,3 +1,4 @@
+use crate::changes::{ChangeReceiver, ChangeSchedule};
 use crate::counters::Counters;
 use dpdk::{Burst, Mbuf, RxQueue, TscClock, TxQueue};
 use engine::schedules::{Draw, Target};
@@ -26,6 +27,8 @@ pub(crate) struct ReturnPath {
     /// Progress, for observers.
     shown: Option<Arc<Counters>>,
     round: u64,
+    /// Changes of its stages.
+    changes: ChangeSchedule,
 }
 
 /// Stages of the way back.
@@ -34,6 +37,8 @@ pub(crate) struct ReturnStages {
     pub(crate) pipeline: Pipeline<Mbuf>,
     pub(crate) window: Span,
     pub(crate) limit: u64,
+    /// Changes of them, if they take any.
+    pub(crate) changes: Option<ChangeReceiver>,
 }
 
 impl ReturnPath {
@@ -44,16 +49,18 @@ impl ReturnPath {
         clock: TscClock,
         shown: Option<Arc<Counters>>,
     ) -> Self {
-        let (pipeline, direction, limit) = match stages {
-            Some(ReturnStages { name, pipeline, window, limit }) => {
-                (pipeline.measuring(None, None, window), Some(name), limit)
+        let (mut pipeline, direction, limit, changes) = match stages {
+            Some(ReturnStages { name, pipeline, window, limit, changes }) => {
+                (pipeline.measuring(None, None, window), Some(name), limit, changes)
             }
             None => {
                 let draw = Draw { seed: 0, path: "return", frames: None };
                 let at_once = Target::Nothing.schedule(None, draw).expect("nothing can always be had");
-                (Pipeline::new(Vec::new(), at_once), None, u64::MAX)
+                (Pipeline::new(Vec::new(), at_once), None, u64::MAX, None)
             }
         };
+        let mut changes = ChangeSchedule::new(changes);
+        changes.begin(clock.now(), &mut pipeline);
         let (received, burst) = (Burst::new(), Burst::new());
         ReturnPath {
             queues,
@@ -68,6 +75,7 @@ impl ReturnPath {
             tokens: Vec::new(),
             shown,
             round: 0,
+            changes,
         }
     }
 
@@ -91,6 +99,10 @@ impl ReturnPath {
         {
             shown.publish(&self.pipeline);
         }
+        if self.round.is_multiple_of(64) {
+            self.changes.look(&mut self.pipeline);
+        }
+        self.changes.carry_out(now, &mut self.pipeline);
         self.round += 1;
         let mut came = 0;
         if self.burst.is_empty() {
@@ -161,7 +173,8 @@ impl ReturnPath {
     }
 
     /// Adds its figures to the pipeline's report: as the return path, or as a separate direction.
-    pub(crate) fn report(&self, report: PipelineReport) -> PipelineReport {
+    pub(crate) fn report(&mut self, report: PipelineReport) -> PipelineReport {
+        self.pipeline.ends(self.clock.now());
         let back = self.pipeline.report();
         if let Some(name) = &self.direction {
             // Without a schedule nothing is starved.
@@ -181,7 +194,7 @@ impl Drop for ReturnPath {
 }
 
 /// Adds the figures of the way back to `report`, if there is one.
-pub(crate) fn with_back(report: PipelineReport, back: Option<&ReturnPath>) -> PipelineReport {
+pub(crate) fn with_back(report: PipelineReport, back: Option<&mut ReturnPath>) -> PipelineReport {
     match back {
         Some(back) => back.report(report),
         None => report,

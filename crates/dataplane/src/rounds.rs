@@ -1,3 +1,4 @@
+use crate::changes::{ChangeReceiver, ChangeSchedule};
 use crate::intake::Intake;
 use crate::worker::RunContext;
 use dpdk::{Mbuf, TscClock};
@@ -14,6 +15,8 @@ pub(crate) struct Rounds<'a> {
     run: RunContext<'a>,
     round: u64,
     beat: Time,
+    /// Changes of the pipeline.
+    changes: ChangeSchedule,
 }
 
 /// Interval at which a detour's BPF programs are notified that this process carries frames.
@@ -21,7 +24,30 @@ const BEAT: Span = Span::from_ms(20);
 
 impl<'a> Rounds<'a> {
     pub(crate) fn new(run: RunContext<'a>, pipeline: Pipeline<Mbuf>, intake: Intake) -> Self {
-        Rounds { clock: run.clock, pipeline, intake, end: run.end(run.begin()), run, round: 0, beat: Time::ZERO }
+        let end = run.end(run.begin());
+        Rounds {
+            clock: run.clock,
+            pipeline,
+            intake,
+            end,
+            run,
+            round: 0,
+            beat: Time::ZERO,
+            changes: ChangeSchedule::new(None),
+        }
+    }
+
+    /// Takes changes of the pipeline, if there are any to come.
+    pub(crate) fn changing(self, changes: Option<ChangeReceiver>) -> Self {
+        let mut rounds = Rounds { changes: ChangeSchedule::new(changes), ..self };
+        rounds.begins(rounds.begin());
+        rounds
+    }
+
+    /// Carries out changes that are due at `at`: the clock, or the position of a line ahead of it.
+    #[inline]
+    pub(crate) fn change(&mut self, at: Time) {
+        self.changes.carry_out(at, &mut self.pipeline);
     }
 
     /// When the run starts if it may start now.
@@ -32,6 +58,7 @@ impl<'a> Rounds<'a> {
     /// Moves the start of the run to `start`.
     pub(crate) fn begins(&mut self, start: Time) {
         self.end = self.run.end(start);
+        self.changes.begin(start, &mut self.pipeline);
     }
 
     /// Starts another round. Returns the clock's reading, or `None` at the end of the run.
@@ -43,6 +70,7 @@ impl<'a> Rounds<'a> {
         }
         if self.round.is_multiple_of(64) {
             self.run.counters.publish(&self.pipeline);
+            self.changes.look(&mut self.pipeline);
             if self.round.is_multiple_of(4_096) {
                 self.run.counters.publish_lateness(&self.pipeline);
             }
@@ -69,7 +97,8 @@ impl<'a> Rounds<'a> {
     }
 
     /// The report.
-    pub(crate) fn report(&self) -> PipelineReport {
+    pub(crate) fn report(&mut self) -> PipelineReport {
+        self.pipeline.ends(self.clock.now().min(self.end));
         PipelineReport { depth: Some(DepthReport { max_frames: self.intake.depth() }), ..self.pipeline.report() }
     }
 }

@@ -16,12 +16,23 @@ use units::{Span, Time};
 
 /// What changes at one instant.
 pub struct Change<F> {
+    /// A number by which whoever planned it finds it among the [spent](Spent).
+    pub number: u64,
+    /// When it took effect, since the start of the run.
+    pub took_effect: Option<Span>,
     /// The changes as they were asked, for the report.
     pub asked: Vec<ChangeReport>,
     /// New stages.
     pub stages: Vec<StageChange<F>>,
     /// New settings of departures.
     pub departures: Vec<DepartureChange>,
+}
+
+impl<F> Default for Change<F> {
+    fn default() -> Self {
+        let (asked, stages, departures) = (Vec::new(), Vec::new(), Vec::new());
+        Change { number: 0, took_effect: None, asked, stages, departures }
+    }
 }
 
 /// Another stage at a place in the chain of a class.
@@ -255,6 +266,11 @@ impl<F: Frame> Pipeline<F> {
         while let Some(at) = self.next_departure_change().filter(|at| *at < end) {
             self.change_departures(at);
         }
+        self.ends(end);
+    }
+
+    /// The run has ended at `end`. Changes that the driver did not reach have not taken effect.
+    pub fn ends(&mut self, end: Time) {
         if let Some(changes) = &mut self.changes {
             changes.end = end;
         }
@@ -285,6 +301,7 @@ impl<F: Frame> Pipeline<F> {
 /// Notes when a change takes effect, the first time that a clock reaches it.
 fn took_effect<F>(change: &mut Change<F>, (planned, at): (Time, Time), start: Time) {
     let since = |at: Time| Span::as_ns_f64(at.since(start));
+    change.took_effect.get_or_insert(at.since(start));
     for asked in &mut change.asked {
         asked.asked_at_ns = since(planned);
         asked.took_effect_at_ns.get_or_insert(since(at));

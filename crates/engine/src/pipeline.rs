@@ -451,6 +451,10 @@ impl<F: Frame> Pipeline<F> {
         self.report_classes(&mut report);
         if let Some(changes) = &self.changes {
             (report.changes, report.segments) = (changes.reports(), changes.segment_reports(&self.books));
+            if let Some(rate) = report.plots.as_mut().and_then(|plots| plots.rate.as_mut()) {
+                let start = self.start().signed_ps_since(rate.first) as f64 / units::PS_PER_NS as f64;
+                rate.changes_ns = report.segments.iter().skip(1).map(|segment| segment.from_ns + start).collect();
+            }
         }
         report
     }
@@ -540,6 +544,12 @@ impl<F: Frame> Pipeline<F> {
     pub fn is_full(&self, class: usize) -> bool {
         let most = (MOST_AHEAD / self.lanes.len()).clamp(1, AHEAD);
         self.lanes[class].is_full(most)
+    }
+
+    /// True if [enough frames](Pipeline::is_full) of every class wait.
+    #[must_use]
+    pub fn is_full_of_all(&self) -> bool {
+        (0..self.lanes.len()).all(|class| self.is_full(class))
     }
 
     /// Ready frames, settled or not.

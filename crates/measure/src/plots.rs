@@ -5,7 +5,7 @@ use crate::ns;
 use crate::timeline::Timeline;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use units::PS_PER_NS;
+use units::{PS_PER_NS, Time};
 
 /// Data for plots of a run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -38,6 +38,12 @@ pub struct RatePlot {
     pub asked_bps: Option<Vec<f64>>,
     /// Measured rate per window.
     pub got_bps: Vec<f64>,
+    /// When settings changed, since the first frame.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes_ns: Vec<f64>,
+    /// The first frame.
+    #[serde(skip)]
+    pub first: Time,
 }
 
 /// Gaps in bins of equal width.

@@ -115,6 +115,8 @@ impl Timeline {
             window_ns: Span::from_ps(width).as_ns_f64(),
             asked_bps: (!asked.is_empty()).then(|| rates(&asked)),
             got_bps: rates(&got),
+            changes_ns: Vec::new(),
+            first: self.origin.unwrap_or(Time::ZERO),
         })
     }
 }

@@ -194,6 +194,49 @@ fn impaired(classes: &[PipelineReport]) -> String {
     table("Impairments of each class", &IMPAIRMENTS, &rows)
 }
 
+/// Changes of settings, and the figures between them.
+pub(crate) fn segments(report: &PipelineReport) -> String {
+    const MOST: usize = 200;
+    if report.segments.is_empty() {
+        return String::new();
+    }
+    let changed_at = |from: f64| {
+        let changes = report.changes.iter().filter(|change| change.took_effect_at_ns == Some(from));
+        changes
+            .map(|change| format!("{} = {} by {}", change.path, change.value, change.by))
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let head = ["number", "from", "to", "changed", "in", "out", "dropped", "rate", "mean gap", "mean delay"];
+    let rows: Vec<Vec<String>> = report
+        .segments
+        .iter()
+        .enumerate()
+        .take(MOST)
+        .map(|(number, segment)| {
+            let none = || NONE.to_owned();
+            vec![
+                number.to_string(),
+                time(segment.from_ns),
+                time(segment.to_ns),
+                if number == 0 { "start of the run".to_owned() } else { changed_at(segment.from_ns) },
+                thousands(segment.came.frames),
+                thousands(segment.left.frames),
+                thousands(segment.drops.total()),
+                segment.rate.map_or_else(none, |rate| bits(rate.mean_bps)),
+                segment.gap.map_or_else(none, |gap| time(gap.mean_ns)),
+                segment.delay.map_or_else(none, |delay| time(delay.mean_ns)),
+            ]
+        })
+        .collect();
+    let more = match report.segments.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!("; {} more are in the JSON report", thousands(more as u64)),
+    };
+    let caption = format!("figures between changes; the curve of the rate marks each change by its number{more}");
+    format!("<div class=\"card\"><h3>Segments between changes</h3>\n{}</div>\n", table(&caption, &head, &rows))
+}
+
 /// The sources that were put in order.
 pub(crate) fn sources(report: &PipelineReport) -> String {
     match table_of_sources(report, "crests as they came and as they left") {

@@ -18,6 +18,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str(&fit(report));
     out.push_str(&effects(report));
     out.push_str("</div>\n<div class=\"stack\" style=\"margin-top:14px\">\n");
+    out.push_str(&parts::segments(report));
     out.push_str(&parts::limit(report));
     out.push_str(&parts::streams(report));
     out.push_str(&parts::sources(report));

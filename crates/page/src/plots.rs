@@ -121,6 +121,11 @@ fn rate(plot: &RatePlot, id: &str, got: &str) -> String {
         marks.push(Mark::Line { class: "asked", points: middle(asked) });
     }
     marks.push(Mark::Line { class: "got", points: middle(&plot.got_bps) });
+    // More names would hide the curve.
+    let named = plot.changes_ns.len() <= 12;
+    marks.extend(plot.changes_ns.iter().enumerate().filter(|(_, at)| (0.0..=end).contains(*at)).map(|(number, at)| {
+        Mark::Rule { at: *at, label: if named { (number + 1).to_string() } else { String::new() }, above: true }
+    }));
     let slowest = plot.got_bps.iter().fold(f64::INFINITY, |a, b| a.min(*b));
     let least = asked.iter().fold(slowest, |a, b| a.min(*b));
     let caption = format!(

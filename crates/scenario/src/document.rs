@@ -7,7 +7,9 @@ use crate::overrides::Override;
 use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text};
 use crate::reader::Reader;
-use engine::schedules::Files;
+use crate::settings::SettingValue;
+use crate::timeline::TimelineChange;
+use engine::schedules::{Files, Target};
 use std::ops::Range;
 use toml::de::DeTable;
 use units::Span;
@@ -29,6 +31,8 @@ pub struct Scenario {
     pub pipelines: Vec<PipelinePlan>,
     /// Expected results.
     pub expectations: Vec<Expectation>,
+    /// Changes while it runs, in order of time.
+    pub timeline: Vec<TimelineChange>,
 }
 
 /// The supported version of the format.
@@ -81,7 +85,8 @@ impl Reader<'_> {
         let duration = self.text(table, "duration").and_then(|text| self.problems.read(&text, str::parse::<Span>));
         let mut names: Vec<String> = Vec::new();
         let mut streams = 0_u16;
-        let mut pipelines = Vec::new();
+        let mut pipelines: Vec<PipelinePlan> = Vec::new();
+        let mut texts = Vec::new();
         for (number, (span, table)) in self.tables(table, "pipeline").into_iter().enumerate() {
             let mut text = self.pipeline(table, number, span.clone());
             text.first_stream = streams;
@@ -95,12 +100,24 @@ impl Reader<'_> {
                 }
                 names.push(name.clone());
             }
-            pipelines.extend(text.resolve(self.files, &mut self.problems));
+            let plan = text.resolve(self.files, &mut self.problems);
+            texts.extend(plan.is_some().then_some(text));
+            pipelines.extend(plan);
         }
         let lab = self.lab(table);
         let programs = self.programs(table, lab.as_ref(), &names);
         if names.is_empty() && !table.contains_key("program") {
             self.add(0..0, "there is no pipeline: write [[pipeline]] with in and out");
+        }
+        let timeline = if self.problems.0.is_empty() { self.timeline(table, &pipelines) } else { Vec::new() };
+        for (number, (plan, text)) in pipelines.iter_mut().zip(&texts).enumerate() {
+            let asks = |change: &TimelineChange| {
+                change.change.pipeline == number
+                    && matches!(&change.change.to, SettingValue::Target(target) if *target != Target::Nothing)
+            };
+            if timeline.iter().any(asks) {
+                text.will_ask(plan, &mut self.problems);
+            }
         }
         let all: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
         let until = self.text(table, "until").map(|text| {
@@ -108,7 +125,7 @@ impl Reader<'_> {
             text.value
         });
         let expectations = self.expectations(table, &names, &pipelines, &all);
-        Some(Scenario { seed, duration, until, lab, programs, pipelines, expectations })
+        Some(Scenario { seed, duration, until, lab, programs, pipelines, expectations, timeline })
     }
 
     fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {
@@ -295,7 +312,6 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::schedules::Target;
     use std::path::Path;
     use units::ParseError;
 

@@ -11,6 +11,13 @@ pub const KEYS: &[Kind] = &[
     key("schema", "schema = 1", "the version of the format", "schema = 1"),
     key("seed", "seed = N", "seed of all random numbers", "seed = 7"),
     key("duration", "duration = TIME", "time limit; virtual time in virtual runs", "duration = \"10s\""),
+    key(
+        "timeline",
+        "timeline = [\"at TIME: PATH = VALUE\" or \"at TIME: profile NAME\", …]",
+        "changes while it runs",
+        "timeline = [\"at 10s: pipeline1.rate = 1Gbps\"]",
+    ),
+    key("profile", "[profile.NAME]", "settings that a timeline makes together: PATH = \"VALUE\"", "[profile.weak]"),
     key("until", "until = NAME", "the program whose end ends the run", "until = \"client\""),
     key("lab", "[lab]", "a lab that is built for the run", "[lab]"),
     key("lab.name", "name = TEXT", "name of the lab; unique to the run if not given", "name = \"wide\""),

@@ -2,6 +2,7 @@
 
 use crate::document::Scenario;
 use crate::plan::{Pacer, PipelinePlan, SourcePlan};
+use crate::timeline::TimelineChange;
 use engine::CatchUp;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
@@ -140,6 +141,13 @@ impl fmt::Display for Scenario {
         }
         if let Some(duration) = self.duration {
             writeln!(f, "duration = \"{duration}\"")?;
+        }
+        if !self.timeline.is_empty() {
+            writeln!(f, "timeline = [")?;
+            for TimelineChange { at, change } in &self.timeline {
+                writeln!(f, "  {},", Quoted(format!("at {at}: {} = {}", change.path, change.value)))?;
+            }
+            writeln!(f, "]")?;
         }
         if let Some(until) = &self.until {
             writeln!(f, "until = {}", Quoted(until))?;

@@ -114,7 +114,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    fn string(&mut self, value: &Value<'_>) -> Option<Text> {
+    pub(crate) fn string(&mut self, value: &Value<'_>) -> Option<Text> {
         if let DeValue::String(text) = value.get_ref() {
             return Some(Text { value: text.to_string(), origin: self.origin(value.span()) });
         }

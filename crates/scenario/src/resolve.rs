@@ -87,6 +87,13 @@ impl PipelineText {
         (problems.0.len() == before).then_some(plan)
     }
 
+    /// The plan will get a target while it runs: it needs a pacer for it from the start.
+    pub(crate) fn will_ask(&self, plan: &mut PipelinePlan, problems: &mut Problems) {
+        if plan.pacer == Pacer::Unpaced {
+            plan.pacer = self.pacer(false, &plan.output, plan.line, problems).unwrap_or(plan.pacer);
+        }
+    }
+
     /// Notes incompatible settings.
     fn check(&self, plan: &PipelinePlan, files: Option<&dyn Files>, problems: &mut Problems) {
         let PipelinePlan { source, output, line, .. } = plan;

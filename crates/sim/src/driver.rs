@@ -185,6 +185,11 @@ impl Driver<'_> {
                 }
                 NextEvent::DepartureChange(at) => {
                     self.pipeline.change_departures(at);
+                    // Frames that are there from the start reach their stages when departures need them.
+                    if self.source.is_backlog() && self.pipeline.next_stage_change().is_some_and(|change| change <= at)
+                    {
+                        self.pipeline.change_stages(at);
+                    }
                     at
                 }
                 NextEvent::End => return RunEnd::default(),
@@ -230,7 +235,8 @@ impl Driver<'_> {
         let paused = pipeline.is_paused();
         let waits = deadline.is_some() || due.is_some() || paused;
         let full = source.is_backlog() && waits && pipeline.held() >= MOST_OF_BACKLOG;
-        let enough = full || waits && !source.wanted(&|class| pipeline.is_full(class));
+        let idle = paused && source.is_backlog() && pipeline.is_full_of_all();
+        let enough = full || idle || waits && !source.wanted(&|class| pipeline.is_full(class));
         let in_time = |at: &Time| due.is_none_or(|due| *at <= due) && change.is_none_or(|change| *at < change);
         let arrives = source.arrival().filter(|arrival| arrival < end);
         let arrival = arrives.filter(|_| !enough).filter(in_time);

@@ -91,7 +91,7 @@ fn stage(text: &str) -> Option<Box<dyn Stage<HeapFrame>>> {
 
 /// A change of the schedule of class 0, of its stage 0, or of whether it is paused.
 fn change(what: &str, value: &str) -> Change<HeapFrame> {
-    let mut change = Change { asked: Vec::new(), stages: Vec::new(), departures: Vec::new() };
+    let mut change = Change::default();
     match what {
         "stage" => change.stages.push(StageChange { class: 0, place: 0, stage: stage(value) }),
         "schedule" => {

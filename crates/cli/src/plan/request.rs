@@ -7,7 +7,10 @@ use crate::options::common::{Common, ResultFiles};
 use crate::output::{self, Failure};
 use ::measure::EndToEnd;
 use engine::slices::Listener;
-use scenario::{Expectation, LabPlan, PipelinePlan, PipelineText, PortSpec, Problems, ProgramPlan, Replay, SourcePlan};
+use scenario::{
+    Expectation, LabPlan, PipelinePlan, PipelineText, PortSpec, Problems, ProgramPlan, Replay, SourcePlan,
+    TimelineChange,
+};
 use sim::is_standard;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) command: &'static str,
     pub(crate) pipelines: Vec<PipelinePlan>,
     pub(crate) expectations: Vec<Expectation>,
+    /// Changes while it goes on, in order of time.
+    pub(crate) timeline: Vec<TimelineChange>,
     /// Files that were read for it, captures apart that are read as it runs.
     pub(crate) read: Vec<PathBuf>,
     /// File for the decisions on each frame, if any.
@@ -126,6 +131,7 @@ impl Request {
             command,
             pipelines: vec![plan],
             expectations,
+            timeline: Vec::new(),
             read,
             decisions: None,
             by_user: None,

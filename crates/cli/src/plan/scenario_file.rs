@@ -26,6 +26,7 @@ impl Run {
             command: "run",
             pipelines: scenario.pipelines,
             expectations: scenario.expectations,
+            timeline: scenario.timeline,
             read,
             decisions: None,
             by_user: None,

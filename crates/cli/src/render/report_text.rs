@@ -102,6 +102,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     for stream in report.streams.iter().filter(|_| told) {
         stream_lines(out, stream)?;
     }
+    change_lines(out, report)?;
     if let Some(slices) = &report.slices {
         out.push_str(&slices.table(false));
     }
@@ -130,6 +131,40 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
             thousands(flow.partial_checksums),
             thousands(flow.super_frames)
         )?;
+    }
+    Ok(())
+}
+
+/// Changes while it went on, and the figures between them.
+fn change_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
+    const MOST: usize = 20;
+    for change in report.changes.iter().take(MOST) {
+        write!(out, "  changed   {} = {} at {} by {}", change.path, change.value, time(change.asked_at_ns), change.by)?;
+        match change.took_effect_at_ns {
+            Some(at) => writeln!(out, ", took effect {} later", time(at - change.asked_at_ns))?,
+            None => writeln!(out, ", not reached")?,
+        }
+    }
+    for segment in report.segments.iter().take(MOST) {
+        write!(out, "  segment   {} to {}: ", time(segment.from_ns), time(segment.to_ns))?;
+        write!(out, "{} in, {} out", counted(segment.came.frames, "frame"), thousands(segment.left.frames))?;
+        if segment.drops.total() > 0 {
+            write!(out, ", {} dropped", thousands(segment.drops.total()))?;
+        }
+        if let Some(rate) = &segment.rate {
+            write!(out, ", rate {}", bits(rate.mean_bps))?;
+        }
+        if let Some(gap) = &segment.gap {
+            write!(out, ", gap {}", time(gap.mean_ns))?;
+        }
+        if let Some(delay) = &segment.delay {
+            write!(out, ", delay {}", time(delay.mean_ns))?;
+        }
+        writeln!(out)?;
+    }
+    let more = report.changes.len().max(report.segments.len()).saturating_sub(MOST);
+    if more > 0 {
+        writeln!(out, "  segment   {} more changes and segments are in the JSON report", thousands(more as u64))?;
     }
     Ok(())
 }

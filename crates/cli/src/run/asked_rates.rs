@@ -1,6 +1,7 @@
 //! Compares the asked rate, as typed, with the measured one, and reports the share lost for lack of frames.
 
 use crate::output;
+use crate::run::changes;
 use engine::schedules::Target;
 use measure::figures::{frames_per_second, frames_unit};
 use measure::{AskedRate, PipelineReport};
@@ -20,6 +21,10 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
 /// Puts the asked rate beside the measured one, and draws it as typed instead of the target computed for the
 /// frames that arrived.
 pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
+    // Of the pipeline, no single rate was asked; each departure is drawn where its own target was.
+    if changes::changed_target(report) {
+        return plan_only(plan, report);
+    }
     if plan.classes.is_empty() {
         draw(&plan.target, plan, report);
         compare(&plan.target, plan, report);

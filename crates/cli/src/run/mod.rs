@@ -2,6 +2,7 @@
 
 mod asked_rates;
 mod assemble;
+mod changes;
 mod check;
 #[cfg(any(feature = "service", feature = "slice"))]
 pub(crate) mod child_processes;

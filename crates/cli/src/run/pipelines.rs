@@ -8,6 +8,7 @@ use crate::render::page_folder::PageFolder;
 use crate::render::report_printer;
 use crate::render::report_text;
 use crate::render::results::{ResultTables, RunResult};
+use crate::run::changes;
 use crate::run::control::Control;
 use crate::run::outcome::Outcome;
 use crate::run::resolution;
@@ -89,6 +90,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let (mut outcome, programs, failed_program) = with_programs(request, &stop, pipelines)?;
     let end_to_end = request.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
     say_who_never_came(&outcome.reports);
+    changes::say_what_was_not_reached(&outcome.reports);
     let warnings = outcome.reports.iter().flat_map(|report| {
         [user_limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()
     });
@@ -258,7 +260,7 @@ fn is_virtual(plan: &PipelinePlan) -> bool {
 /// A stream into virtual time that nothing ends would fill the disk. A waveform that is over ends it, where each
 /// frame comes to it.
 fn check_ends(request: &Request) -> Result<(), Failure> {
-    let is_endless = |plan: &&PipelinePlan| {
+    let is_endless = |(number, plan): &(usize, &PipelinePlan)| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
         let ends = alone && matches!(&plan.target, Target::Wave(wave) if wave.ends());
         let goes_on = match &plan.source {
@@ -266,9 +268,9 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
             SourcePlan::Replay(replay) => replay.is_endless(),
             SourcePlan::Port(_) => false,
         };
-        goes_on && plan.output.is_virtual() && !ends
+        goes_on && plan.output.is_virtual() && !(ends && changes::timeline_of(request, *number, false).is_empty())
     };
-    let endless = request.pipelines.iter().find(is_endless);
+    let endless = request.pipelines.iter().enumerate().find(is_endless).map(|(_, plan)| plan);
     match endless {
         Some(plan) if request.common.duration.is_none() => {
             let what = if matches!(plan.source, SourcePlan::Replay(_)) { "replay" } else { "stream" };

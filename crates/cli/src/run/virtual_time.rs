@@ -6,6 +6,7 @@ use crate::plan::request::Request;
 use crate::render::progress::Progress;
 use crate::run::asked_rates;
 use crate::run::assemble;
+use crate::run::changes::{self, Makers};
 use crate::run::control::Control;
 use crate::run::decision_log;
 use crate::run::outcome::Outcome;
@@ -32,8 +33,8 @@ pub(crate) fn run(request: &Request, stop: &Stop, control: Option<&Control>) -> 
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     request.check_files()?;
-    for (plan, mut source) in request.pipelines.iter().zip(sources) {
-        let (mut report, failure) = run_one(plan, source.as_mut(), request, stop, control)?;
+    for ((number, plan), mut source) in request.pipelines.iter().enumerate().zip(sources) {
+        let (mut report, failure) = run_one((number, plan), source.as_mut(), request, stop, control)?;
         warnings.extend(resolution::of_model(plan, &report));
         if let Some(odd) = source.anomalies() {
             warnings.extend(capture_anomalies::warnings(&plan.name, odd));
@@ -64,7 +65,7 @@ pub(crate) fn run(request: &Request, stop: &Stop, control: Option<&Control>) -> 
 
 /// Runs a pipeline to its end. Gives its report, and what ended it early, if anything did.
 fn run_one(
-    plan: &PipelinePlan,
+    (number, plan): (usize, &PipelinePlan),
     source: &mut dyn Source,
     request: &Request,
     stop: &Stop,
@@ -75,6 +76,10 @@ fn run_one(
     let build = |stage: &StageConfig, path: &str| Ok(stage.build(request.seed(), path));
     let mut pipeline =
         assemble::pipeline(plan, build, |class, ask, path| schedule(plan, ask, path, request.seed(), frames[class]))?;
+    let timeline = changes::timeline_of(request, number, false);
+    let later = |ask: &Target, path: &str| schedule(plan, ask, path, request.seed(), None);
+    let makers = Makers { stage: &build, schedule: &later };
+    pipeline = makers.plan_timeline(pipeline, &timeline, plan.classes.len() + 1)?;
     if let Some(sampling) = assemble::sampling(request, &plan.name, source.is_backlog()) {
         pipeline = pipeline.slicing(&assemble::stage_names(plan), &sampling);
     }
@@ -110,9 +115,10 @@ fn run_one(
         ));
     }
     report.name.clone_from(&plan.name);
-    user_limits::report(plan, &mut report);
+    let last = changes::final_plan(plan, timeline.iter().map(|entry| &entry.change));
+    user_limits::report(&last, &mut report);
     report.set_pacer(plan.pacer.name());
-    if plan.asks_nothing() {
+    if plan.asks_nothing() && !changes::will_ask(request, number) {
         report.forget_ask();
         if source.is_backlog() && plan.pacer == Pacer::Unpaced {
             // All is there from the start, to go back to back: each waits for the one before, as it should.

@@ -26,4 +26,5 @@ mod start_at;
 mod stats;
 mod streams;
 mod switch;
+mod timeline;
 mod xdp;

@@ -6,6 +6,7 @@ mod departures;
 mod reports;
 mod runs;
 mod scenarios;
+mod timeline;
 
 use crate::common::{Bench, Listed, Record, words};
 use serde_json::Value;

@@ -3,6 +3,7 @@
 mod run;
 
 use crate::Error;
+use crate::changes::ChangeReceiver;
 use crate::config::{Config, Feed, Pacing};
 use crate::device::{Device, Opened, ReceiveMode};
 use crate::fillers::{self, Fillers};
@@ -69,6 +70,8 @@ pub struct Worker {
     detour: Option<Detour>,
     /// Frames received and answered while neighbours were requested.
     heard: AnswersReport,
+    /// Changes of the pipeline, if it takes any.
+    changes: Option<ChangeReceiver>,
 }
 
 impl Worker {
@@ -130,13 +133,23 @@ impl Worker {
         };
         // Both directions share the pool.
         let limit = u64::from(frames - reserve) / if back.is_some() { 2 } else { 1 };
-        let back = back.map(|(name, pipeline)| ReturnStages { name, pipeline, window: config.window, limit });
+        let back =
+            back.map(|(name, pipeline)| ReturnStages { name, pipeline, window: config.window, limit, changes: None });
         let detour = match (&config.on, &config.feed, &config.output) {
             (Some(on), Feed::Device(Device::Detour(host)), Device::Detour(wire)) => Some(Detour::open(on, host, wire)?),
             _ => None,
         };
         let heard = AnswersReport::default();
-        Ok(Worker { config, pipeline, back, pool, fillers, limit, input, output, detour, heard })
+        Ok(Worker { config, pipeline, back, pool, fillers, limit, input, output, detour, heard, changes: None })
+    }
+
+    /// Takes changes while it runs: of its pipeline, which must [take them](Pipeline::changing), or of the stages of its
+    /// way back.
+    pub fn take_changes(&mut self, changes: ChangeReceiver, back: bool) {
+        match &mut self.back {
+            Some(stages) if back => stages.changes = Some(changes),
+            _ => self.changes = Some(changes),
+        }
     }
 
     /// The drivers of the input, if it is a port, and of the output.

@@ -259,8 +259,19 @@ impl Worker {
     ) -> Result<Finished, Error> {
         let answers = self.answers();
         let stamps = maker.as_ref().filter(|maker| maker.streams().stamped()).map(|_| run.clock.wall_at_zero());
-        let Worker { config, mut pipeline, back: mut stages_back, pool, fillers, limit, input, output, detour, .. } =
-            self;
+        let Worker {
+            config,
+            mut pipeline,
+            back: mut stages_back,
+            pool,
+            fillers,
+            limit,
+            input,
+            output,
+            detour,
+            changes,
+            ..
+        } = self;
         let run = RunContext { pulse: detour.as_ref().map(Detour::pulse), ..run };
         let Opened { started: Started { rx: mut output_rx, tx: mut output_tx, port: output }, driver } = output;
         let launch = launch(eal, &run.clock, &config, &output)?;
@@ -321,7 +332,7 @@ impl Worker {
             Pacing::AsReady | Pacing::Deadline(_) => {
                 let paced = config.pacing != Pacing::AsReady;
                 let outlet = Outlet::new(output_tx, launch).stamping(stamps).slicing(pipeline.slice_clock());
-                placement.run(Flow { intake, pipeline, back }, |rounds, back| {
+                placement.run(Flow { intake, pipeline, back, changes }, |rounds, back| {
                     DeadlinePacer::new(outlet, back, paced).answering(answers).run(rounds)
                 })?
             }
@@ -343,7 +354,8 @@ impl Worker {
                 let settings = Settings { planner, slots: slots as usize, bounded: !unbounded, line: near };
                 let fillers = fillers.expect("made when the ports were opened");
                 let pacer = FillerPacer::new(tx, fillers, settings).stamping(stamps);
-                let fill = || placement.run(Flow { intake, pipeline, back }, |rounds, back| pacer.run(rounds, back));
+                let fill =
+                    || placement.run(Flow { intake, pipeline, back, changes }, |rounds, back| pacer.run(rounds, back));
                 match far {
                     None => fill()?,
                     Some(far) => {

@@ -32,7 +32,7 @@ fn settled_departure_follows_the_new_schedule() {
     assert_eq!(pipeline.due(), Some(us(100)));
     let to = DepartureSetting::Schedule(gap(10));
     let departures = vec![DepartureChange { class: 0, to }];
-    pipeline.plan_change(us(30), Change { asked: Vec::new(), stages: Vec::new(), departures });
+    pipeline.plan_change(us(30), Change { departures, ..Change::default() });
     pipeline.change_until(us(29));
     assert_eq!(pipeline.due(), Some(us(100)), "it is not due yet");
     pipeline.change_until(us(30));
@@ -47,7 +47,7 @@ fn replaced_stage_is_spent_once_it_is_empty() {
     let mut pipeline = Pipeline::new(vec![delay("delay 50us")], gap(1)).changing();
     pipeline.push(us(0), us(0), HeapFrame::new(vec![0; 60]));
     let stages = vec![StageChange { class: 0, place: 0, stage: Some(delay("delay 5us")) }];
-    pipeline.plan_change(us(10), Change { asked: Vec::new(), stages, departures: Vec::new() });
+    pipeline.plan_change(us(10), Change { stages, ..Change::default() });
     pipeline.change_until(us(10));
     pipeline.push(us(11), us(11), HeapFrame::new(vec![0; 60]));
     assert_eq!(pipeline.take_spent().map(|spent| (spent.changes.len(), spent.stages.len())), Some((1, 0)));
@@ -66,7 +66,7 @@ fn replaced_stage_is_spent_once_it_is_empty() {
 #[test]
 fn begin_moves_planned_changes() {
     let mut pipeline = Pipeline::<HeapFrame>::new(Vec::new(), gap(1)).changing();
-    let change = || Change { asked: vec![ChangeReport::default()], stages: Vec::new(), departures: Vec::new() };
+    let change = || Change { asked: vec![ChangeReport::default()], ..Change::default() };
     pipeline.plan_change(us(20), change());
     pipeline.plan_change(us(10), change());
     pipeline.begin(us(1_000));

@@ -26,6 +26,7 @@ use crate::plan::xdp_programs;
 use crate::render::progress::Progress;
 use crate::rights;
 use crate::run::assemble;
+use crate::run::changes::{self, Makers};
 use crate::run::clock::watch::ClockWatch;
 use crate::run::control::Control;
 use crate::run::decision_log;
@@ -103,8 +104,8 @@ pub(crate) fn run(
     let mut carried = ForwardedInterfaces::default();
     let mut workers = Vec::new();
     let mut logs = Vec::new();
-    for ((plan, config), cpus) in request.pipelines.iter().zip(configs).zip(&behind) {
-        let worker = open(eal, plan, config, cpus, request, &mut logs, &stop.flag())?;
+    for (((number, plan), config), cpus) in request.pipelines.iter().enumerate().zip(configs).zip(&behind) {
+        let worker = open(eal, (number, plan), config, cpus, request, &mut logs, &stop.flag())?;
         loops::note(plan, &worker.drivers());
         carried.note(plan, &worker.drivers());
         workers.push(worker);
@@ -135,8 +136,10 @@ pub(crate) fn run(
 
     let failure = watched.failure().or(start.as_ref().and_then(Start::failure));
     let mut telling = ReportBuilder::new(&floors, failure);
-    for (((plan, ended), list), records) in request.pipelines.iter().zip(ended).zip(&mut lists).zip(&records) {
-        telling.pipeline(plan, ended, list.as_mut(), records)?;
+    let plans = request.pipelines.iter().enumerate();
+    for ((((number, plan), ended), list), records) in plans.zip(ended).zip(&mut lists).zip(&records) {
+        let made = request.timeline.iter().map(|entry| &entry.change).filter(|change| change.pipeline == number);
+        telling.pipeline(&changes::final_plan(plan, made), ended, list.as_mut(), records)?;
     }
     for log in logs {
         telling.failed(log.finish().err());
@@ -358,7 +361,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         window: request.common.window,
         duration: request.common.duration,
         start: None,
-        room: plan.all_stages().map(StageConfig::room).sum(),
+        room: plan.all_stages().map(StageConfig::room).sum::<u64>() + changes::room(request, plan),
         on: None,
     };
     if let (Device::Interface { driver, .. }, Some(chosen)) = (&mut config.output, host_ports::driver(plan, request)) {
@@ -374,7 +377,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
 
 fn open(
     eal: &'static Eal,
-    plan: &PipelinePlan,
+    (number, plan): (usize, &PipelinePlan),
     config: Config,
     meter_cpus: &[usize],
     request: &Request,
@@ -397,7 +400,13 @@ fn open(
         _ => Ok(stage.build(request.seed(), path)),
     };
     let pipeline = assemble::pipeline(plan, build, |class, ask, path| schedule(ask, path, frames[class]))?;
-    let pipeline = if plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
+    let later = |ask: &Target, path: &str| schedule(ask, path, None);
+    let makers = Makers { stage: &build, schedule: &later };
+    let timeline = changes::timeline_of(request, number, false);
+    changes::check_live(plan, &timeline, &config)?;
+    let pipeline = makers.plan_timeline(pipeline, &timeline, plan.classes.len() + 1)?;
+    let answers = timeline.iter().any(|entry| entry.change.answers());
+    let pipeline = if answers || plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
     let sampling = |name: &str| assemble::sampling(request, name, backlog);
@@ -409,6 +418,9 @@ fn open(
         let names = [assemble::names(stages)];
         let stages = assemble::stages(stages, name, build)?;
         let mut pipeline = Pipeline::new(stages, schedule(&Target::Nothing, name, None)?).answering();
+        let timeline = changes::timeline_of(request, number, true);
+        changes::check_live(plan, &timeline, &config)?;
+        pipeline = makers.plan_timeline(pipeline, &timeline, 1)?;
         if let Some(sampling) = sampling(name) {
             pipeline = pipeline.slicing(&names, &sampling);
         }

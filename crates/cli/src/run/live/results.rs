@@ -5,6 +5,7 @@ use super::replay_feed::Records;
 use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
 use crate::run::asked_rates;
+use crate::run::changes;
 use crate::run::live::stream_receiver::ReceivedFrames;
 use crate::run::outcome::Outcome;
 use crate::run::resolution;
@@ -211,7 +212,7 @@ fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
         pacer => pacer,
     };
     report.set_pacer(pacer.name());
-    if plan.asks_nothing() {
+    if plan.asks_nothing() && !changes::changed_target(&report) {
         report.forget_ask();
     }
     forget_lateness(&mut report);

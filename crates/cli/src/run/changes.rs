@@ -1,0 +1,196 @@
+//! Makes the changes of settings that pipelines take while they run.
+
+use crate::output::{self, Failure};
+use crate::plan::request::Request;
+use engine::schedules::{Schedule, Target};
+use engine::stages::StageConfig;
+use engine::{Change, DepartureChange, DepartureSetting, Pipeline, Stage, StageChange};
+use measure::{ChangeReport, PipelineReport};
+use packet::Frame;
+use scenario::{ClassPlan, PipelinePlan, SettingChange, SettingValue, TimelineChange};
+use std::collections::BTreeMap;
+use units::Time;
+
+/// What asks for the changes of a scenario.
+const TIMELINE: &str = "timeline";
+
+/// Numbers the stages that are set at each place, so that each draws from a random stream of its own. The first one
+/// draws as in a run of its own.
+#[derive(Default)]
+pub(crate) struct DrawNames(BTreeMap<(String, usize), usize>);
+
+impl DrawNames {
+    fn next(&mut self, draws: &str, place: usize) -> String {
+        let times = self.0.entry((draws.to_owned(), place)).or_default();
+        *times += 1;
+        if *times == 1 { format!("{draws}/{place}") } else { format!("{draws}/{place}/{times}") }
+    }
+}
+
+/// How the stages and schedules of a pipeline are made.
+pub(crate) struct Makers<'a, F> {
+    /// Makes a stage, whose draws the path names.
+    pub(crate) stage: &'a dyn Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
+    /// Makes a schedule, whose draws the path names.
+    pub(crate) schedule: &'a dyn Fn(&Target, &str) -> Result<Box<dyn Schedule>, Failure>,
+}
+
+impl<F> Makers<'_, F> {
+    /// Makes a change of a pipeline with this many classes; `by` asked for it.
+    pub(crate) fn change(
+        &self,
+        change: &SettingChange,
+        by: &str,
+        classes: usize,
+        names: &mut DrawNames,
+    ) -> Result<Change<F>, Failure> {
+        let asked = vec![ChangeReport {
+            path: change.path.clone(),
+            value: change.value.clone(),
+            by: by.to_owned(),
+            ..ChangeReport::default()
+        }];
+        let mut made = Change { asked, ..Change::default() };
+        let of: Vec<usize> = change.class.map_or_else(|| (0..classes).collect(), |class| vec![class]);
+        for class in of {
+            match &change.to {
+                SettingValue::Target(target) => {
+                    let to = DepartureSetting::Schedule((self.schedule)(target, &change.draws)?);
+                    made.departures.push(DepartureChange { class, to });
+                }
+                SettingValue::Paused(paused) => {
+                    made.departures.push(DepartureChange { class, to: DepartureSetting::Paused(*paused) });
+                }
+                SettingValue::Stage(place, stage) => {
+                    let path = names.next(&change.draws, *place);
+                    let stage = stage.as_ref().map(|stage| (self.stage)(stage, &path)).transpose()?;
+                    made.stages.push(StageChange { class, place: *place, stage });
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Plans the changes of a timeline in a pipeline, if there are any.
+    pub(crate) fn plan_timeline(
+        &self,
+        mut pipeline: Pipeline<F>,
+        timeline: &[&TimelineChange],
+        classes: usize,
+    ) -> Result<Pipeline<F>, Failure>
+    where
+        F: Frame,
+    {
+        if timeline.is_empty() {
+            return Ok(pipeline);
+        }
+        pipeline = pipeline.changing();
+        let mut names = DrawNames::default();
+        for TimelineChange { at, change } in timeline {
+            let made = self.change(change, TIMELINE, classes, &mut names)?;
+            pipeline.plan_change(Time::ZERO + *at, made);
+        }
+        Ok(pipeline)
+    }
+}
+
+/// The timeline of pipeline number `pipeline`, or of its way back.
+pub(crate) fn timeline_of(request: &Request, pipeline: usize, back: bool) -> Vec<&TimelineChange> {
+    request.timeline.iter().filter(|entry| entry.change.pipeline == pipeline && entry.change.back == back).collect()
+}
+
+/// Whether a pipeline gets a target while it runs.
+pub(crate) fn will_ask(request: &Request, pipeline: usize) -> bool {
+    let asks =
+        |change: &SettingChange| matches!(&change.to, SettingValue::Target(target) if *target != Target::Nothing);
+    timeline_of(request, pipeline, false).iter().any(|entry| asks(&entry.change))
+}
+
+/// The plan with the stages that took the place of others last, for what these report.
+pub(crate) fn final_plan<'a>(
+    plan: &PipelinePlan,
+    changes: impl IntoIterator<Item = &'a SettingChange>,
+) -> PipelinePlan {
+    let mut plan = plan.clone();
+    for change in changes {
+        let SettingValue::Stage(place, Some(stage)) = &change.to else { continue };
+        let stages = match (&mut plan.back, change.back, change.class) {
+            (Some(back), true, _) => &mut back.stages,
+            (_, _, Some(class)) => match plan.classes.get_mut(class) {
+                Some(ClassPlan { stages, .. }) => stages,
+                None => &mut plan.stages,
+            },
+            _ => &mut plan.stages,
+        };
+        match stages.get_mut(*place) {
+            Some(present) => present.clone_from(stage),
+            None => stages.push(stage.clone()),
+        }
+    }
+    plan
+}
+
+/// Warns of changes that the run did not reach.
+pub(crate) fn say_what_was_not_reached(reports: &[PipelineReport]) {
+    for report in reports {
+        let missed = report.changes.iter().filter(|change| change.took_effect_at_ns.is_none()).count() as u64;
+        if let Some(first) = report.changes.iter().find(|change| change.took_effect_at_ns.is_none()) {
+            output::warn(format!(
+                "{}: the run ended before {}, the first of them {} = {} at {}: give a longer --duration, or change earlier",
+                report.name,
+                measure::figures::counted(missed, "change"),
+                first.path,
+                first.value,
+                measure::figures::time(first.asked_at_ns)
+            ));
+        }
+    }
+}
+
+/// True if the target of departures changed while the run went on: then no single one was asked.
+pub(crate) fn changed_target(report: &PipelineReport) -> bool {
+    let sets_target = |path: &str| {
+        let parts: Vec<&str> = path.rsplit('.').take(2).collect();
+        matches!(parts[..], ["rate" | "gap", of] if of != "limit")
+    };
+    report.changes.iter().any(|change| change.took_effect_at_ns.is_some() && sets_target(&change.path))
+}
+
+/// Full-size frames that stages of the timeline may hold beyond those of the plan: the most of each place.
+#[cfg(feature = "live")]
+pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
+    let mut most: BTreeMap<(bool, Option<usize>, usize), u64> = BTreeMap::new();
+    let number = request.pipelines.iter().position(|other| other.name == plan.name);
+    for TimelineChange { change, .. } in request.timeline.iter().filter(|entry| Some(entry.change.pipeline) == number) {
+        if let SettingValue::Stage(place, Some(stage)) = &change.to {
+            let room = most.entry((change.back, change.class, *place)).or_default();
+            *room = stage.room().max(*room);
+        }
+    }
+    most.into_values().fold(0, u64::saturating_add)
+}
+
+/// Refuses changes of a live pipeline that is split over CPUs, or of stages with threads of their own.
+#[cfg(feature = "live")]
+pub(crate) fn check_live(
+    plan: &PipelinePlan,
+    timeline: &[&TimelineChange],
+    config: &dataplane::Config,
+) -> Result<(), Failure> {
+    let line = usize::from(matches!(config.output, dataplane::Device::Line { .. }));
+    if !timeline.is_empty() && config.cpus.len() > 1 + line {
+        return Err(Failure::new(format!(
+            "{}: stages and departures reach a change together, so a pipeline with a timeline has one CPU: name {} with --cores",
+            plan.name,
+            1 + line
+        )));
+    }
+    let threads = |stage: &StageConfig| matches!(stage, StageConfig::Limit(limit) if dataplane::has_threads(limit));
+    if let Some(entry) = timeline.iter().find(|entry| entry.change.stage().is_some_and(threads)) {
+        return Err(Failure::new(format!(
+            "timeline: {}: a limit with workers starts threads, which no change can do: write workers 1 and another algorithm than atomic-queue",
+            entry.change.path
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Changes of running pipelines: from the thread that looks after a run to the thread that makes departures, and what
+//! they replaced back to it. Both ways are bounded lock-free queues, which the departures look at now and then.
+
+use dpdk::Mbuf;
+use engine::{Change, Pipeline, Spent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use units::{Span, Time};
+
+/// When a change is to take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeTime {
+    /// At this reading of the clock, which may have passed.
+    Clock(Time),
+    /// This long after the start of the run.
+    AfterStart(Span),
+}
+
+/// Changes that wait in the queue.
+const WAITING: usize = 1_024;
+
+/// Sends changes to a pipeline. Not for the thread that makes departures.
+pub struct ChangeSender {
+    changes: rtrb::Producer<(ChangeTime, Change<Mbuf>)>,
+    spent: rtrb::Consumer<Spent<Mbuf>>,
+    started: Arc<AtomicU64>,
+}
+
+/// The end of the queue at the thread that makes departures.
+pub struct ChangeReceiver {
+    changes: rtrb::Consumer<(ChangeTime, Change<Mbuf>)>,
+    spent: rtrb::Producer<Spent<Mbuf>>,
+    started: Arc<AtomicU64>,
+}
+
+/// A queue of changes.
+#[must_use]
+pub fn change_queue() -> (ChangeSender, ChangeReceiver) {
+    let (give, take) = rtrb::RingBuffer::new(WAITING);
+    let (throw, catch) = rtrb::RingBuffer::new(WAITING);
+    let started = Arc::new(AtomicU64::new(0));
+    let sender = ChangeSender { changes: give, spent: catch, started: Arc::clone(&started) };
+    (sender, ChangeReceiver { changes: take, spent: throw, started })
+}
+
+impl ChangeSender {
+    /// Sends a change, which takes effect at `at` or as soon as possible after it. Gives it back if the queue is full or
+    /// the run has ended.
+    ///
+    /// # Errors
+    /// The change was not sent.
+    pub fn send(&mut self, at: ChangeTime, change: Change<Mbuf>) -> Result<(), Change<Mbuf>> {
+        if self.changes.is_abandoned() {
+            return Err(change);
+        }
+        self.changes.push((at, change)).map_err(|rtrb::PushError::Full((_, change))| change)
+    }
+
+    /// When the run started, by its clock; `None` before that.
+    #[must_use]
+    pub fn started(&self) -> Option<Time> {
+        Some(self.started.load(Ordering::Acquire)).filter(|start| *start > 0).map(Time::from_ps)
+    }
+
+    /// What changes that took effect have replaced.
+    pub fn spent(&mut self) -> impl Iterator<Item = Spent<Mbuf>> + '_ {
+        std::iter::from_fn(|| self.spent.pop().ok())
+    }
+}
+
+impl ChangeReceiver {
+    /// The run starts, as the pipeline says.
+    fn starts(&self, pipeline: &Pipeline<Mbuf>) {
+        self.started.store(pipeline.start().as_ps().max(1), Ordering::Release);
+    }
+
+    /// Takes changes that have arrived, and hands back what earlier ones replaced.
+    fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+        while let Ok((at, change)) = self.changes.pop() {
+            let at = match at {
+                ChangeTime::Clock(at) => at.max(pipeline.start()),
+                ChangeTime::AfterStart(span) => pipeline.start() + span,
+            };
+            pipeline.plan_change(at, change);
+        }
+        if !self.spent.is_full()
+            && let Some(spent) = pipeline.take_spent()
+        {
+            // There is room: this is the only thread that adds to it.
+            let _ = self.spent.push(spent);
+        }
+    }
+}
+
+/// The changes of a pipeline as its driver meets them, between two frames.
+pub(crate) struct ChangeSchedule {
+    receiver: Option<ChangeReceiver>,
+    /// When the next change is due.
+    next: Time,
+}
+
+impl ChangeSchedule {
+    /// The changes that are planned in a pipeline, and those that the receiver brings.
+    pub(crate) fn new(receiver: Option<ChangeReceiver>) -> Self {
+        ChangeSchedule { receiver, next: Time::MAX }
+    }
+
+    /// The run starts at `start`.
+    pub(crate) fn begin(&mut self, start: Time, pipeline: &mut Pipeline<Mbuf>) {
+        pipeline.begin(start);
+        if let Some(receiver) = &self.receiver {
+            receiver.starts(pipeline);
+        }
+        self.next = pipeline.next_stage_change().unwrap_or(Time::MAX);
+    }
+
+    /// Takes changes that have arrived. Called now and then.
+    pub(crate) fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+        if let Some(receiver) = &mut self.receiver {
+            receiver.look(pipeline);
+            self.next = pipeline.next_stage_change().unwrap_or(Time::MAX);
+        }
+    }
+
+    /// Carries out changes that are due at `at`, between two frames.
+    #[inline]
+    pub(crate) fn carry_out(&mut self, at: Time, pipeline: &mut Pipeline<Mbuf>) {
+        if at >= self.next {
+            self.carry_out_some(at, pipeline);
+        }
+    }
+
+    #[cold]
+    fn carry_out_some(&mut self, at: Time, pipeline: &mut Pipeline<Mbuf>) {
+        pipeline.change_until(at);
+        self.next = pipeline.next_stage_change().unwrap_or(Time::MAX);
+    }
+}
