@@ -20,6 +20,8 @@ pub(crate) mod limit;
 pub(crate) mod manual;
 pub(crate) mod measure;
 pub(crate) mod merge;
+#[cfg(feature = "live")]
+pub(crate) mod otg;
 pub(crate) mod run;
 pub(crate) mod search;
 #[cfg(feature = "service")]
@@ -82,6 +84,8 @@ pub(crate) enum Command {
     Ctl(ctl::Ctl),
     #[cfg(feature = "service")]
     Top(top::Top),
+    #[cfg(feature = "live")]
+    Otg(otg::Otg),
     Disk(disk::Disk),
     Merge(merge::Merge),
     Doctor(doctor::Doctor),

@@ -46,6 +46,8 @@ pub(crate) enum Plan {
     Ctl(options::ctl::Ctl),
     #[cfg(feature = "service")]
     Top(options::top::Top),
+    #[cfg(feature = "live")]
+    Otg(options::otg::Otg),
     Disk(disk::DiskPlan),
     Merge(options::merge::Merge),
     Doctor(options::doctor::Doctor),
@@ -76,6 +78,8 @@ pub(crate) fn plan(command: Command) -> Result<Plan, Failure> {
         Command::Ctl(options) => Plan::Ctl(options),
         #[cfg(feature = "service")]
         Command::Top(options) => Plan::Top(options),
+        #[cfg(feature = "live")]
+        Command::Otg(options) => Plan::Otg(options),
         Command::Disk(options) => Plan::Disk(options.plan()?),
         Command::Merge(options) => Plan::Merge(options),
         Command::Doctor(options) => Plan::Doctor(options),

@@ -87,6 +87,14 @@ pub(crate) const PACKET: RequiredRights = RequiredRights {
     why: "to open packet sockets",
 };
 
+/// Interfaces of the Open Traffic Generator API.
+pub(crate) const OTG: RequiredRights = RequiredRights {
+    what: "`otg`",
+    needs: &[NetRaw],
+    keeps: &[NetAdmin, NetRaw],
+    why: "to open packet sockets, again if an interface is made again, and to take links up and down",
+};
+
 /// Interfaces by XDP sockets.
 pub(crate) const XDP: RequiredRights = RequiredRights {
     what: "`if:` by af_xdp",
@@ -144,7 +152,7 @@ pub(crate) const LAB: RequiredRights = RequiredRights {
 };
 
 /// All rows, in the order of the guide.
-pub(crate) const ROWS: [&RequiredRights; 9] = [&NOTHING, &PACKET, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
+pub(crate) const ROWS: [&RequiredRights; 10] = [&NOTHING, &PACKET, &OTG, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
 
 /// What the systemd unit and the setcap line of the guide give: interfaces by af_packet and TAP devices.
 pub(crate) const SHIPPED: &[Capability] = &[NetAdmin, NetRaw];

@@ -68,6 +68,8 @@ pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
         Plan::Ctl(options) => options.run(),
         #[cfg(feature = "service")]
         Plan::Top(options) => options.run(),
+        #[cfg(feature = "live")]
+        Plan::Otg(options) => live::otg::run(&options),
         Plan::Disk(plan) => disk::run(plan),
         Plan::Merge(options) => options.run(),
         Plan::Doctor(options) => options.run(),

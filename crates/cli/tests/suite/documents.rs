@@ -102,7 +102,7 @@ fn finds_a_changed_figure_and_a_decision_that_is_not_in_the_index() {
 }
 
 /// Every command, and the reference pages that describe it.
-const COMMANDS: [(&str, &[&str]); 23] = [
+const COMMANDS: [(&str, &[&str]); 24] = [
     ("shape", &[]),
     ("gen", &["streams"]),
     ("emulate", &["emulate"]),
@@ -120,6 +120,7 @@ const COMMANDS: [(&str, &[&str]); 23] = [
     ("doctor", &[]),
     ("manual", &[]),
     ("help", &[]),
+    ("otg", &[]),
     ("lab up", &[]),
     ("lab exec", &[]),
     ("lab check", &[]),
@@ -132,7 +133,7 @@ const COMMANDS: [(&str, &[&str]); 23] = [
 fn commands() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     COMMANDS.into_iter().filter(|(command, _)| match *command {
         "serve" | "ctl" | "top" => cfg!(feature = "service"),
-        command => cfg!(feature = "live") || !command.starts_with("lab") && command != "clock",
+        command => cfg!(feature = "live") || !command.starts_with("lab") && !["clock", "otg"].contains(&command),
     })
 }
 

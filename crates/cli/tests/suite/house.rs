@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dataplane", &["units", "packet", "measure", "engine", "dpdk"]),
     ("probe", &[]),
     ("slice", &["units", "measure", "probe"]),
+    ("otg", &["packet"]),
     ("page", &["units", "measure"]),
     ("lab", &[]),
     ("disk", &["units", "engine"]),
@@ -29,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "units", "packet", "measure", "engine", "scenario", "sim", "page", "dpdk", "dataplane", "slice", "probe",
-            "lab", "disk", "service",
+            "lab", "disk", "service", "otg",
         ],
     ),
 ];

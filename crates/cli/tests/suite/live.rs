@@ -16,6 +16,7 @@ mod line;
 mod neighbour;
 mod ordinary_user;
 mod orphans;
+mod otg;
 mod ports;
 mod rights;
 mod search;

@@ -28,13 +28,24 @@ pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<()
         }
     }
     let Some((first, _)) = used.first() else { return Ok(()) };
+    let it = if used.len() == 1 { "it" } else { "them" };
+    let remedy = format!(
+        "to impair that traffic, write netlathe emulate --on {first}; to take {it} from the host anyway, add --take-over"
+    );
+    Err(refusal(&used, &remedy))
+}
+
+/// Refuses interfaces that this host uses itself.
+pub(super) fn refuse_used(interfaces: &[&str], remedy: &str) -> Result<(), Failure> {
+    let used: Vec<(&str, String)> =
+        interfaces.iter().filter_map(|interface| Some((*interface, use_of(interface)?))).collect();
+    if used.is_empty() { Ok(()) } else { Err(refusal(&used, remedy)) }
+}
+
+fn refusal(used: &[(&str, String)], remedy: &str) -> Failure {
     let which: Vec<String> = used.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-    let (carry, it) = if used.len() == 1 { ("carries", "it") } else { ("carry", "them") };
-    Err(Failure::new(format!(
-        "{} {carry} this host's own traffic, which would be cut off: to impair that traffic, write netlathe emulate --on {first}; \
-         to take {it} from the host anyway, add --take-over",
-        which.join(" and ")
-    )))
+    let carry = if used.len() == 1 { "carries" } else { "carry" };
+    Failure::new(format!("{} {carry} this host's own traffic, which would be cut off: {remedy}", which.join(" and ")))
 }
 
 /// The driver of a generator's output: the one that leaves the host what arrives, where the host uses the interface and

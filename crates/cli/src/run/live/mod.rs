@@ -6,6 +6,7 @@ mod host_ports;
 mod interface_watch;
 mod loops;
 mod nic_links;
+pub(crate) mod otg;
 mod other_forwarders;
 mod progress;
 mod rate_reload;

@@ -8,7 +8,7 @@ mod list;
 use crate::bed::{Bed, Finished, Program, netlathe};
 use lab::Node;
 use list::{
-    Capability, DISK, LAB, NOTHING, ON, PACKET, ROWS, RequiredRights, SHIPPED, SLICE, TAP, XDP, for_setcap, names,
+    Capability, DISK, LAB, NOTHING, ON, OTG, PACKET, ROWS, RequiredRights, SHIPPED, SLICE, TAP, XDP, for_setcap, names,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -135,6 +135,7 @@ fn trials() -> Vec<(&'static RequiredRights, bool, String)> {
         (&NOTHING, false, "\"$0\" measure --host eth0 --duration 1s -q".to_owned()),
         (&PACKET, false, gen_to("if:eth0,driver=af_packet")),
         (&PACKET, false, "\"$0\" measure --in eth0 --duration 100ms -q".to_owned()),
+        (&OTG, false, "timeout -s INT 1 \"$0\" otg --listen unix:s --ports eth0 --take-over; s=$?; test $s = 124 && exit 0; exit $s".to_owned()),
         (&XDP, false, format!("ulimit -l 64; {}", gen_to("if:eth0,driver=af_xdp"))),
         (&TAP, false, gen_to("tap:nl0")),
         (&ON, false, "\"$0\" emulate --on eth0 --forward 'loss 0%' --duration 100ms -q".to_owned()),

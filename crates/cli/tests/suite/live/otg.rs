@@ -1,0 +1,173 @@
+//! `otg` on veth pairs: requests over a Unix socket without any client library, snappi over TCP where Python has it, and
+//! what is refused.
+
+use crate::bed::{Bed, Program};
+use crate::typed::root;
+use lab::Node;
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Status and body of a request.
+fn ask(socket: &Path, method: &str, path: &str, body: &Value) -> (u16, Vec<u8>) {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: otg\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", text.len());
+    stream.write_all((head + &text).as_bytes()).expect("it is read");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, answer[end + 4..].to_vec())
+}
+
+fn json_of(socket: &Path, method: &str, path: &str, body: &Value) -> Value {
+    let (status, bytes) = ask(socket, method, path, body);
+    let text = String::from_utf8_lossy(&bytes);
+    assert_eq!(status, 200, "{method} {path}: {text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn start(bed: &Bed, options: &str, socket: &Path) -> Program {
+    let otg = bed.start(Node::Box, &format!("otg --listen unix:{} --ports p1=a0,p2=a1 {options}", socket.display()));
+    let begin = Instant::now();
+    while UnixStream::connect(socket).is_err() {
+        assert!(!otg.has_ended() && begin.elapsed() < PATIENCE, "it does not listen");
+        thread::sleep(Duration::from_millis(10));
+    }
+    otg
+}
+
+/// Flow metrics once no flow transmits and the last frames have arrived.
+fn at_end(socket: &Path) -> Vec<Value> {
+    let metrics = || {
+        json_of(socket, "POST", "/monitor/metrics", &json!({ "choice": "flow", "flow": {} }))["flow_metrics"].clone()
+    };
+    let begin = Instant::now();
+    loop {
+        let flows = metrics();
+        if flows.as_array().expect("a list").iter().all(|flow| flow["transmit"] == "stopped") {
+            thread::sleep(Duration::from_millis(200));
+            return metrics().as_array().expect("a list").clone();
+        }
+        assert!(begin.elapsed() < PATIENCE, "{flows}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn transmit(state: &str) -> Value {
+    json!({ "choice": "traffic", "traffic": { "choice": "flow_transmit", "flow_transmit": { "state": state } } })
+}
+
+#[test]
+fn flows_captures_and_refusals_over_a_socket() {
+    let Some(bed) = Bed::paired("otg") else { return };
+    let socket = bed.path("otg.sock");
+    let otg = start(&bed, "", &socket);
+    let version = json_of(&socket, "GET", "/capabilities/version", &Value::Null);
+    assert_eq!(version["api_spec_version"], ">=1.30.0,<2.0.0");
+
+    let flow = |name: &str, size: u32, tag: Value| {
+        json!({
+            "name": name,
+            "tx_rx": { "choice": "port", "port": { "tx_name": "tx", "rx_names": ["rx"] } },
+            "packet": [{ "choice": "ethernet" }, tag, { "choice": "ipv4" }, { "choice": "udp" }],
+            "size": { "choice": "fixed", "fixed": size },
+            "duration": { "choice": "fixed_packets", "fixed_packets": { "packets": 500 } },
+            "rate": { "choice": "pps", "pps": 1_000 },
+            "metrics": { "enable": true, "loss": true, "latency": { "enable": true, "mode": "store_forward" } },
+        })
+    };
+    let vlan = json!({ "choice": "vlan", "vlan": { "id": { "choice": "value", "value": 5 } } });
+    let config = json!({
+        "ports": [{ "name": "tx", "location": "p1" }, { "name": "rx", "location": "p2" }],
+        "flows": [flow("plain", 128, json!({ "choice": "custom", "custom": { "bytes": "0800" } })), flow("tagged", 1_522, vlan)],
+        "captures": [{ "name": "c", "port_names": ["rx"], "filters": [{ "choice": "vlan", "vlan": { "id": { "value": "005" } } }] }],
+    });
+    json_of(&socket, "POST", "/config", &config);
+    assert_eq!(json_of(&socket, "GET", "/config", &Value::Null), config);
+    let capture = |state: &str| json!({ "choice": "port", "port": { "choice": "capture", "capture": { "port_names": ["rx"], "state": state } } });
+    json_of(&socket, "POST", "/control/state", &capture("start"));
+    json_of(&socket, "POST", "/control/state", &transmit("start"));
+    for (flow, size) in at_end(&socket).iter().zip([128_u64, 1_522]) {
+        assert_eq!((&flow["frames_tx"], &flow["frames_rx"]), (&json!(500), &json!(500)), "{flow}");
+        assert_eq!((&flow["bytes_rx"], &flow["loss"]), (&json!(500 * size), &json!(0.0)), "{flow}");
+        let latency = flow["latency"]["average_ns"].as_f64().expect("a figure");
+        assert!((100.0..1e9).contains(&latency), "{flow}");
+    }
+    json_of(&socket, "POST", "/control/state", &capture("stop"));
+    let (status, file) = ask(&socket, "POST", "/monitor/capture", &json!({ "port_name": "rx" }));
+    assert_eq!((status, file.len()), (200, 24 + 500 * (16 + 1_522)), "the tagged frames, whole");
+    assert_eq!(&file[24 + 16 + 12..24 + 16 + 16], [0x81, 0, 0, 5]);
+
+    // A link that is taken down loses frames, and none is counted as sent.
+    let link = |state: &str| json!({ "port": { "link": { "port_names": ["rx"], "state": state } } });
+    json_of(&socket, "POST", "/control/state", &link("down"));
+    let ports = json_of(&socket, "POST", "/monitor/metrics", &json!({ "port": { "column_names": ["link"] } }));
+    assert_eq!(ports["port_metrics"][1], json!({ "name": "rx", "link": "down" }));
+    json_of(&socket, "POST", "/control/state", &link("up"));
+
+    for (path, body, wanted) in [
+        ("/config", json!({ "lags": [{}] }), "lags: netlathe does not serve this field"),
+        ("/config", json!([]), "[] is not an object"),
+        ("/control/state", json!({ "choice": "protocol", "protocol": { "bgp": {} } }), "protocol.bgp"),
+        ("/monitor/metrics", json!({ "choice": "isis" }), "'isis' is not served"),
+    ] {
+        let (status, bytes) = ask(&socket, "POST", path, &body);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        assert!(status == 400 && text.contains(wanted), "{path}: {status} {text}");
+    }
+    assert_eq!(ask(&socket, "POST", "/results", &json!({})).0, 404);
+
+    // The first signal ends everything, also with traffic running.
+    let mut endless = config;
+    endless["flows"][0]["duration"] = json!({ "choice": "continuous" });
+    json_of(&socket, "POST", "/config", &endless);
+    json_of(&socket, "POST", "/control/state", &transmit("start"));
+    let finished = otg.stop();
+    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn refuses_ports_of_the_host_and_bad_options() {
+    let Some(bed) = Bed::paired("otghost") else { return };
+    bed.stdout(Node::Box, "ip address add 10.99.0.1/24 dev a0");
+    bed.run(Node::Box, "otg --ports p1=a0,p2=a1").assert_refused(&["a0", "10.99.0.1/24", "--take-over"]);
+    bed.run(Node::Box, "otg --ports p1=b0,p1=b1").assert_refused(&["'p1' twice"]);
+    bed.run(Node::Box, "otg --ports p1=none").assert_refused(&["none"]);
+    bed.run(Node::Box, "otg --ports p1=pcap:a.pcap").assert_refused(&["pcap:a.pcap", "write a Linux interface"]);
+    bed.run(Node::Box, "otg --ports b0 --listen 8080").assert_refused(&["'8080'", "write HOST:PORT"]);
+}
+
+/// A Python that has snappi: that of `NETLATHE_SNAPPI_PYTHON`, or the first of `PATH`.
+fn python_with_snappi() -> Option<String> {
+    let named = std::env::var("NETLATHE_SNAPPI_PYTHON").ok();
+    named.into_iter().chain(["python3".to_owned()]).find(|python| {
+        Command::new(python).args(["-c", "import snappi"]).output().is_ok_and(|output| output.status.success())
+    })
+}
+
+#[test]
+fn snappi_scripts_run_unmodified() {
+    let Some(python) = python_with_snappi() else {
+        println!("SKIP: no Python has snappi: pip install snappi, and name the Python in NETLATHE_SNAPPI_PYTHON");
+        return;
+    };
+    let Some(bed) = Bed::paired("snappi") else { return };
+    let otg = bed.start(Node::Box, "otg --listen 127.0.0.1:18080 --ports p1=a0,p2=a1");
+    thread::sleep(Duration::from_millis(500));
+    let script = root().join("crates/cli/tests/snappi/back_to_back.py");
+    let output = bed.output(Node::Box, &format!("'{python}' '{}' http://127.0.0.1:18080", script.display()));
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed.contains("all checks passed"), "{printed}");
+    assert_eq!(otg.stop().status.code(), Some(0));
+}

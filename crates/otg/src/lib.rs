@@ -1,0 +1,30 @@
+//! The Open Traffic Generator API: its model, the traffic that it describes, and its HTTP server.
+//!
+//! - [`Api`] carries out requests, which are JSON values, on ports that the caller has opened ([`OpenPort`]).
+//! - [`router`] serves them over HTTP.
+//!
+//! Every object of the model is read field by field. What netlathe does not serve is refused with its path, and never
+//! ignored. Figures are measured: departures when the port has taken a frame, arrivals with the receiver's stamps.
+
+mod api;
+mod capture;
+mod config;
+mod engine;
+mod flow;
+mod frame;
+mod headers;
+mod http;
+mod meters;
+mod pattern;
+mod reader;
+mod receiver;
+mod sender;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use api::{Api, Refusal, Reply, Request};
+pub use http::router;
+pub use reader::Problem;
+pub use wire::{Link, OpenPort, Receive, Transmit};

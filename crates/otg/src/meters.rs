@@ -1,0 +1,218 @@
+//! What is counted of flows and ports. Senders and receivers count; requests read.
+
+use crate::frame::read_bits;
+use crate::pattern::Tag;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds since the UNIX epoch.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Whether frames of a flow depart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transmission {
+    Stopped,
+    Started,
+    Paused,
+}
+
+/// Figures of frames that arrived, with times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Figures {
+    pub(crate) tx_frames: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_frames: u64,
+    pub(crate) rx_bytes: u64,
+    /// Arrivals.
+    pub(crate) first_ns: Option<u64>,
+    pub(crate) last_ns: Option<u64>,
+    /// Least, greatest and mean latency of stamped frames.
+    pub(crate) latency_ns: Option<(u64, u64, f64)>,
+}
+
+/// Counts of one flow, or of one value of its tags.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    tx_frames: AtomicU64,
+    tx_bytes: AtomicU64,
+    rx_frames: AtomicU64,
+    rx_bytes: AtomicU64,
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+    stamped: AtomicU64,
+    latency_sum: AtomicU64,
+    latency_least: AtomicU64,
+    latency_most: AtomicU64,
+}
+
+impl Counts {
+    fn new() -> Counts {
+        let counts = Counts::default();
+        counts.clear();
+        counts
+    }
+
+    fn clear(&self) {
+        for count in [
+            &self.tx_frames, &self.tx_bytes, &self.rx_frames, &self.rx_bytes, &self.last_ns, &self.stamped,
+            &self.latency_sum, &self.latency_most,
+        ] {
+            count.store(0, Relaxed);
+        }
+        self.first_ns.store(u64::MAX, Relaxed);
+        self.latency_least.store(u64::MAX, Relaxed);
+    }
+
+    fn sent(&self, bytes: u64) {
+        self.tx_frames.fetch_add(1, Relaxed);
+        self.tx_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn came(&self, time_ns: u64, bytes: u64, latency_ns: Option<u64>) {
+        self.rx_frames.fetch_add(1, Relaxed);
+        self.rx_bytes.fetch_add(bytes, Relaxed);
+        self.first_ns.fetch_min(time_ns, Relaxed);
+        self.last_ns.fetch_max(time_ns, Relaxed);
+        if let Some(latency) = latency_ns {
+            self.stamped.fetch_add(1, Relaxed);
+            self.latency_sum.fetch_add(latency, Relaxed);
+            self.latency_least.fetch_min(latency, Relaxed);
+            self.latency_most.fetch_max(latency, Relaxed);
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        let stamped = self.stamped.load(Relaxed);
+        let rx_frames = self.rx_frames.load(Relaxed);
+        let known = |value: &AtomicU64| Some(value.load(Relaxed)).filter(|_| rx_frames > 0);
+        let mean = || self.latency_sum.load(Relaxed) as f64 / stamped as f64;
+        Figures {
+            tx_frames: self.tx_frames.load(Relaxed),
+            tx_bytes: self.tx_bytes.load(Relaxed),
+            rx_frames,
+            rx_bytes: self.rx_bytes.load(Relaxed),
+            first_ns: known(&self.first_ns),
+            last_ns: known(&self.last_ns),
+            latency_ns: (stamped > 0)
+                .then(|| (self.latency_least.load(Relaxed), self.latency_most.load(Relaxed), mean())),
+        }
+    }
+}
+
+/// Values of the tags of a flow, in their order, and the port of arrival if that is a tag.
+pub(crate) type TagValues = (Vec<u128>, Option<usize>);
+
+/// Meters of one flow.
+#[derive(Debug)]
+pub(crate) struct FlowMeters {
+    counts: Counts,
+    state: AtomicU8,
+    /// Frames that departed before this are of an earlier run.
+    since_ns: AtomicU64,
+    tags: Vec<Tag>,
+    by_rx: bool,
+    tagged: Mutex<BTreeMap<TagValues, Counts>>,
+}
+
+impl FlowMeters {
+    pub(crate) fn new(tags: Vec<Tag>, by_rx: bool) -> FlowMeters {
+        let (state, since_ns, tagged) = Default::default();
+        FlowMeters { counts: Counts::new(), state, since_ns, tags, by_rx, tagged }
+    }
+
+    pub(crate) fn state(&self) -> Transmission {
+        match self.state.load(Relaxed) {
+            0 => Transmission::Stopped,
+            1 => Transmission::Started,
+            _ => Transmission::Paused,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: Transmission) {
+        self.state.store(state as u8, Relaxed);
+    }
+
+    /// Forgets all before now.
+    pub(crate) fn clear(&self) {
+        self.since_ns.store(now_ns(), Relaxed);
+        self.counts.clear();
+        self.tagged.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Counts a frame that departed. `bytes` has the FCS.
+    pub(crate) fn sent(&self, frame: &[u8], bytes: u64) {
+        self.counts.sent(bytes);
+        if !self.tags.is_empty() {
+            self.of_tags(frame, None, |counts| counts.sent(bytes));
+        }
+    }
+
+    /// Counts a frame that arrived. `departed_ns` is in its stamp.
+    pub(crate) fn came(&self, frame: &[u8], port: usize, time_ns: u64, bytes: u64, departed_ns: Option<u64>) {
+        if departed_ns.is_some_and(|departed| departed < self.since_ns.load(Relaxed)) {
+            return;
+        }
+        let latency = departed_ns.map(|departed| time_ns.saturating_sub(departed));
+        self.counts.came(time_ns, bytes, latency);
+        if self.is_tagged() {
+            self.of_tags(frame, Some(port).filter(|_| self.by_rx), |counts| counts.came(time_ns, bytes, latency));
+        }
+    }
+
+    fn of_tags(&self, frame: &[u8], port: Option<usize>, count: impl FnOnce(&Counts)) {
+        let values = self.tags.iter().map(|tag| read_bits(frame, tag.at, tag.length).unwrap_or(0)).collect();
+        let mut tagged = self.tagged.lock().unwrap_or_else(PoisonError::into_inner);
+        count(tagged.entry((values, port)).or_insert_with(Counts::new));
+    }
+
+    pub(crate) fn is_tagged(&self) -> bool {
+        self.by_rx || !self.tags.is_empty()
+    }
+
+    pub(crate) fn tags(&self) -> &[Tag] {
+        &self.tags
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        self.counts.figures()
+    }
+
+    /// Figures of each combination of values that was seen.
+    pub(crate) fn tagged_figures(&self) -> Vec<(TagValues, Figures)> {
+        let tagged = self.tagged.lock().unwrap_or_else(PoisonError::into_inner);
+        tagged.iter().map(|(values, counts)| (values.clone(), counts.figures())).collect()
+    }
+}
+
+/// Meters of one port: all frames, of flows and others.
+#[derive(Debug, Default)]
+pub(crate) struct PortMeters {
+    pub(crate) tx_frames: AtomicU64,
+    pub(crate) tx_bytes: AtomicU64,
+    pub(crate) rx_frames: AtomicU64,
+    pub(crate) rx_bytes: AtomicU64,
+    /// Frames that the receiver lost, and those lost before the last clearing.
+    pub(crate) lost: AtomicU64,
+}
+
+impl PortMeters {
+    pub(crate) fn clear(&self) {
+        for count in [&self.tx_frames, &self.tx_bytes, &self.rx_frames, &self.rx_bytes] {
+            count.store(0, Relaxed);
+        }
+    }
+
+    pub(crate) fn sent(&self, bytes: u64) {
+        self.tx_frames.fetch_add(1, Relaxed);
+        self.tx_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn came(&self, bytes: u64) {
+        self.rx_frames.fetch_add(1, Relaxed);
+        self.rx_bytes.fetch_add(bytes, Relaxed);
+    }
+}

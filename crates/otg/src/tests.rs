@@ -1,0 +1,456 @@
+//! Whole requests, on two ports joined by a cable of memory.
+
+use crate::api::{Api, Refusal, Reply, Request};
+use crate::pattern::mixed;
+use crate::wire::cable;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+struct Bed {
+    api: Arc<Api>,
+    attending: Option<thread::JoinHandle<()>>,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let api = Arc::new(Api::start(cable::pair()).expect("threads"));
+        let attending = Arc::clone(&api);
+        Bed { api, attending: Some(thread::spawn(move || attending.attend())) }
+    }
+
+    fn ask(&self, request: Request, body: &Value) -> Result<Value, Refusal> {
+        self.api.handle(request, body).map(|reply| match reply {
+            Reply::Json(value) => value,
+            Reply::Bytes(bytes) => json!(bytes),
+        })
+    }
+
+    fn does(&self, request: Request, body: &Value) -> Value {
+        self.ask(request, body).unwrap_or_else(|refusal| panic!("{:?}: {body}", refusal.0))
+    }
+
+    fn transmit(&self, state: &str, flows: &[&str]) {
+        let body = json!({ "choice": "traffic", "traffic": { "choice": "flow_transmit", "flow_transmit": { "state": state, "flow_names": flows } } });
+        self.does(Request::SetControlState, &body);
+    }
+
+    fn flows(&self) -> Vec<Value> {
+        let answer = self.does(Request::GetMetrics, &json!({ "choice": "flow", "flow": { "flow_names": [] } }));
+        answer["flow_metrics"].as_array().expect("a list").clone()
+    }
+
+    /// Metrics once no flow transmits, and the last frames have arrived.
+    fn at_end(&self) -> Vec<Value> {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.flows().iter().any(|flow| flow["transmit"] != "stopped") {
+            assert!(Instant::now() < end, "{:?}", self.flows());
+            thread::sleep(Duration::from_millis(10));
+        }
+        thread::sleep(Duration::from_millis(100));
+        self.flows()
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.api.end();
+        if let Some(thread) = self.attending.take() {
+            thread.join().expect("no panic");
+        }
+    }
+}
+
+fn flow(name: &str, packets: u64, pps: u64, change: Value) -> Value {
+    let mut flow = json!({
+        "name": name,
+        "tx_rx": { "choice": "port", "port": { "tx_name": "p1", "rx_names": ["p2"] } },
+        "packet": [
+            { "choice": "ethernet", "ethernet": { "src": { "choice": "value", "value": "00:00:01:01:01:01" } } },
+            { "choice": "ipv4", "ipv4": { "src": { "value": "1.1.1.1" }, "dst": { "value": "1.1.1.2" } } },
+            { "choice": "udp", "udp": { "src_port": { "value": 5000 }, "dst_port": { "value": 6000 } } },
+        ],
+        "size": { "choice": "fixed", "fixed": 128 },
+        "rate": { "choice": "pps", "pps": pps },
+        "duration": { "choice": "fixed_packets", "fixed_packets": { "packets": packets } },
+        "metrics": { "enable": true, "loss": true, "timestamps": true, "latency": { "enable": true, "mode": "cut_through" } },
+    });
+    flow.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+    flow
+}
+
+fn config(flows: Vec<Value>) -> Value {
+    json!({ "ports": [{ "name": "p1", "location": "p1" }, { "name": "p2", "location": "p2" }], "flows": flows })
+}
+
+#[test]
+fn flows_are_sent_received_and_measured() {
+    let bed = Bed::new();
+    bed.does(
+        Request::SetConfig,
+        &config(vec![flow("f", 200, 1_000, json!({})), flow("g", 100, 500, json!({ "size": { "fixed": 64 } }))]),
+    );
+    bed.transmit("start", &[]);
+    let flows = bed.at_end();
+    for (flow, (name, frames, bytes)) in flows.iter().zip([("f", 200, 25_600), ("g", 100, 6_400)]) {
+        assert_eq!((&flow["name"], &flow["port_tx"], &flow["port_rx"]), (&json!(name), &json!("p1"), &json!("p2")));
+        for (key, value) in [("frames_tx", frames), ("frames_rx", frames), ("bytes_tx", bytes), ("bytes_rx", bytes)] {
+            assert_eq!(flow[key], value, "{key} of {flow}");
+        }
+        assert_eq!(flow["loss"], 0.0);
+        let time = |key: &str| flow["timestamps"][key].as_f64().expect("a time");
+        let spread = time("last_timestamp_ns") - time("first_timestamp_ns");
+        assert!((0.15e9..2e9).contains(&spread), "0.2 s of frames took {spread} ns");
+        let latency = |key: &str| flow["latency"][key].as_f64().expect("a time");
+        let (least, mean, most) = (latency("minimum_ns"), latency("average_ns"), latency("maximum_ns"));
+        assert!(0.0 < least && least <= mean && mean <= most, "{flow}");
+    }
+    let ports = bed.does(
+        Request::GetMetrics,
+        &json!({ "choice": "port", "port": { "column_names": ["frames_tx", "frames_rx"] } }),
+    );
+    assert_eq!(ports["port_metrics"][0], json!({ "name": "p1", "frames_tx": 300, "frames_rx": 0 }));
+    assert_eq!(ports["port_metrics"][1]["frames_rx"], 300);
+    // A start clears the counters.
+    bed.transmit("start", &["g"]);
+    assert_eq!(
+        bed.at_end().iter().map(|flow| flow["frames_rx"].as_u64().expect("a count")).collect::<Vec<_>>(),
+        [200, 100]
+    );
+}
+
+#[test]
+fn flows_start_stop_pause_and_resume_singly() {
+    let bed = Bed::new();
+    let endless = json!({ "duration": { "choice": "continuous" } });
+    bed.does(Request::SetConfig, &config(vec![flow("a", 1, 1_000, endless.clone()), flow("b", 1, 1_000, endless)]));
+    bed.transmit("start", &["a"]);
+    thread::sleep(Duration::from_millis(100));
+    let count = |n: usize| bed.flows()[n]["frames_tx"].as_u64().expect("a count");
+    assert!(count(0) > 20 && count(1) == 0);
+    bed.transmit("pause", &["a"]);
+    let paused = count(0);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!((count(0), &bed.flows()[0]["transmit"]), (paused, &json!("paused")));
+    bed.transmit("resume", &["a"]);
+    thread::sleep(Duration::from_millis(100));
+    assert!(count(0) > paused + 20);
+    bed.transmit("stop", &[]);
+    let states: Vec<Value> = bed.flows().iter().map(|flow| flow["transmit"].clone()).collect();
+    assert_eq!(states, ["stopped", "stopped"]);
+    let stopped = count(0);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(count(0), stopped);
+    assert_eq!(bed.flows()[0]["frames_rx"], stopped, "frames on their way are counted when the stop returns");
+    let refusal = bed.ask(
+        Request::SetControlState,
+        &json!({ "traffic": { "flow_transmit": { "state": "start", "flow_names": ["c"] } } }),
+    );
+    assert_eq!(refusal.expect_err("refused").0[0].path, "traffic.flow_transmit.flow_names");
+}
+
+#[test]
+fn short_frames_are_counted_by_their_headers() {
+    let bed = Bed::new();
+    let tcp = |port: u64| {
+        json!({
+            "packet": [{ "ethernet": {} }, { "ipv4": {} }, { "tcp": { "src_port": { "increment": { "start": 1, "count": 50 } }, "dst_port": { "value": port } } }],
+            "size": { "fixed": 64 }, "metrics": { "enable": true },
+        })
+    };
+    bed.does(Request::SetConfig, &config(vec![flow("a", 50, 1_000, tcp(80)), flow("b", 30, 1_000, tcp(81))]));
+    bed.transmit("start", &[]);
+    let counts: Vec<Value> = bed.at_end().iter().map(|flow| flow["frames_rx"].clone()).collect();
+    assert_eq!(counts, [50, 30]);
+    let same = bed.ask(Request::SetConfig, &config(vec![flow("a", 50, 1_000, tcp(80)), flow("b", 30, 1_000, tcp(80))]));
+    let refusal = same.expect_err("their frames are the same");
+    assert_eq!(refusal.0[0].path, "flows[1].size");
+    assert_eq!(bed.flows().len(), 2, "the configuration before stays");
+}
+
+#[test]
+fn rates_change_while_flows_run_and_are_measured() {
+    let bed = Bed::new();
+    let configuration = config(vec![flow("a", 1, 200, json!({ "duration": { "choice": "continuous" } }))]);
+    bed.does(Request::SetConfig, &configuration);
+    bed.transmit("start", &[]);
+    let update = json!({ "choice": "flows", "flows": { "property_names": ["rate"], "flows": [{ "name": "a", "tx_rx": {}, "rate": { "pps": 2_000 } }] } });
+    let refused =
+        bed.ask(Request::UpdateConfig, &json!({ "flows": { "property_names": ["rate"], "flows": [{ "name": "x" }] } }));
+    assert_eq!(refused.expect_err("there is no x").0[0].path, "flows.flows[0].name");
+    bed.does(Request::UpdateConfig, &update);
+    thread::sleep(Duration::from_millis(2_500));
+    let flow = &bed.flows()[0];
+    for key in ["frames_tx_rate", "frames_rx_rate"] {
+        let rate = flow[key].as_f64().expect("a rate");
+        assert!((1_400.0..2_400.0).contains(&rate), "{key}: {rate}");
+    }
+    let stored = bed.does(Request::GetConfig, &Value::Null);
+    assert_eq!(stored["flows"][0]["rate"], json!({ "pps": 2_000 }));
+}
+
+#[test]
+fn tags_split_metrics_by_their_values() {
+    let bed = Bed::new();
+    let packet = json!({
+        "packet": [
+            { "ethernet": {} },
+            { "ipv4": { "priority": { "dscp": { "phb": { "values": [10, 46], "metric_tags": [{ "name": "dscp" }] } } } } },
+            { "udp": {} },
+        ],
+        "metrics": { "enable": true, "predefined_metric_tags": { "rx_name": true } },
+    });
+    bed.does(Request::SetConfig, &config(vec![flow("a", 101, 2_000, packet)]));
+    bed.transmit("start", &[]);
+    let flow = &bed.at_end()[0];
+    let tagged = flow["tagged_metrics"].as_array().expect("a list");
+    let of = |hex: &str, key: &str| -> u64 {
+        let rows = tagged.iter().filter(|row| row["tags"][0]["value"]["hex"] == hex);
+        rows.map(|row| row[key].as_u64().expect("a count")).sum()
+    };
+    assert_eq!(
+        [of("0a", "frames_tx"), of("2e", "frames_tx"), of("0a", "frames_rx"), of("2e", "frames_rx")],
+        [51, 50, 51, 50]
+    );
+    assert!(
+        tagged
+            .iter()
+            .any(|row| row["tags"][1] == json!({ "name": "rx_name", "value": { "choice": "str", "str": "p2" } }))
+    );
+}
+
+#[test]
+fn captures_have_the_frames_between_start_and_stop() {
+    let bed = Bed::new();
+    let mut configuration = config(vec![flow("a", 20, 1_000, json!({}))]);
+    configuration["captures"] =
+        json!([{ "name": "c", "port_names": ["p2"], "filters": [{ "ipv4": { "dst": { "value": "01010102" } } }] }]);
+    bed.does(Request::SetConfig, &configuration);
+    let capture = |state: &str| json!({ "choice": "port", "port": { "choice": "capture", "capture": { "port_names": ["p2"], "state": state } } });
+    bed.does(Request::SetControlState, &capture("start"));
+    bed.transmit("start", &[]);
+    bed.at_end();
+    bed.does(Request::SetControlState, &capture("stop"));
+    bed.transmit("start", &[]);
+    bed.at_end();
+    let file = bed.does(Request::GetCapture, &json!({ "port_name": "p2" }));
+    assert_eq!(file.as_array().expect("bytes").len(), 24 + 20 * (16 + 128));
+    let part = json!({ "port_name": "p2", "packets": { "slice": { "initial": { "start": 2, "count": 3 } } } });
+    assert_eq!(bed.does(Request::GetCapture, &part).as_array().expect("bytes").len(), 24 + 3 * (16 + 128));
+    assert!(bed.ask(Request::GetCapture, &json!({ "port_name": "p1" })).is_err(), "no capture has p1");
+}
+
+fn devices() -> Value {
+    let device = |n: u8, other: u8| {
+        json!({ "name": format!("d{n}"), "ethernets": [{
+            "name": format!("e{n}"), "connection": { "choice": "port_name", "port_name": format!("p{n}") },
+            "mac": format!("00:00:01:01:01:0{n}"),
+            "ipv4_addresses": [{ "name": format!("i{n}"), "address": format!("1.1.1.{n}"), "gateway": format!("1.1.1.{other}"), "prefix": 24 }],
+            "ipv6_addresses": [{ "name": format!("s{n}"), "address": format!("fd00::{n}"), "gateway": format!("fd00::{other}"), "prefix": 64 }],
+            "vlans": [{ "name": format!("v{n}"), "id": 7 }],
+        }] })
+    };
+    json!([device(1, 2), device(2, 1)])
+}
+
+#[test]
+fn devices_find_their_neighbours_and_answer_pings() {
+    let bed = Bed::new();
+    let packet = json!({
+        "tx_rx": { "choice": "device", "device": { "tx_names": ["i1"], "rx_names": ["i2"] } },
+        "packet": [{ "ethernet": {} }, { "vlan": { "id": { "value": 7 } } }, { "ipv4": {} }],
+        "metrics": { "enable": true },
+    });
+    let mut configuration = config(vec![flow("f", 50, 1_000, packet)]);
+    configuration["devices"] = devices();
+    configuration["captures"] =
+        json!([{ "name": "c", "port_names": ["p2"], "filters": [{ "ipv4": { "protocol": { "value": "3d" } } }] }]);
+    bed.does(Request::SetConfig, &configuration);
+    for (version, key) in [("ipv4_neighbors", "ipv4_address"), ("ipv6_neighbors", "ipv6_address")] {
+        let end = Instant::now() + Duration::from_secs(10);
+        let states = loop {
+            let answer = bed.does(Request::GetStates, &json!({ "choice": version, version: {} }));
+            let states = answer[version].as_array().expect("a list").clone();
+            if states.iter().all(|state| !state["link_layer_address"].is_null()) {
+                break states;
+            }
+            assert!(Instant::now() < end, "{states:?}");
+            thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(states.len(), 2);
+        assert_eq!(states[0]["link_layer_address"], "00:00:01:01:01:02");
+        assert!(states[0][key].as_str().is_some_and(|address| address.ends_with('2')), "{states:?}");
+    }
+    bed.does(Request::SetControlState, &json!({ "port": { "capture": { "state": "start" } } }));
+    bed.transmit("start", &[]);
+    assert_eq!(bed.at_end()[0]["frames_rx"], 50);
+    let file = bed.does(Request::GetCapture, &json!({ "port_name": "p2" }));
+    assert_eq!(
+        file.as_array().expect("bytes")[40..52],
+        [0, 0, 1, 1, 1, 2, 0, 0, 1, 1, 1, 1],
+        "addresses of both devices"
+    );
+    let ping = |version: &str, requests: Value| {
+        let body = json!({ "choice": "protocol", "protocol": { "choice": version, version: { "choice": "ping", "ping": { "requests": requests } } } });
+        bed.does(Request::SetControlAction, &body)["response"]["protocol"][version]["ping"]["responses"].clone()
+    };
+    let answered =
+        ping("ipv4", json!([{ "src_name": "i1", "dst_ip": "1.1.1.2" }, { "src_name": "i1", "dst_ip": "1.1.1.9" }]));
+    assert_eq!((&answered[0]["result"], &answered[1]["result"]), (&json!("succeeded"), &json!("failed")));
+    assert_eq!(ping("ipv6", json!([{ "src_name": "s2", "dst_ip": "fd00::1" }]))[0]["result"], "succeeded");
+}
+
+#[test]
+fn what_is_not_served_is_refused_by_its_path() {
+    let bed = Bed::new();
+    for (request, body, path) in [
+        (Request::SetConfig, json!({ "lags": [] }), "lags"),
+        (Request::SetConfig, config(vec![flow("a", 1, 1, json!({ "size": { "fixed": 1_519 } }))]), "flows[0].size"),
+        (Request::SetConfig, json!({ "devices": [{ "name": "d", "isis": {} }] }), "devices[0].isis"),
+        (Request::SetConfig, json!({ "devices": [{ "name": "d", "macsec": {} }] }), "devices[0].macsec"),
+        (Request::SetConfig, json!({ "stateful_flows": {} }), "stateful_flows"),
+        (
+            Request::SetControlState,
+            json!({ "choice": "protocol", "protocol": { "choice": "lacp", "lacp": {} } }),
+            "protocol.choice",
+        ),
+        (Request::SetControlAction, json!({ "choice": "port", "port": {} }), "choice"),
+        (Request::GetMetrics, json!({ "choice": "bgpv4", "bgpv4": {} }), "choice"),
+        (Request::GetStates, json!({ "isis_lsps": {} }), "isis_lsps"),
+        (Request::UpdateConfig, json!({ "choice": "protocols" }), "choice"),
+        (Request::GetMetrics, json!({ "flow": { "flow_names": ["none"] } }), "flow.flow_names"),
+    ] {
+        let refusal = bed.ask(request, &body).expect_err("refused");
+        assert_eq!(refusal.0[0].path, path, "{body}: {}", refusal.json());
+    }
+}
+
+/// Flows at one frame a second each: together they make a steady stream, not a burst each second.
+#[test]
+fn a_thousand_slow_flows_depart_evenly() {
+    let bed = Bed::new();
+    let flows = (0..1_000).map(|n| flow(&format!("f{n}"), 3, 1, json!({}))).collect();
+    let mut configuration = config(flows);
+    configuration["captures"] = json!([{ "name": "c", "port_names": ["p2"] }]);
+    bed.does(Request::SetConfig, &configuration);
+    bed.does(Request::SetControlState, &json!({ "port": { "capture": { "state": "start" } } }));
+    bed.transmit("start", &[]);
+    bed.at_end();
+    let file = bed.does(Request::GetCapture, &json!({ "port_name": "p2" }));
+    let bytes: Vec<u8> =
+        file.as_array().expect("bytes").iter().map(|byte| byte.as_u64().expect("a byte") as u8).collect();
+    let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")));
+    let times: Vec<u64> =
+        (24..bytes.len()).step_by(16 + 128).map(|at| word(at) * 1_000_000_000 + word(at + 4)).collect();
+    assert_eq!(times.len(), 3_000);
+    let mut gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_unstable();
+    let median = gaps[gaps.len() / 2];
+    assert!((900_000..1_100_000).contains(&median), "the median gap is {median} ns");
+    let together = gaps.iter().filter(|gap| **gap < 100_000).count();
+    assert!(together < gaps.len() / 5, "{together} of {} gaps are below 0.1 ms", gaps.len());
+}
+
+#[test]
+fn thousands_of_flows_are_configured_and_read_quickly() {
+    let bed = Bed::new();
+    let flows = (0..4_096).map(|n| flow(&format!("f{n}"), 1, 1, json!({}))).collect();
+    let configuration = config(flows);
+    let begin = Instant::now();
+    bed.does(Request::SetConfig, &configuration);
+    let configured = begin.elapsed();
+    let begin = Instant::now();
+    assert_eq!(bed.flows().len(), 4_096);
+    let read = begin.elapsed();
+    // Ten times what the machine of the tests takes, since others may use it.
+    assert!(configured < Duration::from_secs(8) && read < Duration::from_secs(2), "{configured:?}, {read:?}");
+    println!("4096 flows: configured in {configured:?}, metrics in {read:?}");
+}
+
+/// Every field of a JSON value.
+fn paths(value: &Value, at: &str, all: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, value)| {
+            all.push(format!("{at}/{key}"));
+            paths(value, &format!("{at}/{key}"), all);
+        }),
+        Value::Array(items) => items.iter().enumerate().for_each(|(n, value)| paths(value, &format!("{at}/{n}"), all)),
+        _ => {}
+    }
+}
+
+/// Mutations of a valid configuration are accepted or refused, and an unknown field is always refused.
+#[test]
+fn mutated_configurations_never_crash_and_unknown_fields_are_never_accepted() {
+    let bed = Bed::new();
+    let mut valid = config(vec![
+        flow("a", 1, 1, json!({ "size": { "weight_pairs": { "custom": [{ "size": 100, "weight": 2.0 }] } } })),
+        flow(
+            "b",
+            1,
+            1,
+            json!({ "rate": { "choice": "mbps", "mbps": 5 }, "size": { "choice": "random", "random": { "min": 100, "max": 200 } } }),
+        ),
+        flow(
+            "c",
+            1,
+            1,
+            json!({ "duration": { "burst": { "bursts": 1, "packets": 2, "inter_burst_gap": { "nanoseconds": 7.5 } } } }),
+        ),
+        flow(
+            "d",
+            1,
+            1,
+            json!({ "packet": [{ "ethernet": {} }, { "mpls": {} }, { "ipv4": { "priority": { "tos": { "delay": {} } } } }, { "gre": {} }, { "ipv6": {} }, { "custom": { "bytes": "00ff", "metric_tags": [{ "name": "t" }] } }] }),
+        ),
+    ]);
+    valid["devices"] = devices();
+    valid["layer1"] = json!([{ "name": "l", "port_names": ["p1"], "speed": "speed_1_gbps" }]);
+    valid["captures"] =
+        json!([{ "name": "cap", "port_names": ["p1"], "filters": [{ "custom": { "offset": 3, "value": "0a" } }] }]);
+    bed.does(Request::SetConfig, &valid);
+    let mut all = Vec::new();
+    paths(&valid, "", &mut all);
+    assert!(all.len() > 150, "{}", all.len());
+    let others = [
+        json!(null),
+        json!(-1),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(""),
+        json!("\u{0}\u{202e}"),
+        json!([]),
+        json!({}),
+        json!(true),
+        json!("00:00:00:00:00"),
+        json!("999.1.1.1"),
+        json!([[]]),
+        json!(0),
+    ];
+    let mut accepted = 0;
+    for n in 0..1_500_u64 {
+        let path = &all[(mixed(n) % all.len() as u64) as usize];
+        let mut mutated = valid.clone();
+        let place = mutated.pointer_mut(path).expect("it is there");
+        let adds = mixed(n + 7_000) % 3 == 0 && place.is_object();
+        if adds {
+            place["never_a_field"] = others[(mixed(n + 1) % others.len() as u64) as usize].clone();
+        } else {
+            *place = others[(mixed(n + 2) % others.len() as u64) as usize].clone();
+        }
+        match bed.ask(Request::SetConfig, &mutated) {
+            Ok(_) => {
+                assert!(!adds, "an unknown field in {path} was accepted");
+                accepted += 1;
+            }
+            Err(refusal) => {
+                assert!(!refusal.0.is_empty());
+                let named = refusal.0.iter().any(|problem| problem.path.ends_with("never_a_field"));
+                assert!(!adds || named, "{path}: {:?}", refusal.0);
+            }
+        }
+    }
+    assert!(accepted > 20, "{accepted}: nulls and some values are valid");
+    bed.does(Request::SetConfig, &valid);
+}
