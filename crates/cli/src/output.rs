@@ -2,8 +2,8 @@
 
 pub(crate) mod stderr;
 
-use measure::Report;
 pub(crate) use measure::figures::{bits, brief, counted, digits, share, thousands, time};
+use measure::{Report, Unit};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -165,6 +165,19 @@ pub(crate) fn warnings() -> Vec<String> {
 
 /// A command has one report.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A figure of the report with its unit, and with all digits: some of them tell it from its bound.
+pub(crate) fn figure(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Time => format!("{value} ns"),
+        Unit::BitRate => format!("{value} bit/s"),
+        Unit::FrameRate => format!("{value} frames/s"),
+        Unit::Ratio => format!("{} %", digits(value * 100.0, 15)),
+        Unit::Bytes => format!("{value} B"),
+        Unit::ByteRate => format!("{value} B/s"),
+        Unit::Count | Unit::Number => value.to_string(),
+    }
+}
 
 /// The report as JSON.
 pub(crate) fn json(report: &Report) -> Result<String, Failure> {

@@ -8,6 +8,7 @@ use crate::plan::{PipelinePlan, PipelineText};
 use crate::problem::{Origin, Problem, Problems, Text};
 use crate::reader::Reader;
 use crate::settings::SettingValue;
+use crate::sweep::{Sweep, SweepRun};
 use crate::timeline::TimelineChange;
 use engine::schedules::{Files, Target};
 use std::ops::Range;
@@ -23,6 +24,8 @@ pub struct Scenario {
     pub duration: Option<Span>,
     /// The program whose end ends the run.
     pub until: Option<String>,
+    /// Values of several runs.
+    pub sweep: Option<Sweep>,
     /// The lab that is built for the run.
     pub lab: Option<LabPlan>,
     /// Programs that run beside the pipelines.
@@ -52,6 +55,29 @@ pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scena
 /// # Errors
 /// All problems of the file and of the values, each with its position.
 pub fn read_with(file: &str, source: &str, files: Option<&dyn Files>, set: &[Override]) -> Result<Scenario, Problems> {
+    parse(file, source, files, set).map(|(scenario, _)| scenario)
+}
+
+/// The runs of a scenario's `[sweep]`, each with its values; `None` if there is no sweep.
+///
+/// # Errors
+/// As [`read_with`].
+pub fn read_sweep(
+    file: &str,
+    source: &str,
+    files: Option<&dyn Files>,
+    set: &[Override],
+) -> Result<Option<Vec<SweepRun>>, Problems> {
+    parse(file, source, files, set).map(|(scenario, runs)| scenario.sweep.map(|_| runs))
+}
+
+/// A scenario, and the runs of its sweep.
+fn parse(
+    file: &str,
+    source: &str,
+    files: Option<&dyn Files>,
+    set: &[Override],
+) -> Result<(Scenario, Vec<SweepRun>), Problems> {
     let mut reader = Reader::new(file, source, files, set);
     let (mut document, errors) = DeTable::parse_recoverable(source);
     for error in errors {
@@ -59,20 +85,27 @@ pub fn read_with(file: &str, source: &str, files: Option<&dyn Files>, set: &[Ove
         let message = error.message().lines().collect::<Vec<_>>().join("; ");
         reader.problems.0.push(Problem { origin, message: format!("{message}: correct the TOML here") });
     }
-    let mut scenario = None;
+    let mut parsed = None;
     if reader.problems.0.is_empty() {
         reader.set(document.get_mut());
-        scenario = reader.scenario(document.get_ref());
+        let document = document.get_ref();
+        parsed = reader.scenario(document).map(|scenario| (scenario, Vec::new()));
+        // Values of a sweep are looked at only in a scenario that is good without them.
+        let sweep = if reader.problems.0.is_empty() { reader.sweep(document) } else { None };
+        if let (Some((scenario, runs)), Some(sweep)) = (&mut parsed, sweep) {
+            *runs = reader.sweep_runs(document, &sweep);
+            scenario.sweep = Some(sweep.plan());
+        }
     }
     reader.problems.0.sort_by_key(|problem| match &problem.origin {
         Origin::File { line, column, .. } => (*line, *column),
         Origin::Option(_) | Origin::Set { .. } => (0, 0),
     });
-    reader.problems.unless_any(scenario)
+    reader.problems.unless_any(parsed)
 }
 
 impl Reader<'_> {
-    fn scenario(&mut self, table: &DeTable<'_>) -> Option<Scenario> {
+    pub(crate) fn scenario(&mut self, table: &DeTable<'_>) -> Option<Scenario> {
         self.check_keys(table, "");
         match table.get("schema").map(|value| (value.span(), self.integer(value))) {
             Some((_, Some(SCHEMA) | None)) => {}
@@ -125,7 +158,7 @@ impl Reader<'_> {
             text.value
         });
         let expectations = self.expectations(table, &names, &pipelines, &all);
-        Some(Scenario { seed, duration, until, lab, programs, pipelines, expectations, timeline })
+        Some(Scenario { seed, duration, until, sweep: None, lab, programs, pipelines, expectations, timeline })
     }
 
     fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {

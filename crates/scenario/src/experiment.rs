@@ -445,6 +445,15 @@ that = "down.delay.mean >= 5ms"
     }
 
     #[test]
+    fn commands_that_are_no_tables_are_refused_by_name() {
+        for name in ["disk", "search", "slice"] {
+            let said = read("a.toml", &format!("{GOOD}[[{name}]]\n"), None).expect_err(name).to_string();
+            assert!(said.contains(&format!("'{name}' is no table of a scenario")), "{said}");
+            assert!(said.contains(&format!("command = \"netlathe {name} …\"")), "{said}");
+        }
+    }
+
+    #[test]
     fn errors_of_labs_and_programs_have_their_position() {
         for (good, bad, told) in [
             ("\"client2\"", "\"client3\"", "15:13: 'client3' is no node of the lab: did you mean client?"),

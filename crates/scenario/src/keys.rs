@@ -19,6 +19,8 @@ pub const KEYS: &[Kind] = &[
     ),
     key("profile", "[profile.NAME]", "settings that a timeline makes together: PATH = \"VALUE\"", "[profile.weak]"),
     key("until", "until = NAME", "the program whose end ends the run", "until = \"client\""),
+    key("sweep", "[sweep]", "values of several runs: \"PATH\" = [VALUE, …], each with each", "[sweep]"),
+    key("sweep.zip", "zip = true", "the lists of a sweep side by side", "zip = true"),
     key("lab", "[lab]", "a lab that is built for the run", "[lab]"),
     key("lab.name", "name = TEXT", "name of the lab; unique to the run if not given", "name = \"wide\""),
     key("lab.clients", "clients = N", "number of clients, 1 to 99", "clients = 3"),
@@ -147,6 +149,7 @@ mod tests {
         match table {
             "" => format!("[[pipeline]]\n{body}[[program]]\nname = \"client\"\ncommand = \"true\"\n"),
             "pipeline" => format!("[[pipeline]]\n{body}{gap}"),
+            "sweep" => format!("[[pipeline]]\n{body}[sweep]\nseed = [1, 2]\n"),
             "lab" => format!("[[pipeline]]\n{body}[lab]\n"),
             "program" => {
                 let name = if key == "name" { "" } else { "name = \"a\"\n" };

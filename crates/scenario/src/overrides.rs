@@ -189,6 +189,8 @@ fn places(document: &DeTable<'_>) -> Vec<Place> {
                     add_table(table, key, key, &name, &[Step::Key(key), Step::Index(index)], &mut places);
                 }
             }
+            // A sweep has paths, not keys.
+            Some(DeValue::Table(_)) if key == "sweep" => {}
             Some(DeValue::Table(table)) => add_table(table, "", key, key, &[Step::Key(key)], &mut places),
             _ => {}
         }

@@ -152,6 +152,9 @@ impl fmt::Display for Scenario {
         if let Some(until) = &self.until {
             writeln!(f, "until = {}", Quoted(until))?;
         }
+        if let Some(sweep) = &self.sweep {
+            write!(f, "\n{sweep}")?;
+        }
         if let Some(lab) = &self.lab {
             write!(f, "\n{lab}")?;
         }

@@ -9,6 +9,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use units::nearest;
 
+/// Commands that a scenario runs as programs.
+const COMMANDS: [&str; 3] = ["disk", "search", "slice"];
+
 type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Reads a file, and notes its problems.
@@ -67,11 +70,19 @@ impl<'s> Reader<'s> {
     }
 
     /// Notes keys that the table of this name does not have.
-    pub(crate) fn check_keys(&mut self, table: &DeTable<'_>, name: &str) {
-        let known = &keys::of_table(name)[..];
+    pub(crate) fn check_keys(&mut self, table: &DeTable<'_>, of: &str) {
+        let known = &keys::of_table(of)[..];
         for key in table.keys() {
             let name = key.get_ref().as_ref();
-            if !known.contains(&name) {
+            if of.is_empty() && COMMANDS.contains(&name) {
+                self.add(
+                    key.span(),
+                    format!(
+                        "'{name}' is no table of a scenario, because it is a command with a process of its own: write \
+                         [[program]] with command = \"netlathe {name} …\""
+                    ),
+                );
+            } else if !known.contains(&name) {
                 let hint = match nearest(name, known) {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => format!("write one of {}", known.join(", ")),

@@ -20,6 +20,7 @@ pub(crate) mod search;
 mod shape;
 #[cfg(feature = "live")]
 pub(crate) mod sites;
+pub(crate) mod sweep;
 #[cfg(feature = "live")]
 pub(crate) mod xdp_programs;
 
@@ -31,6 +32,7 @@ use scenario::Scenario;
 /// What a command will do.
 pub(crate) enum Plan {
     Pipelines(Box<Request>),
+    Sweep(sweep::SweepPlan),
     Measure(measure::MeasurePlan),
     Search(Box<search::SearchPlan>),
     Check(Box<Scenario>),
@@ -62,7 +64,7 @@ pub(crate) fn plan(command: Command) -> Result<Plan, Failure> {
         Command::Emulate(options) => Plan::Pipelines(Box::new(options.plan()?)),
         Command::Gen(options) => Plan::Pipelines(Box::new(options.plan()?)),
         Command::Limit(options) => Plan::Pipelines(Box::new(options.plan()?)),
-        Command::Run(options) => Plan::Pipelines(Box::new(options.plan()?)),
+        Command::Run(options) => options.plan()?,
         Command::Measure(options) => Plan::Measure(options.plan()?),
         Command::Search(options) => Plan::Search(Box::new(options.plan()?)),
         Command::Check(options) => Plan::Check(Box::new(options.plan()?)),

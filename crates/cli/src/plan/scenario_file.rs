@@ -1,28 +1,45 @@
+use super::Plan;
 use super::files::{OnDisk, RecordedFiles, read_text};
 use super::ready_gate::ReadyGate;
 use super::request::{Beside, Request, SliceListener};
+use super::sweep::{self, SweepPlan};
 use crate::options::check::Check;
-use crate::options::common::Common;
+use crate::options::common::{Common, ResultFiles};
 use crate::options::run::Run;
 use crate::output::Failure;
 use engine::schedules::Files;
-use scenario::{Override, Scenario};
+use scenario::{Override, Scenario, SweepRun};
 use std::path::Path;
 
 impl Run {
     /// What will run.
-    pub(crate) fn plan(self) -> Result<Request, Failure> {
+    pub(crate) fn plan(self) -> Result<Plan, Failure> {
         let files = RecordedFiles::default();
-        let scenario = read_scenario(&self.file, &files, &self.set)?;
+        let mut scenario = read_scenario(&self.file, &files, &self.set)?;
+        let mut common = self.common;
+        let mut results = self.results;
+        if scenario.sweep.is_some() {
+            if !self.file.is_file() {
+                return Err(Failure::new(format!(
+                    "{}: each run of a sweep reads the scenario: give it as a regular file",
+                    self.file.display()
+                )));
+            }
+            let mut runs = read_runs(&self.file, &files, &self.set)?;
+            let Some(number) = sweep::own_run().filter(|number| *number < runs.len()) else {
+                let title = self.file.display().to_string();
+                return SweepPlan::new(title, &runs, &common, results).map(Plan::Sweep);
+            };
+            scenario = runs.swap_remove(number).scenario;
+            common = sweep::options_of_run(common, number);
+            results = ResultFiles::default();
+        }
         let mut read = files.into_paths();
         let title = self.file.display().to_string();
         read.push(self.file);
-        let common = Common {
-            duration: self.common.duration.or(scenario.duration),
-            seed: self.common.seed.or(scenario.seed),
-            ..self.common
-        };
-        Ok(Request {
+        let common =
+            Common { duration: common.duration.or(scenario.duration), seed: common.seed.or(scenario.seed), ..common };
+        Ok(Plan::Pipelines(Box::new(Request {
             command: "run",
             pipelines: scenario.pipelines,
             expectations: scenario.expectations,
@@ -36,9 +53,9 @@ impl Run {
             beside: Beside { lab: scenario.lab, programs: scenario.programs, until: scenario.until },
             gate: ReadyGate::default(),
             title,
-            results: self.results,
+            results,
             common,
-        })
+        })))
     }
 }
 
@@ -49,15 +66,27 @@ impl Check {
     }
 }
 
+/// The runs of the sweep of a scenario file.
+fn read_runs(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Vec<SweepRun>, Failure> {
+    let source = source_of(file)?;
+    let runs = scenario::read_sweep(&file.display().to_string(), &source, Some(files), set).map_err(Failure::new)?;
+    Ok(runs.unwrap_or_default())
+}
+
 /// Reads a scenario file with other values, and the tables that it names out of `files`.
 fn read_scenario(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Scenario, Failure> {
+    let source = source_of(file)?;
+    scenario::read_with(&file.display().to_string(), &source, Some(files), set).map_err(Failure::new)
+}
+
+/// The text of a scenario file.
+fn source_of(file: &Path) -> Result<String, Failure> {
     let name = file.display();
-    let source = read_text(file).map_err(|cause| {
+    read_text(file).map_err(|cause| {
         let remedy = match cause.kind() {
             std::io::ErrorKind::InvalidData => "write it to a file in UTF-8, as TOML is",
             _ => "check the path and its permissions",
         };
         Failure::new(format!("cannot read {name}: {cause}: {remedy}"))
-    })?;
-    scenario::read_with(&name.to_string(), &source, Some(files), set).map_err(Failure::new)
+    })
 }

@@ -12,3 +12,4 @@ pub(crate) mod search;
 pub(crate) mod search_results;
 #[cfg(feature = "slice")]
 pub(crate) mod slices;
+pub(crate) mod sweep_text;

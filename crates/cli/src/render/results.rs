@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 pub(crate) struct RunResult {
     /// Its name in the results.
     pub(crate) name: String,
+    /// Paths and values, if it is one of a sweep.
+    pub(crate) values: Vec<(String, String)>,
     /// Its report as JSON.
     pub(crate) report: Value,
     /// The failure that ended it.
@@ -106,12 +108,19 @@ fn xml(text: &str) -> String {
     escaped
 }
 
-/// A line for each figure.
+/// A line for each figure. Those of a sweep begin with the number of the run and its values.
 fn csv(runs: &[RunResult]) -> String {
-    let mut text = "pipeline,figure,unit,value\n".to_owned();
-    for run in runs {
+    let mut text = String::new();
+    if let Some(first) = runs.first().filter(|run| !run.values.is_empty()) {
+        let paths = first.values.iter().map(|(path, _)| field(path) + ",");
+        text = format!("run,{}", paths.collect::<String>());
+    }
+    text.push_str("pipeline,figure,unit,value\n");
+    for (number, run) in runs.iter().enumerate() {
+        let values: String = run.values.iter().map(|(_, value)| field(value) + ",").collect();
+        let values = if values.is_empty() { values } else { format!("{},{values}", number + 1) };
         for [pipeline, figure, unit, value] in figures(&run.report) {
-            let _ = writeln!(text, "{},{},{unit},{value}", field(&pipeline), field(&figure));
+            let _ = writeln!(text, "{values}{},{},{unit},{value}", field(&pipeline), field(&figure));
         }
     }
     text
@@ -184,12 +193,18 @@ mod tests {
             { "that": "a.held == 0", "value": 0, "ok": true },
             { "that": "a.gap.p99 < 1us", "value": 5, "ok": false, "missed": "it is \"5\" & \u{1b}" },
         ]);
-        let run = RunResult { name: "a.toml".into(), report: json!({ "expectations": expectations }), failure: None };
+        let run = RunResult {
+            name: "a.toml".into(),
+            values: Vec::new(),
+            report: json!({ "expectations": expectations }),
+            failure: None,
+        };
         let text = junit(&[run]);
         assert!(text.contains("<testsuites name=\"netlathe\" tests=\"2\" failures=\"1\" errors=\"0\">"), "{text}");
         assert!(text.contains("<testcase name=\"a.held == 0\" classname=\"a.toml\"/>"), "{text}");
         assert!(text.contains("expected a.gap.p99 &lt; 1us: it is &quot;5&quot; &amp; \\u{1b}"), "{text}");
-        let failed = RunResult { name: "b".into(), report: Value::Null, failure: Some("no <port>".into()) };
+        let failed =
+            RunResult { name: "b".into(), values: Vec::new(), report: Value::Null, failure: Some("no <port>".into()) };
         let text = junit(&[failed]);
         assert!(text.contains("tests=\"1\" failures=\"0\" errors=\"1\"") && text.contains("no &lt;port&gt;"), "{text}");
     }
@@ -200,7 +215,7 @@ mod tests {
             "name": "a,b", "held": 3, "skipped": { "cut": 2 }, "streams": [{ "sent": 5 }],
             "classes": [{ "name": "web", "out": { "frames": 7 } }],
         }] });
-        let text = csv(&[RunResult { name: String::new(), report, failure: None }]);
+        let text = csv(&[RunResult { name: String::new(), values: Vec::new(), report, failure: None }]);
         for line in [
             "pipeline,figure,unit,value",
             "\"a,b\",held,count,3",

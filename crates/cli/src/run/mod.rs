@@ -39,6 +39,7 @@ mod serve;
 #[cfg(feature = "slice")]
 mod slice;
 mod stop;
+mod sweep;
 #[cfg(feature = "service")]
 mod top;
 mod user_limits;
@@ -53,6 +54,7 @@ use std::process::ExitCode;
 pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
     match plan {
         Plan::Pipelines(request) => pipelines::run(&request),
+        Plan::Sweep(plan) => sweep::run(&plan),
         Plan::Measure(plan) => measure::run(plan),
         Plan::Search(plan) => search::run(*plan),
         Plan::Check(scenario) => check::run(&scenario),

@@ -112,6 +112,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let failed = output::all([outcome.failure, failed_program].map(|failure| failure.map_or(Ok(()), Err)));
     let run = RunResult {
         name: request.title.clone(),
+        values: Vec::new(),
         report: json!(report),
         failure: failed.as_ref().err().map(Failure::to_string),
     };

@@ -6,6 +6,7 @@
 use crate::output::Failure;
 use crate::plan::ready_gate::ReadyGate;
 use crate::plan::request::Request;
+use crate::plan::sweep;
 use crate::run::child_processes::Guardian;
 use crate::run::stop::Stop;
 use measure::{ProgramEnd, ProgramReport};
@@ -143,7 +144,7 @@ fn command(plan: &ProgramPlan, request: &Request, guardian: &Guardian) -> Result
             }
         }
     };
-    command.args(arguments).env_remove(super::lab_of_scenario::MARK);
+    command.args(arguments).env_remove(super::lab_of_scenario::MARK).env_remove(sweep::MARK);
     let mut command = guardian.waiting(&command).map_err(|cause| failed(&cause))?;
     // Signals of the terminal are for netlathe, which ends the programs.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

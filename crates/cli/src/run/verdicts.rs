@@ -1,7 +1,7 @@
 //! Expectations of a run and their verdicts.
 
 use crate::output::{self, Failure};
-use measure::{DropReason, ExpectationReport, Named, ProgramEnd, ProgramReport, Report, Unit};
+use measure::{DropReason, ExpectationReport, Named, ProgramEnd, ProgramReport, Report};
 use scenario::{Expectation, ExpectedStatus, ProgramPlan};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
         let value = value.as_f64();
         let missed = match value {
             Some(value) if expectation.holds(value) => None,
-            Some(value) => Some(format!("it is {}", figure(value, expectation.unit))),
+            Some(value) => Some(format!("it is {}", output::figure(value, expectation.unit))),
             None => Some("this run has no such figure".to_owned()),
         };
         verdicts.push(ExpectationReport::new(&expectation.text, value, missed));
@@ -73,7 +73,7 @@ fn of_program(program: &ProgramReport, expectation: &Expectation) -> Result<Expe
         Ok(value) => {
             let is_status = expectation.path[1] == "status";
             let why = if is_status { last_words(program) } else { String::new() };
-            (Some(value), Some(format!("it is {}{why}", figure(value, expectation.unit))))
+            (Some(value), Some(format!("it is {}{why}", output::figure(value, expectation.unit))))
         }
         Err(why) => (None, Some(why)),
     };
@@ -122,19 +122,6 @@ pub(crate) fn statuses(
         verdicts.push(ExpectationReport::new(that, program.status.map(f64::from), missed));
     }
     verdicts
-}
-
-/// A figure of the report with its unit, and with all digits: some of them tell it from its bound.
-fn figure(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Time => format!("{value} ns"),
-        Unit::BitRate => format!("{value} bit/s"),
-        Unit::FrameRate => format!("{value} frames/s"),
-        Unit::Ratio => format!("{} %", output::digits(value * 100.0, 15)),
-        Unit::Bytes => format!("{value} B"),
-        Unit::ByteRate => format!("{value} B/s"),
-        Unit::Count | Unit::Number => value.to_string(),
-    }
 }
 
 /// Observations at both ends if no frame of the streams reached `--in`; `None` if some did. `pipeline` is a generator's

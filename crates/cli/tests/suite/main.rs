@@ -41,6 +41,7 @@ mod slice;
 mod slices;
 mod stamps;
 mod streams;
+mod sweep;
 mod sync;
 mod typed;
 mod virtual_time;

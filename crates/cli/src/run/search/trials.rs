@@ -178,18 +178,18 @@ fn on_ports(
 
 /// A netlathe process for generating.
 #[cfg(feature = "live")]
-fn generator() -> io::Result<Command> {
+pub(crate) fn generator() -> io::Result<Command> {
     crate::run::child_processes::netlathe()
 }
 
 /// Without ports it only says that there are none.
 #[cfg(not(feature = "live"))]
-fn generator() -> io::Result<Command> {
+pub(crate) fn generator() -> io::Result<Command> {
     std::env::current_exe().map(Command::new)
 }
 
 /// Runs a program to its end, and asks it to end once the user wants that: the signal may have been for us alone.
-fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
+pub(crate) fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = AtomicBool::new(false);
