@@ -26,10 +26,12 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
         };
         ScenarioProblem { message, at, remedy: "mend the scenario; netlathe check says the same of a file".to_owned() }
     })?;
-    let beside = match (scenario.programs.first(), &scenario.lab) {
-        (Some(program), _) => Some((format!("program '{}'", program.name), "start programs")),
-        (None, Some(_)) => Some(("lab".to_owned(), "build labs")),
-        (None, None) => None,
+    let beside = match (scenario.programs.first(), &scenario.lab, &scenario.sweep) {
+        (Some(program), ..) => Some((format!("program '{}'", program.name), "start programs")),
+        (None, Some(_), _) => Some(("lab".to_owned(), "build labs")),
+        // Its values could name what is checked here.
+        (None, None, Some(_)) => Some(("sweep".to_owned(), "run sweeps")),
+        (None, None, None) => None,
     };
     if let Some((at, what)) = beside {
         return Err(ScenarioProblem {
@@ -187,7 +189,7 @@ mod tests {
     fn programs_and_labs_are_refused() {
         let pipeline = scenario("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\ncount = 1\nout = \"null\"");
         assert!(permit(&pipeline, None).is_ok());
-        for table in ["[[program]]\nname = \"x\"\ncommand = \"true\"", "[lab]"] {
+        for table in ["[[program]]\nname = \"x\"\ncommand = \"true\"", "[lab]", "[sweep]\nseed = [1, 2]"] {
             let problem = permit(&format!("{pipeline}{table}\n"), None).expect_err(table);
             assert!(problem.message.contains("clients of a service may not"), "{}", problem.message);
         }

@@ -77,7 +77,7 @@ impl SweepPlan {
 /// The regular files that a pipeline writes.
 fn outputs(plan: &PipelinePlan) -> Vec<&Path> {
     let paths: Vec<&Path> = match &plan.output {
-        PortSpec::Pcap(path) => vec![path],
+        PortSpec::Pcap(path) => vec![path.as_path()],
         PortSpec::Wire(wire) => wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path()).collect(),
         PortSpec::Line(line) => line.frames.iter().map(|path| path.as_path()).collect(),
         _ => Vec::new(),
