@@ -80,7 +80,7 @@ impl Listener {
     }
 }
 
-/// A socket whose file nobody else may use. The mode of the socket before it is bound is the mode of the file, so there is
+/// A socket whose file only its owner may use. The mode of the socket before it is bound is the mode of the file, so there is
 /// no moment in which others may connect, and the process's umask stays as it is.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;

@@ -92,7 +92,7 @@ mod with_service {
             let _first = self.run.changes.set(changes);
         }
 
-        /// A pipeline of virtual time has sent so many frames.
+        /// A pipeline of virtual time has sent this number of frames.
         pub(crate) fn reaches(&self, name: &str, frames: u64, at: Time) {
             let mut progress = self.run.progress();
             progress.state = RunState::Running;
