@@ -37,7 +37,8 @@ pub(super) fn run(name: &str) -> Result<ExitCode, Failure> {
     let _refused = nix::sys::prctl::set_timerslack(1);
     let kept = rights::set(&[Capability::DacOverride]);
     let folder = file.parent().map(Path::to_owned);
-    rights::give_up(RunCapabilities { own: kept, others: kept }, Some(folder.as_slice()), None);
+    // The file of the counters is replaced by each new one.
+    rights::give_up(RunCapabilities { own: kept, others: kept }, Some(folder.as_slice()), file.parent());
     output::print(&format!("{READY}\n"))?;
 
     let mut written = (ForwarderCounters::default(), Instant::now());
