@@ -1,6 +1,7 @@
 //! The interface over HTTP.
 
 use crate::api::{Api, Reply, Request};
+use crate::grpc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// The largest body of a request: a configuration of some 10 000 flows.
 const LARGEST: usize = 64 << 20;
 
-/// The routes of the interface.
+/// The routes of the interface, and those of its gRPC calls.
 pub fn router(api: Arc<Api>) -> Router {
     let serve = |request| move |State(api): State<Arc<Api>>, body: Bytes| handle(api, request, body);
     Router::new()
@@ -29,6 +30,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/monitor/states", post(serve(Request::GetStates)))
         .route("/monitor/capture", post(serve(Request::GetCapture)))
         .route("/capabilities/version", get(serve(Request::GetVersion)))
+        .route("/otg.Openapi/{call}", post(grpc::call))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
         .layer(DefaultBodyLimit::max(LARGEST))

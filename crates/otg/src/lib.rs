@@ -1,7 +1,7 @@
 //! The Open Traffic Generator API: its model, the traffic that it describes, and its HTTP server.
 //!
 //! - [`Api`] carries out requests, which are JSON values, on ports that the caller has opened ([`OpenPort`]).
-//! - [`router`] serves them over HTTP.
+//! - [`router`] serves them over HTTP, and over gRPC on the same port.
 //!
 //! Every object of the model is read field by field. What netlathe does not serve is refused with its path, and never
 //! ignored. Figures are measured: departures when the port has taken a frame, arrivals with the receiver's stamps.
@@ -12,10 +12,12 @@ mod config;
 mod engine;
 mod flow;
 mod frame;
+mod grpc;
 mod headers;
 mod http;
 mod meters;
 mod pattern;
+mod proto;
 mod reader;
 mod receiver;
 mod sender;

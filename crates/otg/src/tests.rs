@@ -454,3 +454,75 @@ fn mutated_configurations_never_crash_and_unknown_fields_are_never_accepted() {
     assert!(accepted > 20, "{accepted}: nulls and some values are valid");
     bed.does(Request::SetConfig, &valid);
 }
+
+/// Runs the same flow over both transports and prints what each returns.
+const OVER_BOTH: &str = r#"
+import sys, time
+import snappi
+
+address = sys.argv[1]
+apis = [snappi.api(location="http://" + address, version_check=True), snappi.api(location=address, transport="grpc", version_check=True)]
+for api in apis:
+    config = api.config()
+    config.ports.port(name="tx", location="p1").port(name="rx", location="p2")
+    capture = config.captures.capture(name="c")[-1]
+    capture.port_names = ["rx"]
+    flow = config.flows.flow(name="f")[-1]
+    flow.tx_rx.port.tx_name, flow.tx_rx.port.rx_names = "tx", ["rx"]
+    ethernet, ip, udp = flow.packet.ethernet().ipv4().udp()
+    ip.dst.increment.start, ip.dst.increment.count = "10.0.0.1", 3
+    udp.src_port.values = [1, 2, 300]
+    flow.size.fixed, flow.rate.pps, flow.duration.fixed_packets.packets = 200, 1000, 100
+    flow.metrics.enable = flow.metrics.loss = flow.metrics.latency.enable = True
+    api.set_config(config)
+    assert api.get_config().flows[0].rate.pps == 1000
+    control = api.control_state()
+    control.port.capture.state = control.port.capture.START
+    api.set_control_state(control)
+    control = api.control_state()
+    control.traffic.flow_transmit.state = control.traffic.flow_transmit.START
+    api.set_control_state(control)
+    request = api.metrics_request()
+    request.flow.flow_names = ["f"]
+    end = time.time() + 20
+    while api.get_metrics(request).flow_metrics[0].transmit != "stopped" and time.time() < end:
+        time.sleep(0.05)
+    time.sleep(1.5)
+    metrics = [api.get_metrics(request).flow_metrics[0] for api in apis]
+    rows = [(m.name, m.port_tx, m.port_rx, m.frames_tx, m.frames_rx, m.bytes_rx, m.loss, m.latency.minimum_ns, m.latency.maximum_ns) for m in metrics]
+    assert rows[0] == rows[1] and rows[0][3:6] == (100, 100, 20000), rows
+    capture = api.capture_request()
+    capture.port_name = "rx"
+    assert len(api.get_capture(capture).read()) == 24 + 100 * 216
+    config.devices.device(name="d")[-1].bgp.router_id = "1.1.1.1"
+    try:
+        api.set_config(config)
+    except Exception as refused:
+        assert "devices[0]" in str(refused), refused
+    else:
+        raise AssertionError("BGP was accepted")
+print("the same")
+"#;
+
+#[test]
+fn snappi_gets_the_same_metrics_over_http_and_grpc() {
+    let named = std::env::var("NETLATHE_SNAPPI_PYTHON").ok();
+    let has_snappi = |python: &String| {
+        let import = std::process::Command::new(python).args(["-c", "import snappi"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    let Some(python) = named.into_iter().chain(["python3".to_owned()]).find(has_snappi) else {
+        println!("SKIP: no Python has snappi: pip install snappi, and name the Python in NETLATHE_SNAPPI_PYTHON");
+        return;
+    };
+    let bed = Bed::new();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let router = crate::router(Arc::clone(&bed.api));
+    runtime.spawn(async move { axum::serve(listener, router).await });
+    let output = std::process::Command::new(python).args(["-c", OVER_BOTH, &address]).output().expect("it starts");
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed.contains("the same"), "{printed}");
+}
