@@ -186,7 +186,7 @@ fn check_reach(texts: &[ClassText], plans: &[ClassPlan], problems: &mut Problems
     for bad in bad {
         let (number, message) = match bad {
             Unusable::Contradiction(number) => {
-                let why = "its conditions exclude each other: correct it or leave the class out".to_owned();
+                let why = format!("{}, or leave the class out", plans[number].rule.correction());
                 (number, format!("class '{}' can never match: {why}", plans[number].name))
             }
             Unusable::Taken(number, by) => {

@@ -154,7 +154,6 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 "ipv6" | "ip6" => "write ip, or another protocol, with addresses of IPv6".to_owned(),
                 "icmpv6" | "icmp6" => "write icmp with addresses of IPv6".to_owned(),
                 "igmp" => "write ip 10.0.0.1 > 224.0.0.1 proto 2".to_owned(),
-                "sctp" => "write sctp-data in sctp 10.0.0.1:1 > 10.0.0.2:2".to_owned(),
                 "roce" | "bth" | "rocev2" => "write roce in udp 10.0.0.1 > 10.0.0.2".to_owned(),
                 "vlan" | "qinq" => "write the protocol first, and vlan 5 behind the addresses".to_owned(),
                 lower if known.contains(&lower) => format!("write {lower}"),

@@ -26,9 +26,7 @@ impl FromStr for FrameFilter {
             [Unusable::TooMany] => {
                 ParseError::new("the rule has more than 16384 alternatives", "write lists and prefixes")
             }
-            _ => {
-                ParseError::new(format!("no frame can meet '{rule}'"), "its conditions exclude each other: correct it")
-            }
+            _ => ParseError::new(format!("no frame can meet '{rule}'"), rule.correction()),
         })?;
         Ok(FrameFilter { rule, classifier, left_out: Tally::default() })
     }

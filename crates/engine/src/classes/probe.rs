@@ -104,7 +104,7 @@ const ONE_OF: [&[LayerKind]; 2] = [
 #[derive(Clone, Debug)]
 pub(super) enum Reader {
     Layer(Level, LayerKind, u8),
-    Field { finder: FieldFinder, mask: u128, width: Option<u16> },
+    Field { finder: Box<FieldFinder>, mask: u128, width: Option<u16> },
 }
 
 impl Reader {
@@ -112,7 +112,7 @@ impl Reader {
         match probe {
             Probe::Layer(level, kind, number) => Reader::Layer(*level, *kind, *number),
             Probe::Field { path, mask, width } => {
-                Reader::Field { finder: FieldFinder::new(path), mask: *mask, width: *width }
+                Reader::Field { finder: Box::new(FieldFinder::new(path)), mask: *mask, width: *width }
             }
         }
     }
@@ -123,7 +123,7 @@ impl Reader {
             Reader::Layer(level, kind, number) => {
                 let level = level.of(layers)?;
                 let found = layers.level(level).filter(|layer| layer.kind == *kind);
-                found.take(usize::from(*number)).count().eq(&usize::from(*number)).then_some(0)
+                (found.take(usize::from(*number)).count() == usize::from(*number)).then_some(0)
             }
             Reader::Field { finder, mask, width } => {
                 let (layer, field) = finder.find(frame, layers)?;

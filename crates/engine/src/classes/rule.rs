@@ -15,6 +15,17 @@ pub struct Rule {
 impl Rule {
     /// Every kind of condition. A rule combines them with `and` (or nothing), `or` and `not`.
     pub const CONDITIONS: &'static [Kind] = CONDITIONS;
+
+    /// How to correct a rule that no frame can meet.
+    #[must_use]
+    pub fn correction(&self) -> &'static str {
+        let asks_for_layer = |condition: &Condition| matches!(condition.test, Test::Layer(..) | Test::Field(..));
+        if self.alternatives.iter().flatten().any(asks_for_layer) {
+            "its conditions exclude each other: correct it; conditions of a packet in a tunnel stand behind inner"
+        } else {
+            "its conditions exclude each other: correct it"
+        }
+    }
 }
 
 /// A test, possibly negated.

@@ -56,7 +56,7 @@ fn values_that_mean_nothing() {
     for (line, wanted) in [
         ("shape --in wire:10G --out null", &["--in", "wire:"][..]),
         ("shape --in null --out null", &["--in", "null"]),
-        ("gen --out null --stream 'sctp 10.0.0.1:1 > 10.0.0.2:2' --count 1", &["--stream", "sctp"]),
+        ("gen --out null --stream 'igmp 10.0.0.1 > 10.0.0.2' --count 1", &["--stream", "igmp"]),
         ("gen --out null --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 flags S' --count 1", &["--stream", "'flags'", "'udp'"]),
         ("gen --out null --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp on' --count 1", &["stamp", "size 76B"]),
         ("gen --out null --stream 'pcap in.pcap frame 999999' --count 1", &["in.pcap", "999999"]),
