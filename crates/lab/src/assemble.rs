@@ -23,6 +23,8 @@ const HOST_SIDE: &str = "eth0";
 /// The switch's bridge, and its port towards the box.
 const BRIDGE: &str = "br0";
 const UPLINK: &str = "up0";
+/// Time without new namespaces after which a lab counts as removed.
+const SETTLED: Duration = Duration::from_secs(1);
 /// Limit on the time until links are up.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -87,17 +89,37 @@ pub fn down(name: &str) -> Result<Ended> {
     }
 }
 
-/// Removes the lab of that name if it belongs to the process `owner`, as [`down`] does. Returns whether it did.
+/// Removes the lab of that name if it belongs to the process `owner`, which has ended, as [`down`] does. Returns whether it did.
+/// An `ip` that `owner` had started may still build, so this looks again until nothing comes for [`SETTLED`].
 ///
 /// # Errors
-/// As [`down`].
+/// As [`down`], if the lab cannot be removed within [`LINK_PATIENCE`].
 pub fn down_of(name: &str, owner: u32) -> Result<bool> {
     topology::check_name(name)?;
-    let is_owned = Record::read(name)?.and_then(|record| record.owner).is_some_and(|of| of.pid == owner);
-    if is_owned {
-        down(name)?;
+    let is_owned = |record: &Record| record.owner.as_ref().is_some_and(|of| of.pid == owner);
+    if !Record::read(name)?.as_ref().is_some_and(is_owned) {
+        return Ok(false);
     }
-    Ok(is_owned)
+    let start = Instant::now();
+    let mut gone_since = None;
+    loop {
+        // Another process may have taken the name meanwhile.
+        if Record::read(name)?.is_some_and(|record| !is_owned(&record)) {
+            return Ok(true);
+        }
+        match down(name) {
+            Err(Error::NotUp(_)) if gone_since.is_some_and(|since: Instant| since.elapsed() > SETTLED) => {
+                return Ok(true);
+            }
+            Err(Error::NotUp(_)) => {
+                gone_since.get_or_insert_with(Instant::now);
+            }
+            Ok(_) => gone_since = None,
+            Err(error) if start.elapsed() > LINK_PATIENCE => return Err(error),
+            Err(_) => {}
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 impl Lab {

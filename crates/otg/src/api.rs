@@ -388,7 +388,7 @@ fn port_metric(port: &PortView<'_>, [tx, tx_bytes, rx, rx_bytes]: Rates) -> Map<
 struct TagRequest {
     include: bool,
     columns: Vec<&'static str>,
-    /// Names of tags by which rows are told apart. All if empty.
+    /// Names of tags that distinguish rows. All if empty.
     names: Vec<String>,
 }
 
