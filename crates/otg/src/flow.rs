@@ -483,6 +483,7 @@ fn metrics(node: &Node<'_>) -> Read<Metrics> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::needless_pass_by_value, reason = "values are written where they are passed")]
     use super::*;
     use serde_json::{Value, json};
 

@@ -194,7 +194,7 @@ impl FrameMaker {
         let given =
             |row: &headers::Row| this.fields.iter().find(|(field, _)| field.name == row.name && field.at == row.at);
         for row in header.rows.iter().filter(|row| usize::from(row.at) < length * 8) {
-            if !given(row).is_some_and(|(_, asked)| asked.pattern.is_some()) {
+            if given(row).is_none_or(|(_, asked)| asked.pattern.is_none()) {
                 self.set_default(this, next, row, start);
             }
         }
@@ -337,7 +337,7 @@ impl FrameMaker {
         let room = length.saturating_sub(self.header_length());
         match &self.payload {
             Payload::Fixed(pattern, repeats) if !pattern.is_empty() && *repeats => {
-                frame.extend(pattern.iter().cycle().take(room))
+                frame.extend(pattern.iter().cycle().take(room));
             }
             Payload::Fixed(pattern, _) => frame.extend(pattern.iter().take(room)),
             Payload::Bytes(up) => frame.extend((0..room).map(|n| if *up { n as u8 } else { 255 - n as u8 })),
@@ -539,7 +539,7 @@ pub(crate) fn payload(node: &Node<'_>) -> Read<Payload> {
 
 /// Writes the number in `width` bits from bit `at` on.
 fn write_bits(bytes: &mut [u8], at: usize, width: usize, value: u128) {
-    if at % 8 == 0 && width % 8 == 0 {
+    if at.is_multiple_of(8) && width.is_multiple_of(8) {
         let (first, count) = (at / 8, width / 8);
         bytes[first..first + count].copy_from_slice(&value.to_be_bytes()[16 - count..]);
         return;

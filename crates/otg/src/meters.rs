@@ -35,7 +35,7 @@ pub(crate) struct Figures {
 }
 
 /// Counts of one flow, or of one value of its tags.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
     tx_frames: AtomicU64,
     tx_bytes: AtomicU64,
@@ -49,13 +49,26 @@ pub(crate) struct Counts {
     latency_most: AtomicU64,
 }
 
-impl Counts {
-    fn new() -> Counts {
-        let counts = Counts::default();
-        counts.clear();
-        counts
+impl Default for Counts {
+    fn default() -> Counts {
+        let zero = || AtomicU64::new(0);
+        let most = || AtomicU64::new(u64::MAX);
+        Counts {
+            tx_frames: zero(),
+            tx_bytes: zero(),
+            rx_frames: zero(),
+            rx_bytes: zero(),
+            first_ns: most(),
+            last_ns: zero(),
+            stamped: zero(),
+            latency_sum: zero(),
+            latency_least: most(),
+            latency_most: zero(),
+        }
     }
+}
 
+impl Counts {
     fn clear(&self) {
         for count in [
             &self.tx_frames, &self.tx_bytes, &self.rx_frames, &self.rx_bytes, &self.last_ns, &self.stamped,
@@ -121,7 +134,7 @@ pub(crate) struct FlowMeters {
 impl FlowMeters {
     pub(crate) fn new(tags: Vec<Tag>, by_rx: bool) -> FlowMeters {
         let (state, since_ns, tagged) = Default::default();
-        FlowMeters { counts: Counts::new(), state, since_ns, tags, by_rx, tagged }
+        FlowMeters { counts: Counts::default(), state, since_ns, tags, by_rx, tagged }
     }
 
     pub(crate) fn state(&self) -> Transmission {
@@ -166,7 +179,7 @@ impl FlowMeters {
     fn of_tags(&self, frame: &[u8], port: Option<usize>, count: impl FnOnce(&Counts)) {
         let values = self.tags.iter().map(|tag| read_bits(frame, tag.at, tag.length).unwrap_or(0)).collect();
         let mut tagged = self.tagged.lock().unwrap_or_else(PoisonError::into_inner);
-        count(tagged.entry((values, port)).or_insert_with(Counts::new));
+        count(tagged.entry((values, port)).or_default());
     }
 
     pub(crate) fn is_tagged(&self) -> bool {

@@ -73,7 +73,7 @@ impl Pattern {
             }
             Pattern::Random { least, most, seed, count } => {
                 let drawn = u128::from(mixed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n % count)));
-                least + (drawn * (most - least + 1) >> 64)
+                least + ((drawn * (most - least + 1)) >> 64)
             }
         }
     }

@@ -92,7 +92,7 @@ impl<'v> Node<'v> {
             Value::Number(number) => number.as_u64().or_else(|| {
                 // Some clients write whole numbers as 5.0.
                 let float = number.as_f64()?;
-                (float >= 0.0 && float < 9e15 && float.fract() <= 0.0).then_some(float as u64)
+                ((0.0..9e15).contains(&float) && float.fract() <= 0.0).then_some(float as u64)
             }),
             Value::String(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
             _ => None,

@@ -21,6 +21,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Flows by the bytes at some places of their frames.
+type FlowsByBytes = HashMap<Vec<u8>, Arc<FlowMeters>>;
+
 /// What is expected on one port.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
@@ -29,7 +32,7 @@ pub(crate) struct Expected {
     /// By flow; `None` for flows that do not go here.
     pub(crate) flows: Vec<Option<Arc<FlowMeters>>>,
     /// Flows some frames of which have no room for a stamp, by the bytes that all their frames have.
-    pub(crate) unstamped: Vec<(Vec<usize>, HashMap<Vec<u8>, Arc<FlowMeters>>)>,
+    pub(crate) unstamped: Vec<(Vec<usize>, FlowsByBytes)>,
     /// Interfaces of devices on this port, with their number in the configuration.
     pub(crate) interfaces: Vec<(usize, Interface)>,
 }

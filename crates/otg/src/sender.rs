@@ -82,9 +82,8 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
         match command {
             Some(Command::End) => return,
             Some(Command::Send(other)) => {
-                if port.send(&other).is_ok_and(|taken| taken) {
-                    meters.sent((other.len() + FCS) as u64);
-                }
+                let taken = port.send(&other).is_ok_and(|taken| taken);
+                taken.then(|| meters.sent((other.len() + FCS) as u64));
             }
             Some(command) => sender.obey(command),
             None => {}
