@@ -26,4 +26,4 @@ pub use listen::Listener;
 pub use problem::{ErrorBody, ErrorDetail};
 pub use routes::openapi;
 pub use server::{RunService, serve_run, serve_runs};
-pub use supervisor::{Launch, Permit, ScenarioProblem, SupervisorOptions};
+pub use supervisor::{Launch, Permit, PermitValue, ScenarioProblem, SupervisorOptions};

@@ -32,6 +32,9 @@ pub type Launch = Box<dyn Fn(&Path, &Path) -> io::Result<std::process::Command> 
 /// Checks that a scenario can be run, and that it names nothing that clients may not use.
 pub type Permit = Box<dyn Fn(&str) -> Result<(), ScenarioProblem> + Send + Sync>;
 
+/// Says what is wrong with a new value of a setting, if clients may not write it.
+pub type PermitValue = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// Why a scenario is refused.
 #[derive(Debug)]
 pub struct ScenarioProblem {
@@ -49,6 +52,8 @@ pub struct SupervisorOptions {
     pub launch: Launch,
     /// Checks a scenario.
     pub permit: Permit,
+    /// Says what is wrong with a new value of a setting that names what clients may not use.
+    pub permit_value: PermitValue,
     /// The most runs that go on at a time.
     pub most: usize,
     /// Whether the page shows controls.
@@ -56,7 +61,7 @@ pub struct SupervisorOptions {
 }
 
 /// Tables and values of a scenario that clients may write. Others start programs, mount disks or build labs.
-const OF_CLIENTS: [&str; 6] = ["schema", "seed", "duration", "pipeline", "expect", "timeline"];
+const OF_CLIENTS: [&str; 7] = ["schema", "seed", "duration", "pipeline", "expect", "timeline", "profile"];
 /// Runs that have ended and are kept. The oldest is forgotten.
 const KEPT: usize = 64;
 /// The longest report that is kept, in bytes.
@@ -323,6 +328,12 @@ impl Supervisor {
     }
 
     pub(crate) async fn change(&self, id: u64, change: Change) -> Result<Accepted, Problem> {
+        for (path, value) in &change.set {
+            if let Some(message) = (self.options.permit_value)(value) {
+                let remedy = "write the value without a file, or name the file in the scenario of a new run";
+                return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message, remedy).at(path));
+            }
+        }
         let asked = ChangeRequest { set: change.set, at_ns: change.at_ns };
         let body = serde_json::to_string(&asked).expect("names and numbers are JSON always");
         read(&self.run(id)?.ask(Method::PATCH, "/settings", Some(&body)).await?)

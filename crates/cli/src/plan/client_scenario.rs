@@ -57,6 +57,18 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
     Ok(())
 }
 
+/// What is wrong with a new value of a setting, if it names a file. Changes reach a run that may read what its owner may.
+pub(crate) fn file_in_value(value: &str) -> Option<String> {
+    let words: Vec<&str> = value.split([' ', '\t', '\n', '\r', ',']).filter(|word| !word.is_empty()).collect();
+    let named = words.iter().zip(words.iter().skip(1).copied().chain([""])).find(|(word, next)| match **word {
+        "table" | "steps" | "trace" | "rates" | "replay" | "pcap" => true,
+        "pattern" => !next.starts_with("0b"),
+        "distribution" => next.contains(['/', '.']) || *next == "experimental",
+        _ => false,
+    });
+    named.map(|(word, next)| format!("clients may name no files in changes, as in '{word} {next}'"))
+}
+
 /// Captures and lists that a pipeline reads and writes.
 fn files(plan: &PipelinePlan) -> Vec<&Path> {
     let mut files: Vec<&Path> = Vec::new();
@@ -173,6 +185,21 @@ mod tests {
         };
         assert_eq!(ok(&table("gaps.txt")), Ok(()));
         assert!(ok(&table("/etc/passwd")).is_err() && ok(&table("link")).is_err());
+    }
+
+    #[test]
+    fn values_with_files_are_found() {
+        for value in ["table /etc/passwd mean 1us sd 1us", "steps x", "rate trace x", "limit rates x", "replay x"] {
+            assert!(file_in_value(value).is_some(), "{value}");
+        }
+        for value in ["loss pattern x", "delay 1ms 1ms distribution /x", "delay 1ms 1ms distribution experimental"] {
+            assert!(file_in_value(value).is_some(), "{value}");
+        }
+        for value in
+            ["5Gbps", "loss pattern 0b10", "delay 1ms 1ms distribution normal", "chi2 df 6 in 80us..120us", "5MB/s"]
+        {
+            assert_eq!(file_in_value(value), None);
+        }
     }
 
     #[test]

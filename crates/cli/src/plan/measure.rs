@@ -16,7 +16,7 @@ pub(crate) enum MeasurePlan {
     Counters {
         interfaces: Vec<String>,
         interval: Span,
-        common: Common,
+        common: Box<Common>,
     },
     Frames(Box<MeasuredFrames>),
 }
@@ -37,7 +37,7 @@ impl Measure {
                 return Err(Failure::new("--start-at: --host reads counters and counts no frames: leave it out"));
             }
             let interval = self.interval.unwrap_or(Span::from_ps(PS_PER_S));
-            return Ok(MeasurePlan::Counters { interfaces, interval, common: self.common });
+            return Ok(MeasurePlan::Counters { interfaces, interval, common: Box::new(self.common) });
         }
         if self.common.slices.is_some() {
             return Err(Failure::new("--slices: measure has no stages to trace frames through: leave it out"));

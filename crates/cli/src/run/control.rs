@@ -44,7 +44,7 @@ mod with_service {
         /// The counters of the workers of a live run.
         Live(Box<dyn Fn() -> Vec<PipelineFigures> + Send>),
         /// Pipelines of virtual time: those that have ended, the one that runs, and its clock.
-        Virtual { ended: Vec<PipelineFigures>, now: Option<PipelineFigures>, clock_ns: u64 },
+        Virtual { ended: Vec<PipelineFigures>, now: Option<Box<PipelineFigures>>, clock_ns: u64 },
         /// The report.
         Ended(Figures),
     }
@@ -97,8 +97,8 @@ mod with_service {
             let mut progress = self.run.progress();
             progress.state = RunState::Running;
             if let Source::Virtual { now, clock_ns, .. } = &mut progress.source {
-                let pipeline =
-                    now.get_or_insert_with(|| PipelineFigures { name: name.to_owned(), ..Default::default() });
+                let pipeline = now
+                    .get_or_insert_with(|| Box::new(PipelineFigures { name: name.to_owned(), ..Default::default() }));
                 pipeline.left = FrameCount { frames, bytes: 0 };
                 *clock_ns = at.as_ps() / 1_000;
             }
@@ -122,7 +122,9 @@ mod with_service {
                 progress.source = Source::Ended(Figures { pipelines, ..so_far });
                 (progress.state, progress.report) = (RunState::Ended, Some(json));
             }
-            self.service.take().map(RunService::finish);
+            if let Some(service) = self.service.take() {
+                service.finish();
+            }
             Ok(())
         }
     }
@@ -152,7 +154,7 @@ mod with_service {
             match &self.source {
                 Source::Live(figures) => Figures { passed_ns, virtual_ns: None, pipelines: figures() },
                 Source::Virtual { ended, now, clock_ns } => {
-                    let pipelines = ended.iter().chain(now).cloned().collect();
+                    let pipelines = ended.iter().chain(now.as_deref()).cloned().collect();
                     Figures { passed_ns, virtual_ns: Some(*clock_ns), pipelines }
                 }
                 Source::Ended(figures) => figures.clone(),

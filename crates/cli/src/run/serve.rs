@@ -1,7 +1,7 @@
 use crate::options::ctl::{default_socket, runtime_folder};
 use crate::options::serve::Serve;
 use crate::output::{self, Failure};
-use crate::plan::client_scenario::permit;
+use crate::plan::client_scenario::{file_in_value, permit};
 use crate::run::child_processes;
 use crate::run::readiness;
 use crate::run::stop::Stop;
@@ -55,6 +55,7 @@ impl Serve {
                     Ok(command)
                 })
             },
+            permit_value: Box::new(file_in_value),
             permit: Box::new(move |text| permit(text, files.as_deref())),
             most: usize::from(self.most),
             page_changes: self.allow_changes,

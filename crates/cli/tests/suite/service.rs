@@ -297,6 +297,8 @@ fn bad_requests_are_refused_with_a_remedy() {
     for body in ["{}", "{\"set\": {}}", "{\"set\": {\"a\": \"b\"}, \"when\": 1}", "[", "{\"set\": {\"a\": 1}}"] {
         assert_eq!(patch(body).status, 422, "{body}");
     }
+    let of_file = patch("{\"set\": {\"down.gap\": \"table /etc/passwd\"}}");
+    assert!(of_file.status == 422 && of_file.error().contains("no files"), "{}", of_file.body);
     let more = service.ask("POST", "/v1/runs", Some((toml, SHORT)));
     assert_eq!((more.status, more.error().contains("no more may")), (429, true));
     assert_eq!(service.ask("GET", &format!("/v1/runs/{id}/report"), None).status, 409);
