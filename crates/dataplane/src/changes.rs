@@ -56,6 +56,12 @@ impl ChangeSender {
         self.changes.push((at, change)).map_err(|rtrb::PushError::Full((_, change))| change)
     }
 
+    /// Whether a change can be sent now: there is room, and the run has not ended.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.changes.is_full() && !self.changes.is_abandoned()
+    }
+
     /// When the run started, by its clock; `None` before that.
     #[must_use]
     pub fn started(&self) -> Option<Time> {

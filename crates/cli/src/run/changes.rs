@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use units::Time;
 
 /// What asks for the changes of a scenario.
-const TIMELINE: &str = "timeline";
+pub(crate) const TIMELINE: &str = "timeline";
 
 /// Numbers the stages that are set at each place, so that each draws from a random stream of its own. The first one
 /// draws as in a run of its own.
@@ -75,7 +75,7 @@ impl<F> Makers<'_, F> {
     pub(crate) fn plan_timeline(
         &self,
         mut pipeline: Pipeline<F>,
-        timeline: &[&TimelineChange],
+        timeline: &[(u64, &TimelineChange)],
         classes: usize,
     ) -> Result<Pipeline<F>, Failure>
     where
@@ -86,24 +86,25 @@ impl<F> Makers<'_, F> {
         }
         pipeline = pipeline.changing();
         let mut names = DrawNames::default();
-        for TimelineChange { at, change } in timeline {
-            let made = self.change(change, TIMELINE, classes, &mut names)?;
+        for (number, TimelineChange { at, change }) in timeline {
+            let made = Change { number: *number, ..self.change(change, TIMELINE, classes, &mut names)? };
             pipeline.plan_change(Time::ZERO + *at, made);
         }
         Ok(pipeline)
     }
 }
 
-/// The timeline of pipeline number `pipeline`, or of its way back.
-pub(crate) fn timeline_of(request: &Request, pipeline: usize, back: bool) -> Vec<&TimelineChange> {
-    request.timeline.iter().filter(|entry| entry.change.pipeline == pipeline && entry.change.back == back).collect()
+/// The timeline of pipeline number `pipeline`, or of its way back. Changes are numbered from 1 on, over all pipelines.
+pub(crate) fn timeline_of(request: &Request, pipeline: usize, back: bool) -> Vec<(u64, &TimelineChange)> {
+    let is_of = |change: &SettingChange| change.pipeline == pipeline && change.back == back;
+    (1..).zip(&request.timeline).filter(|(_, entry)| is_of(&entry.change)).collect()
 }
 
 /// Whether a pipeline gets a target while it runs.
 pub(crate) fn will_ask(request: &Request, pipeline: usize) -> bool {
     let asks =
         |change: &SettingChange| matches!(&change.to, SettingValue::Target(target) if *target != Target::Nothing);
-    timeline_of(request, pipeline, false).iter().any(|entry| asks(&entry.change))
+    timeline_of(request, pipeline, false).iter().any(|(_, entry)| asks(&entry.change))
 }
 
 /// The plan with the stages that took the place of others last, for what these report.
@@ -174,19 +175,20 @@ pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
 #[cfg(feature = "live")]
 pub(crate) fn check_live(
     plan: &PipelinePlan,
-    timeline: &[&TimelineChange],
+    timeline: &[(u64, &TimelineChange)],
+    controlled: bool,
     config: &dataplane::Config,
 ) -> Result<(), Failure> {
     let line = usize::from(matches!(config.output, dataplane::Device::Line { .. }));
-    if !timeline.is_empty() && config.cpus.len() > 1 + line {
+    if (controlled || !timeline.is_empty()) && config.cpus.len() > 1 + line {
         return Err(Failure::new(format!(
-            "{}: stages and departures reach a change together, so a pipeline with a timeline has one CPU: name {} with --cores",
+            "{}: stages and departures reach a change together, so a pipeline with a timeline or --control has one CPU: name {} with --cores",
             plan.name,
             1 + line
         )));
     }
     let threads = |stage: &StageConfig| matches!(stage, StageConfig::Limit(limit) if dataplane::has_threads(limit));
-    if let Some(entry) = timeline.iter().find(|entry| entry.change.stage().is_some_and(threads)) {
+    if let Some((_, entry)) = timeline.iter().find(|(_, entry)| entry.change.stage().is_some_and(threads)) {
         return Err(Failure::new(format!(
             "timeline: {}: a limit with workers starts threads, which no change can do: write workers 1 and another algorithm than atomic-queue",
             entry.change.path

@@ -86,7 +86,7 @@ mod with_service {
         }
 
         /// From now on clients may make these changes.
-        #[expect(dead_code, reason = "live settings call it")]
+        #[cfg(feature = "live")]
         pub(crate) fn attach(&self, changes: Arc<dyn Changes>) {
             // A run has one set of changes.
             let _first = self.run.changes.set(changes);

@@ -115,7 +115,7 @@ fn run_one(
         ));
     }
     report.name.clone_from(&plan.name);
-    let last = changes::final_plan(plan, timeline.iter().map(|entry| &entry.change));
+    let last = changes::final_plan(plan, timeline.iter().map(|(_, entry)| &entry.change));
     user_limits::report(&last, &mut report);
     report.set_pacer(plan.pacer.name());
     if plan.asks_nothing() && !changes::will_ask(request, number) {

@@ -4,6 +4,7 @@ mod cpu_placement;
 mod devices;
 mod host_ports;
 mod interface_watch;
+mod live_changes;
 mod loops;
 mod nic_links;
 pub(crate) mod otg;
@@ -33,6 +34,7 @@ use crate::run::control::Control;
 use crate::run::decision_log;
 use crate::run::decision_log::DecisionFile;
 use crate::run::live::interface_watch::Watched;
+use crate::run::live::live_changes::LiveChanges;
 use crate::run::live::nic_links::NicLinks;
 use crate::run::live::stream_receiver::FarEnd;
 use crate::run::outcome::Outcome;
@@ -50,6 +52,7 @@ use rate_reload::Reload;
 use replay_feed::{FromCapture, Records, whole};
 use results::{Ended, ReportBuilder};
 use scenario::{BackPlan, FillerSpec, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use service::control::Changes;
 use sim::{CaptureWriter, WhenFull};
 use start::Start;
 use stats_file::Stats;
@@ -103,10 +106,11 @@ pub(crate) fn run(
     }
     let carriers = interface_watch::with_carrier(&configs);
     let mut carried = ForwardedInterfaces::default();
+    let live = control.map(|_| Arc::new(LiveChanges::new(request, TscClock::new(eal))));
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for (((number, plan), config), cpus) in request.pipelines.iter().enumerate().zip(configs).zip(&behind) {
-        let worker = open(eal, (number, plan), config, cpus, request, &mut logs, &stop.flag())?;
+        let worker = open(eal, (number, plan), config, cpus, request, (&mut logs, live.as_deref()), &stop.flag())?;
         loops::note(plan, &worker.drivers());
         carried.note(plan, &worker.drivers());
         workers.push(worker);
@@ -124,7 +128,10 @@ pub(crate) fn run(
     let mut watched = Watched::of(request, receiver, &workers, carriers, nics);
     drop(starting);
     let keep = required_rights::keep(request, receiver, &workers);
-    let shown = (stats.as_mut(), control);
+    if let (Some(control), Some(live)) = (control, &live) {
+        control.attach(Arc::clone(live) as Arc<dyn Changes>);
+    }
+    let shown = (stats.as_mut(), control, live.as_deref());
     let send = || work(eal, workers, keep, request, (&mut reload, &mut watched, &mut start), shown, stop);
     let (ended, arrived) = match far_end {
         Some(far_end) => {
@@ -139,7 +146,9 @@ pub(crate) fn run(
     let mut telling = ReportBuilder::new(&floors, failure);
     let plans = request.pipelines.iter().enumerate();
     for ((((number, plan), ended), list), records) in plans.zip(ended).zip(&mut lists).zip(&records) {
-        let made = request.timeline.iter().map(|entry| &entry.change).filter(|change| change.pipeline == number);
+        let done = live.as_ref().map(|live| live.done(number)).unwrap_or_default();
+        let of_timeline = request.timeline.iter().map(|entry| &entry.change).filter(|_| live.is_none());
+        let made = of_timeline.filter(|change| change.pipeline == number).chain(&done);
         telling.pipeline(&changes::final_plan(plan, made), ended, list.as_mut(), records)?;
     }
     for log in logs {
@@ -175,7 +184,7 @@ fn work(
     keep: u64,
     request: &Request,
     (reload, watched, start): (&mut Reload, &mut Watched, &mut Option<Start>),
-    (stats, control): (Option<&mut Stats>, Option<&Control>),
+    (stats, control, live): (Option<&mut Stats>, Option<&Control>, Option<&LiveChanges>),
     stop: &Stop,
 ) -> Vec<Ended> {
     let with_stats = stats.is_some() || control.is_some();
@@ -211,6 +220,9 @@ fn work(
             .collect();
         progress::show(request, &counters, stats, || {
             reload.if_asked(request);
+            if let Some(live) = live {
+                live.collect();
+            }
             if watched.has_lost_one() {
                 stop.ask();
             }
@@ -322,6 +334,11 @@ fn start_dpdk(request: &Request, configs: &[Config], polled: Option<&PortSpec>) 
     Eal::init(&config).map_err(Failure::new)
 }
 
+/// Whether clients may change settings.
+fn controlled(request: &Request) -> bool {
+    request.common.control.is_some()
+}
+
 fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Result<Config, Failure> {
     let feed = match &plan.source {
         SourcePlan::Port(port) => Feed::Device(device(port)?),
@@ -350,6 +367,11 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         (Pacer::Auto, _) => Pacing::Deadline(LaunchTime::IfOffered),
         (Pacer::LaunchTime, _) => Pacing::Deadline(LaunchTime::Required),
         _ => Pacing::AsReady,
+    };
+    // A client may set a rate later.
+    let pacing = match pacing {
+        Pacing::AsReady if controlled(request) => Pacing::Deadline(LaunchTime::Never),
+        pacing => pacing,
     };
     let mut config = Config {
         name: plan.name.clone(),
@@ -382,7 +404,7 @@ fn open(
     config: Config,
     meter_cpus: &[usize],
     request: &Request,
-    logs: &mut Vec<DecisionFile>,
+    (logs, live): (&mut Vec<DecisionFile>, Option<&LiveChanges>),
     stop: &AtomicBool,
 ) -> Result<Worker, Failure> {
     let frames = assemble::frames(plan)?;
@@ -404,9 +426,11 @@ fn open(
     let later = |ask: &Target, path: &str| schedule(ask, path, None);
     let makers = Makers { stage: &build, schedule: &later };
     let timeline = changes::timeline_of(request, number, false);
-    changes::check_live(plan, &timeline, &config)?;
+    changes::check_live(plan, &timeline, live.is_some(), &config)?;
     let pipeline = makers.plan_timeline(pipeline, &timeline, plan.classes.len() + 1)?;
-    let answers = timeline.iter().any(|entry| entry.change.answers());
+    // A client may want answers later.
+    let pipeline = if live.is_some() && !pipeline.takes_changes() { pipeline.changing() } else { pipeline };
+    let answers = live.is_some() || timeline.iter().any(|(_, entry)| entry.change.answers());
     let pipeline = if answers || plan.all_stages().any(StageConfig::answers) { pipeline.answering() } else { pipeline };
     let mut pipeline = logged(pipeline, &plan.name)?;
     let backlog = matches!(plan.source, SourcePlan::Streams { .. });
@@ -420,14 +444,23 @@ fn open(
         let stages = assemble::stages(stages, name, build)?;
         let mut pipeline = Pipeline::new(stages, schedule(&Target::Nothing, name, None)?).answering();
         let timeline = changes::timeline_of(request, number, true);
-        changes::check_live(plan, &timeline, &config)?;
+        changes::check_live(plan, &timeline, live.is_some(), &config)?;
         pipeline = makers.plan_timeline(pipeline, &timeline, 1)?;
+        if live.is_some() && !pipeline.takes_changes() {
+            pipeline = pipeline.changing();
+        }
         if let Some(sampling) = sampling(name) {
             pipeline = pipeline.slicing(&names, &sampling);
         }
         back = Some((name.clone(), logged(pipeline, name)?));
     }
     let mut worker = Worker::open(eal, config, pipeline, back).map_err(Failure::new)?;
+    if let Some(live) = live {
+        worker.take_changes(live.queue(number, plan, false), false);
+        if plan.back.is_some() {
+            worker.take_changes(live.queue(number, plan, true), true);
+        }
+    }
     nic_links::await_links(worker.nic_links(), || stop.load(Ordering::Relaxed));
     if let SourcePlan::Streams { gateway, .. } = &plan.source {
         for neighbour in gateway {

@@ -2,6 +2,9 @@
 
 use crate::bed::{Bed, number};
 use lab::Node;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -77,4 +80,91 @@ fn timeline_on_several_cpus_is_refused_by_name() {
         return;
     }
     run.assert_refused(&["mid", "timeline", "--cores"]);
+}
+
+/// Sends a change over the socket of a run, and returns the status line.
+fn patch(socket: &Path, set: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the socket of the run");
+    let body = format!("{{\"set\":{{{set}}}}}");
+    let head = "PATCH /v1/runs/1/settings HTTP/1.1\r\nHost: run\r\nConnection: close\r\nContent-Type: application/json";
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+const CONTROLLED: &str = r#"
+schema = 1
+[[pipeline]]
+name    = "mid"
+in      = "if:a1"
+out     = "if:b0"
+one-way = true
+"#;
+
+#[test]
+fn clients_change_a_live_run() {
+    let Some(bed) = Bed::paired("control") else { return };
+    bed.await_quiet();
+    std::fs::write(bed.path("a.toml"), CONTROLLED).expect("a scenario");
+    let mid = bed.start(Node::Box, "run a.toml --json --duration 6s --control unix:run.sock");
+    thread::sleep(Duration::from_millis(1_500));
+    // 40 Mbit/s.
+    let sender = bed.start(
+        Node::Box,
+        "gen --out if:a0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B' --rate 5kpps --count 12500 --json",
+    );
+    thread::sleep(Duration::from_millis(1_000));
+    let set = |path: &str, value: &str| bed.run(Node::Box, &format!("ctl --socket run.sock set {path} {value}"));
+    let wrong = set("mid.rat", "20Mbps");
+    assert!(wrong.status.code() == Some(2) && wrong.stderr.contains("did you mean mid.rate"), "{wrong:?}");
+    for value in ["20Mbps", "off"] {
+        let done = set("mid.rate", value);
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+        thread::sleep(Duration::from_millis(500));
+    }
+    let shown = bed.run(Node::Box, "ctl --socket run.sock show").stdout;
+    assert!(shown.contains("mid.rate") && shown.contains("mid.delay"), "{shown}");
+    let sent = number(&sender.wait().report(), "/out/frames");
+    let report = mid.wait().report();
+    assert_eq!((number(&report, "/in/frames"), number(&report, "/out/frames")), (sent, sent), "{report}");
+    let change = &report["changes"][0];
+    let late =
+        change["took_effect_at_ns"].as_f64().expect("it took effect") - change["asked_at_ns"].as_f64().expect("asked");
+    assert!((0.0..100e6).contains(&late), "{change}");
+    let mean = report["segments"][1]["rate"]["mean_bps"].as_f64().expect("a rate");
+    assert!((mean / 20e6 - 1.0).abs() < 0.005, "{mean}");
+}
+
+#[test]
+fn thousand_changes_of_a_live_run_lose_no_frame() {
+    let Some(bed) = Bed::paired("manychanges") else { return };
+    std::fs::write(bed.path("a.toml"), CONTROLLED).expect("a scenario");
+    let mid = bed.start(Node::Box, "run a.toml --json --duration 20s --control unix:run.sock");
+    thread::sleep(Duration::from_millis(1_500));
+    let sender = bed.start(
+        Node::Box,
+        "gen --out if:a0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B' --rate 2kpps --duration 10s --json",
+    );
+    let sets = [
+        "\"mid.rate\":\"50Mbps\"",
+        "\"mid.delay\":\"5ms\"",
+        "\"mid.gap\":\"100us\",\"mid.delay\":\"1ms\"",
+        "\"mid.delay\":\"3ms 1ms\"",
+        "\"mid.rate\":\"off\"",
+        "\"mid.delay\":\"off\"",
+    ];
+    for n in 0..1_000 {
+        let answer = patch(&bed.path("run.sock"), sets[n % sets.len()]);
+        assert!(answer.contains(" 20"), "{n}: {answer}");
+    }
+    let sent = number(&sender.wait().report(), "/out/frames");
+    thread::sleep(Duration::from_millis(200));
+    mid.signal("INT");
+    let report = mid.wait().report();
+    assert_eq!((number(&report, "/in/frames"), number(&report, "/out/frames")), (sent, sent), "{}", report["drops"]);
+    let changes = report["changes"].as_array().expect("changes");
+    assert!(changes.len() > 1_000 && changes.iter().all(|change| change["took_effect_at_ns"].is_number()));
+    let sum: u64 = report["segments"].as_array().expect("segments").iter().map(|one| number(one, "/out/frames")).sum();
+    assert_eq!(sum, sent);
 }
