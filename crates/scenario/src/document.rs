@@ -163,10 +163,12 @@ impl Reader<'_> {
 
     fn pipeline(&mut self, table: &DeTable<'_>, number: usize, span: Range<usize>) -> PipelineText {
         self.check_keys(table, "pipeline");
+        let mut inputs = self.one_or_more(table, "in").into_iter();
         let mut pipeline = PipelineText {
             name: self.name(table).map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
             place: Some(self.origin(span)),
-            input: self.text(table, "in"),
+            input: inputs.next(),
+            more_inputs: inputs.collect(),
             streams: self.one_or_more(table, "stream"),
             gateway: self.one_or_more(table, "gateway"),
             count: table.get("count").and_then(|value| self.integer(value)),

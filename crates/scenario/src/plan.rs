@@ -11,6 +11,7 @@ use engine::stages::{Limit, StageConfig};
 use engine::sync::SyncSpec;
 use engine::{CatchUp, Line};
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use units::Span;
 
 /// A pipeline as text, with positions.
@@ -22,6 +23,8 @@ pub struct PipelineText {
     pub place: Option<Origin>,
     /// The input port.
     pub input: Option<Text>,
+    /// Further captures, whose frames are merged with those of the input by their stamps.
+    pub more_inputs: Vec<Text>,
     /// Alternatively, the streams to generate.
     pub streams: Vec<Text>,
     /// Neighbours to which streams without a MAC address are sent.
@@ -81,6 +84,8 @@ pub struct PipelinePlan {
     pub name: String,
     /// The source of frames.
     pub source: SourcePlan,
+    /// Further captures, whose frames are merged with those of the source by their stamps. The source is then a capture.
+    pub more_inputs: Vec<PathBuf>,
     /// The output port.
     pub output: PortSpec,
     /// The target of departures.
@@ -171,6 +176,15 @@ impl Pacer {
 }
 
 impl PipelinePlan {
+    /// The captures that it reads, if it reads any.
+    pub fn captures(&self) -> impl Iterator<Item = &Path> {
+        let first = match &self.source {
+            SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => Some(path),
+            SourcePlan::Port(_) | SourcePlan::Streams { .. } => None,
+        };
+        first.into_iter().chain(&self.more_inputs).map(PathBuf::as_path)
+    }
+
     /// The stages that limit users, each with the name of its class.
     pub fn limits(&self) -> impl Iterator<Item = (&str, &Limit)> {
         let classes = self.classes.iter().map(|class| (class.name.as_str(), &class.stages));

@@ -32,7 +32,12 @@ impl fmt::Display for PipelinePlan {
         writeln!(f, "[[pipeline]]")?;
         writeln!(f, "name = {}", Quoted(&self.name))?;
         match &self.source {
-            SourcePlan::Port(port) => writeln!(f, "in = {}", Quoted(port))?,
+            SourcePlan::Port(port) if self.more_inputs.is_empty() => writeln!(f, "in = {}", Quoted(port))?,
+            SourcePlan::Port(port) => {
+                let more = self.more_inputs.iter().map(|path| Quoted(format!("pcap:{}", path.display())).to_string());
+                let all: Vec<String> = std::iter::once(Quoted(port).to_string()).chain(more).collect();
+                writeln!(f, "in = [{}]", all.join(", "))?;
+            }
             SourcePlan::Streams { specs, count, gateway, .. } => {
                 match &specs[..] {
                     [spec] => writeln!(f, "stream = {}", Quoted(spec))?,

@@ -13,6 +13,7 @@ use engine::Line;
 use engine::schedules::{Files, Impossible, Target};
 use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
+use std::path::PathBuf;
 use units::nearest;
 use units::{ParseError, Span};
 
@@ -49,6 +50,7 @@ impl PipelineText {
             classes::check_sources(text, sync, &classes, None, problems);
         }
         let (source, output, target) = (source?, output?, target?);
+        let more_inputs = self.more_inputs(&source, &output, files, problems);
         let line = self.line(&output, problems);
         let catch_up = self.catch_up.as_ref().and_then(|text| problems.read(text, str::parse)).unwrap_or_default();
         let of_back = back.iter_mut().flat_map(|back| &mut back.stages);
@@ -58,6 +60,7 @@ impl PipelineText {
         let mut plan = PipelinePlan {
             name: self.name.clone(),
             source,
+            more_inputs,
             output,
             target,
             pacer: Pacer::Auto,
@@ -233,6 +236,45 @@ impl PipelineText {
         let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
         let (times, count) = (self.times.unwrap_or(1), self.count);
         Some(SourcePlan::Replay(Replay { path, speed, times, loop_gap, max_gap, count, rewrite }))
+    }
+
+    /// Further inputs: captures, each once.
+    fn more_inputs(
+        &self,
+        source: &SourcePlan,
+        output: &PortSpec,
+        files: Option<&dyn Files>,
+        problems: &mut Problems,
+    ) -> Vec<PathBuf> {
+        const HOW: &str = "write each live input to a capture (measure --in if:… --write FILE), and give the captures";
+        let mut paths = Vec::new();
+        let mut known = match source {
+            SourcePlan::Port(port @ PortSpec::Pcap(_)) => vec![port.clone()],
+            _ => Vec::new(),
+        };
+        if let (Some(text), true, Some(_)) = (&self.input, known.is_empty(), self.more_inputs.first()) {
+            problems
+                .add(&text.origin, format!("'{}' is one of several inputs, which must be captures: {HOW}", text.value));
+            return paths;
+        }
+        for text in &self.more_inputs {
+            let Some(port) = problems.read(text, PortSpec::parse) else { continue };
+            let PortSpec::Pcap(path) = &port else {
+                let what = format!("'{}' is one of several inputs, which must be captures: {HOW}", text.value);
+                problems.add(&text.origin, what);
+                continue;
+            };
+            if known.contains(&port) {
+                problems.add(&text.origin, format!("'{}' is an input already: leave one of them out", text.value));
+            } else if port == *output && path.as_os_str() != "-" {
+                problems.add(&text.origin, format!("'{}' is the output too: name another one", text.value));
+            } else if let Some(Err(error)) = files.map(|files| files.capture(path)) {
+                problems.add(&text.origin, error.to_string());
+            }
+            paths.push(path.clone());
+            known.push(port);
+        }
+        paths
     }
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {

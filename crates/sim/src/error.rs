@@ -40,6 +40,15 @@ pub enum SimError {
         /// Records in the file.
         records: u64,
     },
+    /// Captures to be merged begin too far from each other.
+    #[error(
+        "the captures begin {days} days apart, and virtual time reaches 213: give captures of one run, or shift one by \
+         editcap -t"
+    )]
+    FarApart {
+        /// The days between the first and the last.
+        days: u64,
+    },
     /// A capture that can be read only once is to be repeated.
     #[error("standard input can be read once only: leave --loop out, or name a file")]
     Once,

@@ -8,6 +8,7 @@ mod arrivals;
 mod capture;
 mod driver;
 mod error;
+mod merged;
 mod offered;
 mod output;
 mod replay;
@@ -21,6 +22,7 @@ pub use capture::{
 };
 pub use driver::{Limits, MANY, Observer, RunResult, run};
 pub use error::SimError;
+pub use merged::MergedSource;
 pub use offered::{CountingSink, OfferedSource};
 pub use output::{Lines, WhenFull};
 pub use replay::{Pauses, ReplaySource};

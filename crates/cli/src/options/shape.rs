@@ -12,11 +12,12 @@ Examples:
   netlathe shape --in eth0 --out eth1 --rate 50Mbps --stats figures.jsonl --stats-every 500ms
   netlathe shape --in eth0 --out eth1 --class 'api = tcp dport 8080 payload \"GET\" at 0' --rate api=50Mbps \\
       --stage 'api=delay 20ms' --gap 'chi2 df 6 in 80us..120us'
-  netlathe shape --in eth0 --out eth1 --sync 'order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms'")]
+  netlathe shape --in eth0 --out eth1 --sync 'order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms'
+  netlathe shape --in pcap:in.pcap --in pcap:day.pcap --out wire:10G --sync 'order 10.0.0.1,10.0.0.2 gap 5ms wait 300ms'")]
 pub(crate) struct Shape {
-    /// Input port
-    #[arg(long = "in", value_name = "PORT")]
-    pub(crate) input: String,
+    /// Input port. Several captures are merged by their stamps: --in pcap:a.pcap --in pcap:b.pcap
+    #[arg(long = "in", value_name = "PORT", required = true)]
+    pub(crate) inputs: Vec<String>,
     /// Output port
     #[arg(long = "out", value_name = "PORT")]
     pub(crate) output: String,

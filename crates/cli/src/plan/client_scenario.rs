@@ -3,7 +3,7 @@
 
 use super::files::OnDisk;
 use engine::schedules::{Advise, Files};
-use scenario::{PipelinePlan, PortSpec, Replay, SourcePlan};
+use scenario::{PipelinePlan, PortSpec, SourcePlan};
 use service::ScenarioProblem;
 use sim::is_standard;
 use std::path::{Path, PathBuf};
@@ -71,10 +71,7 @@ pub(crate) fn file_in_value(value: &str) -> Option<String> {
 
 /// Captures and lists that a pipeline reads and writes.
 fn files(plan: &PipelinePlan) -> Vec<&Path> {
-    let mut files: Vec<&Path> = Vec::new();
-    if let SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) = &plan.source {
-        files.push(path);
-    }
+    let mut files: Vec<&Path> = plan.captures().collect();
     match &plan.output {
         PortSpec::Pcap(path) => files.push(path),
         PortSpec::Wire(wire) => files.extend(wire.pcap.iter().chain(&wire.frames).map(PathBuf::as_path)),

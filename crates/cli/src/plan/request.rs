@@ -7,10 +7,7 @@ use crate::options::common::{Common, ResultFiles};
 use crate::output::{self, Failure};
 use ::measure::EndToEnd;
 use engine::slices::Listener;
-use scenario::{
-    Expectation, LabPlan, PipelinePlan, PipelineText, PortSpec, Problems, ProgramPlan, Replay, SourcePlan,
-    TimelineChange,
-};
+use scenario::{Expectation, LabPlan, PipelinePlan, PipelineText, PortSpec, Problems, ProgramPlan, TimelineChange};
 use sim::is_standard;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -84,10 +81,7 @@ impl Request {
         );
         outputs.extend(self.results.junit.iter().chain(&self.results.csv).map(PathBuf::as_path));
         for plan in &self.pipelines {
-            match &plan.source {
-                SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => inputs.push(path),
-                SourcePlan::Port(_) | SourcePlan::Streams { .. } => {}
-            }
+            inputs.extend(plan.captures());
             match &plan.output {
                 PortSpec::Pcap(path) => outputs.push(path),
                 PortSpec::Wire(wire) => outputs.extend(wire.pcap.iter().chain(&wire.frames).map(|path| path.as_path())),

@@ -10,8 +10,10 @@ impl Shape {
         let departures = departures(self.departures, "shape");
         let delays = self.delays.into_iter().map(|delay| ("--delay", "delay", delay));
         let reorders = self.reorders.into_iter().map(|reorder| ("--reorder", "reorder", reorder));
+        let mut inputs = self.inputs.into_iter().map(|port| Text::option("--in", port));
         let pipeline = PipelineText {
-            input: Some(Text::option("--in", self.input)),
+            input: inputs.next(),
+            more_inputs: inputs.collect(),
             output: Some(Text::option("--out", self.output)),
             options: ClassOptions {
                 classes: self.classes,

@@ -147,11 +147,13 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     // A pipe can be read only once. The run itself reports a truncated capture.
     match &plan.source {
         SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
-        SourcePlan::Port(PortSpec::Pcap(path)) if counted && files::is_read_again(path) => {
-            let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
+        SourcePlan::Port(PortSpec::Pcap(_)) if counted && plan.captures().all(files::is_read_again) => {
             let mut classifier = classifier(plan)?;
-            while let Ok(Some(_)) = reader.read(&mut frame) {
-                records[classifier.class(frame.bytes())] += 1;
+            for path in plan.captures() {
+                let mut reader = CaptureReader::open(path).map_err(Failure::new)?;
+                while let Ok(Some(_)) = reader.read(&mut frame) {
+                    records[classifier.class(frame.bytes())] += 1;
+                }
             }
         }
         SourcePlan::Replay(replay) if counted && !replay.is_endless() && files::is_read_again(&replay.path) => {

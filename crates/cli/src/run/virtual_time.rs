@@ -19,7 +19,7 @@ use engine::stages::StageConfig;
 use measure::{Caveat, CaveatKind, ClockSource, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
 use sim::{
-    CaptureAnomalies, Limits, MANY, NullSink, Observer, PcapSink, PcapSource, Sink, Source, StreamSource, WhenFull,
+    CaptureAnomalies, Limits, MANY, MergedSource, NullSink, Observer, PcapSink, PcapSource, Sink, Source, StreamSource, WhenFull,
     WireSink,
 };
 use units::{BitRate, Rate, Share, Time};
@@ -158,6 +158,10 @@ fn say_what_did_not_fit(report: &PipelineReport) {
 
 fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failure> {
     match &plan.source {
+        SourcePlan::Port(PortSpec::Pcap(_)) if !plan.more_inputs.is_empty() => {
+            let paths: Vec<_> = plan.captures().collect();
+            Ok(Box::new(MergedSource::open(&paths).map_err(Failure::new)?))
+        }
         SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
         SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
         SourcePlan::Streams { specs, first, count, .. } => {

@@ -184,6 +184,71 @@ fn crests_later_than_the_wait_keep_the_order_from_the_next_round_on() {
     }
 }
 
+/// Captures of three hosts, one source each. In each of six rounds of a second, source 2 is 590 ms late and `wait` is
+/// 300 ms.
+#[test]
+fn captures_of_several_hosts_are_one_input_and_a_late_one_is_in_order_from_the_second_round_on() {
+    let bench = Bench::new();
+    for source in 1..=3_u8 {
+        let start = |round: u64| round * 1_000_000 + if source == 2 { 590_000 } else { 100 * u64::from(source) };
+        let all: Vec<_> = (0..6).map(|round| (source, start(round), 10)).collect();
+        bench.capture(&format!("host{source}.pcap"), Dialect::USUAL, &crests(50, &all));
+    }
+    let sync = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms wait 300ms";
+    let out = "wire:10G,frames=out.csv,pcap=out.pcap";
+    // The order of the captures is not that of the sources.
+    let ins = ["--in", "pcap:host3.pcap", "--in", "pcap:host1.pcap", "--in", "pcap:host2.pcap"];
+    let line = [&["shape"][..], &ins, &["--out", out, "--sync", sync]].concat();
+    let report = bench.report(&line);
+    let found = listed_crests(&bench.listed("out.csv"));
+    let order: Vec<u64> = found.iter().map(|crest| crest.0).collect();
+    assert_eq!(order, [1, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2]);
+    // Within each round from the second on, crests are disjoint at the gap asked.
+    for round in found[2..17].chunks(3) {
+        assert!(round.windows(2).all(|pair| pair[1].1 - pair[0].2 == 5 * MS), "{round:?}");
+    }
+    assert_in_source_order(&bench, 900);
+    assert_eq!(report["in"]["frames"], 900);
+    assert_eq!([1, 2, 3].map(|number| source(&report, &format!("10.0.0.{number}"))["crests"].clone()), [6, 6, 6]);
+    // One capture with the frames of all gives the same, to the bit.
+    let one = bench.listed("out.csv");
+    let all: Vec<_> = [1, 3, 2]
+        .into_iter()
+        .flat_map(|source: u8| {
+            let late = if source == 2 { 590_000 } else { 100 * u64::from(source) };
+            (0..6).map(move |round| (source, round * 1_000_000 + late, 10))
+        })
+        .collect();
+    bench.capture("in.pcap", Dialect::USUAL, &crests(50, &all));
+    bench.report(["shape", "--in", "pcap:in.pcap", "--out", out, "--sync", sync]);
+    assert_eq!(bench.listed("out.csv").len(), one.len());
+    assert!(bench.listed("out.csv").iter().zip(&one).all(|(a, b)| (a.start_ps, a.length) == (b.start_ps, b.length)));
+    // A scenario has them in a list.
+    let list = "in = ['pcap:host3.pcap', 'pcap:host1.pcap', 'pcap:host2.pcap']";
+    let text = format!("schema = 1\n[[pipeline]]\n{list}\nout = '{out}'\nsync = '{sync}'\n");
+    std::fs::write(bench.path("three.toml"), text).expect("it is ours");
+    bench.report(["run", "three.toml"]);
+    assert!(bench.listed("out.csv").iter().zip(&one).all(|(a, b)| (a.start_ps, a.length) == (b.start_ps, b.length)));
+}
+
+#[test]
+fn several_inputs_must_be_different_captures() {
+    let bench = Bench::new();
+    bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
+    bench.capture("b.pcap", Dialect::USUAL, &[frame(5, 2, 0)]);
+    for (inputs, out, why) in [
+        (["pcap:in.pcap", "pcap:in.pcap"], "null", "is an input already"),
+        (["pcap:in.pcap", "pcap:b.pcap"], "pcap:b.pcap", "'pcap:b.pcap' is the output too"),
+        (["pcap:in.pcap", "pcap:no.pcap"], "null", "no.pcap"),
+        (["pcap:in.pcap", "eth0"], "null", "'eth0' is one of several inputs, which must be captures"),
+        (["eth0", "pcap:in.pcap"], "null", "'eth0' is one of several inputs, which must be captures"),
+    ] {
+        let finished = bench.run(["shape", "--in", inputs[0], "--in", inputs[1], "--out", out]);
+        assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
+        assert!(finished.stderr.contains(why), "{}", finished.stderr);
+    }
+}
+
 #[test]
 fn offsets_and_turns_place_crests_and_frames() {
     let bench = Bench::new();
