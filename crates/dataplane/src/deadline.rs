@@ -41,6 +41,7 @@ impl DeadlinePacer {
 
     /// Runs to the end and returns the report.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> PipelineReport {
+        rounds.raise_until_start();
         let lead = self.outlet.lead();
         // Frames that are generated, or ready on another thread, cost the same at any time, so one is taken per
         // departure.

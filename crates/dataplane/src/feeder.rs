@@ -36,6 +36,8 @@ impl<'a> Feeder<'a> {
 
     /// Runs to the end. Returns the report of this part, and the number of frames handed over.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> (PipelineReport, u64) {
+        // This loop never sleeps, so it runs as others do.
+        dpdk::run_as_before();
         while let Some(now) = rounds.next() {
             rounds.wake(now);
             let mut elsewhere = 0;

@@ -288,6 +288,7 @@ impl FillerPacer {
             }
             self.ahead.push_back(std::mem::take(&mut self.under_way));
         }
+        rounds.await_start();
         rounds.clock.spin_until(start);
         let mut handed = Vec::with_capacity(self.ahead.len());
         for made in &mut self.ahead {

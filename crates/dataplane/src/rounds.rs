@@ -14,6 +14,10 @@ pub(crate) struct Rounds<'a> {
     pub(crate) end: Time,
     run: RunContext<'a>,
     round: u64,
+    /// This thread runs before others, until the round after an asked start.
+    raised: bool,
+    /// The last round was after the start.
+    started: bool,
     beat: Time,
     /// Changes of the pipeline.
     changes: ChangeSchedule,
@@ -32,6 +36,8 @@ impl<'a> Rounds<'a> {
             end,
             run,
             round: 0,
+            raised: false,
+            started: false,
             beat: Time::ZERO,
             changes: ChangeSchedule::new(None),
         }
@@ -50,6 +56,29 @@ impl<'a> Rounds<'a> {
         self.changes.carry_out(at, &mut self.pipeline);
     }
 
+    /// Lets this thread, which carries out departures, run before others until an asked start has passed.
+    pub(crate) fn raise_until_start(&mut self) {
+        self.raised = self.run.start.is_some();
+        if self.raised {
+            dpdk::run_first_for_now();
+        }
+    }
+
+    /// Ends that in the round after the first one behind the start: that one carries out the departure.
+    #[cold]
+    fn lower_after(&mut self, now: Time) {
+        if self.started {
+            self.raised = false;
+            dpdk::run_as_before();
+        }
+        self.started = self.run.start.is_none_or(|start| now >= start);
+    }
+
+    /// Waits for an asked start.
+    pub(crate) fn await_start(&self) {
+        self.run.await_start();
+    }
+
     /// When the run starts if it may start now.
     pub(crate) fn begin(&self) -> Time {
         self.run.begin()
@@ -64,6 +93,9 @@ impl<'a> Rounds<'a> {
     /// Starts another round. Returns the clock's reading, or `None` at the end of the run.
     pub(crate) fn next(&mut self) -> Option<Time> {
         let now = self.clock.now();
+        if self.raised {
+            self.lower_after(now);
+        }
         if let Some(pulse) = self.run.pulse.filter(|_| now >= self.beat) {
             pulse.beat();
             self.beat = now + BEAT;

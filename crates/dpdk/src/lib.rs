@@ -13,7 +13,7 @@
 //! - [`LinkChanges`] reports that an interface has changed.
 //! - [`relation`] returns how two interfaces are connected, and [`host_uses`] how the host uses one.
 //! - [`give_up`] drops rights on all threads of this process.
-//! - [`wake_first`] and [`run_first`] give a thread priority when it wakes.
+//! - [`wake_first`] and [`run_first`] give a thread priority when it wakes, [`run_first_for_now`] for some moments.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`StampedSocket`] receives and sends single frames, with the kernel's stamps, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -75,7 +75,7 @@ pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCount
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
 pub use port::{MtuLimits, NicLink, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
-pub use priority::{run_first, wake_first};
+pub use priority::{run_as_before, run_first, run_first_for_now, wake_first};
 pub use queues::{RxQueue, TxQueue};
 pub use relation::{Relation, is_veth, relation};
 pub use rights::{give_up, give_up_here};

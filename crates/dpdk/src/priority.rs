@@ -1,5 +1,7 @@
 //! Scheduler priority for a thread that sleeps and must not wake late.
 
+use std::cell::Cell;
+
 /// The nice value of such a thread.
 const NICE: i32 = -20;
 
@@ -63,6 +65,39 @@ pub fn run_first() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
+thread_local! {
+    /// The policy that the thread had before [`run_first_for_now`].
+    static BEFORE: Cell<Option<libc::c_int>> = const { Cell::new(None) };
+}
+
+/// From now on the calling thread runs before all threads without real-time priority; those that it starts do not. For
+/// the last moments before an instant, at which several threads of a busy machine must act. Does nothing if the kernel
+/// does not permit it (it needs CAP_SYS_NICE), or if the thread has such a priority already.
+pub fn run_first_for_now() {
+    // SAFETY: takes a number; 0 is the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    let usual = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy);
+    if usual && set(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
+        BEFORE.set(Some(policy));
+    }
+}
+
+/// Ends what [`run_first_for_now`] began on this thread.
+pub fn run_as_before() {
+    if let Some(policy) = BEFORE.take() {
+        // Lowering is always permitted.
+        set(policy, 0);
+    }
+}
+
+/// Sets policy and priority of the calling thread. Its nice value stays. False if that is not permitted.
+fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads the struct; 0 is the calling thread.
+    let rc = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    rc == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +105,26 @@ mod tests {
     fn nice() -> i32 {
         // SAFETY: takes numbers only; 0 is the calling thread.
         unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+    }
+
+    #[test]
+    fn runs_first_until_it_runs_as_before() {
+        // SAFETY: takes a number; 0 is the calling thread.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        let before = policy();
+        run_first_for_now();
+        if policy() == before {
+            println!("SKIP: this user may not raise priorities");
+        } else {
+            assert_eq!(policy() & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO);
+            let of_child = std::thread::scope(|scope| scope.spawn(policy).join()).expect("no panic");
+            assert_eq!(of_child, before, "a thread that it starts");
+            run_first_for_now();
+        }
+        run_as_before();
+        assert_eq!(policy(), before);
+        run_as_before();
+        assert_eq!(policy(), before);
     }
 
     #[test]

@@ -212,6 +212,8 @@ fn object(path: &str, one: &Value, other: &Value, left_out: &mut BTreeSet<String
 /// Two values of the same field as one; `None` if that cannot be known.
 fn field(path: &str, name: &str, a: &Value, b: &Value, left_out: &mut BTreeSet<String>) -> Option<Value> {
     match (a, b) {
+        // What was asked holds for all, or for none.
+        (Value::Object(_), Value::Object(_)) if name == "asked" => (a == b).then(|| a.clone()),
         (Value::Object(_), Value::Object(_)) => Some(object(path, a, b, left_out)),
         (Value::Array(a), Value::Array(b)) => list(path, a, b, left_out),
         (Value::Number(_), Value::Number(_)) => number(name, a, b),

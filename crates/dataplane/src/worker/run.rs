@@ -75,12 +75,14 @@ impl RunContext<'_> {
     pub(crate) fn await_start(&self) {
         const SPIN: Span = Span::from_ms(1);
         let Some(start) = self.start else { return };
+        dpdk::run_first_for_now();
         while self.clock.now() + SPIN < start && !self.is_stopped() {
             thread::sleep(SPIN.to_std() / 2);
         }
         if !self.is_stopped() {
             self.clock.spin_until(start);
         }
+        dpdk::run_as_before();
     }
 
     /// When the run ends if it starts at `start`.
@@ -109,6 +111,10 @@ impl Worker {
         let floods = worker.config.pacing == Pacing::AsReady && worker.pipeline.path() == Path::Counted;
         let source = worker.own(eal, floods)?;
         let gate = worker.config.start.clone();
+        if gate.is_some() {
+            // It wakes in time then, and sets up the rest without a pause.
+            dpdk::run_first_for_now();
+        }
         let start = gate.as_ref().map_or(Ok(None), |gate| gate.pass(&clock, stop))?;
         let run = RunContext { clock, start, duration: worker.config.duration, stop, counters, pulse: None };
         let mut finished = match source {
@@ -122,6 +128,7 @@ impl Worker {
             LocalSource::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
             LocalSource::None => worker.pace(eal, run, (&cpus, line_cpu), None),
         }?;
+        dpdk::run_as_before();
         if let Some((gate, start)) = gate.zip(start) {
             finished.report.start = Some(gate.report(start, finished.report.first_departure));
         }

@@ -60,11 +60,12 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
         _ => PCI.keeps,
     });
     let of_ports = drivers.fold(0, |kept, keeps| kept | rights::set(keeps));
-    // The thread that makes departures raises its priority when it starts.
-    let fills = request.pipelines.iter().any(|plan| plan.pacer == Pacer::Filler);
+    // The thread that makes departures raises its priority when it starts, with fillers or until an asked instant.
+    let raises = request.common.start_at.is_some();
+    let raises = raises || request.pipelines.iter().any(|plan| plan.pacer == Pacer::Filler);
     let kernel = if request.listener.concludes.is_some() { rights::set(SLICE.keeps) } else { 0 };
     let of_on = if request.on.is_some() { rights::set(ON.keeps) } else { 0 };
-    let workers_keep = of_ports | of_on | if fills { rights::set(&[Capability::SysNice]) } else { 0 };
+    let workers_keep = of_ports | of_on | if raises { rights::set(&[Capability::SysNice]) } else { 0 };
 
     // Root has a way to all files by this one.
     let all_files = rights::set(&[Capability::DacOverride]);
