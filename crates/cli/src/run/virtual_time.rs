@@ -19,8 +19,8 @@ use engine::stages::StageConfig;
 use measure::{Caveat, CaveatKind, ClockSource, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec, SourcePlan, Speed, WireSpec};
 use sim::{
-    CaptureAnomalies, Limits, MANY, MergedSource, NullSink, Observer, PcapSink, PcapSource, Sink, Source, StreamSource, WhenFull,
-    WireSink,
+    CaptureAnomalies, Limits, MANY, MergedSource, NullSink, Observer, PcapSink, PcapSource, Sink, Source, StreamSource,
+    WhenFull, WireSink,
 };
 use units::{BitRate, Rate, Share, Time};
 
