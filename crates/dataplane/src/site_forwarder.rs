@@ -18,7 +18,6 @@ use packet::{Frame as _, HeapFrame, MacAddr};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 use units::{Span, Time};
 
 /// The forwarder busy-waits for this time before a departure.
@@ -159,7 +158,7 @@ impl SiteForwarder {
         };
         let mut polled: Vec<PollFd<'_>> =
             self.ports.iter().map(|port| PollFd::new(port.as_fd(), PollFlags::POLLIN)).collect();
-        let timeout = TimeSpec::from_duration(Duration::from(sleep.to_std()));
+        let timeout = TimeSpec::from_duration(sleep.to_std());
         // An interrupted wait is a short one.
         let _interrupted = ppoll(&mut polled, Some(timeout), None);
         let ready = |(number, port): (usize, &PollFd<'_>)| {
@@ -221,7 +220,7 @@ impl SiteForwarder {
         let number = from * self.ports.len() + to;
         let way = &mut self.ways[number];
         let Some(config) = &way.config else {
-            count_sent(&mut self.counters, self.ports[to].send(&self.buffer[..length]));
+            count_sent(&mut self.counters, &self.ports[to].send(&self.buffer[..length]));
             return;
         };
         let bytes = length as u64 + OVERHEAD;
@@ -271,7 +270,7 @@ impl SiteForwarder {
             let bytes = item.frame.bytes();
             self.held_bytes -= bytes.len() as u64 + OVERHEAD;
             self.counters.held -= 1;
-            count_sent(&mut self.counters, self.ports[to].send(bytes));
+            count_sent(&mut self.counters, &self.ports[to].send(bytes));
         }
         let way = &mut self.ways[number];
         let deadline = way.stage.as_ref().and_then(|stage| stage.deadline());
@@ -292,7 +291,7 @@ impl SiteForwarder {
 }
 
 /// A link that is down, and a frame that is too long for it, are the site's affair: the others go on.
-fn count_sent(counters: &mut ForwarderCounters, sent: dpdk::Result<bool>) {
+fn count_sent(counters: &mut ForwarderCounters, sent: &dpdk::Result<bool>) {
     match sent {
         Ok(true) => counters.sent += 1,
         Ok(false) | Err(_) => counters.refused += 1,

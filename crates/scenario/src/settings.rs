@@ -50,6 +50,7 @@ pub struct SettingChange {
 
 /// A value of a setting.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one for each change, never in an array")]
 pub enum SettingValue {
     /// The target of departures.
     Target(Target),
@@ -315,7 +316,6 @@ impl ClassSettings {
     }
 
     /// The place of the stage that a setting names, and the stage by its new value. `None` if it names none.
-    #[expect(clippy::type_complexity, reason = "a place and a stage, once")]
     fn stage(&self, setting: &str, value: &str) -> Option<Result<(usize, Option<StageConfig>), ParseError>> {
         let name = setting.split('.').next().unwrap_or_default();
         let kind = StageConfig::KINDS.iter().find(|kind| kind.name == name)?;

@@ -62,7 +62,7 @@ fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
             }
             SourcePlan::Replay(_) => {}
             SourcePlan::Port(_) => {
-                problems.add(&text.origin, "only counts frames of streams and captures: leave it out")
+                problems.add(&text.origin, "only counts frames of streams and captures: leave it out");
             }
         }
         if plan.output.is_virtual() {

@@ -52,6 +52,7 @@ pub(crate) struct Beside {
     pub(crate) lab: Option<LabPlan>,
     pub(crate) programs: Vec<ProgramPlan>,
     /// The program whose end ends the run.
+    #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "programs are refused"))]
     pub(crate) until: Option<String>,
 }
 

@@ -27,12 +27,13 @@ impl DrawNames {
     }
 }
 
+/// Makes the part that a setting describes, whose draws the path names.
+type Maker<'a, Setting, Part> = &'a dyn Fn(&Setting, &str) -> Result<Box<Part>, Failure>;
+
 /// How the stages and schedules of a pipeline are made.
 pub(crate) struct Makers<'a, F> {
-    /// Makes a stage, whose draws the path names.
-    pub(crate) stage: &'a dyn Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
-    /// Makes a schedule, whose draws the path names.
-    pub(crate) schedule: &'a dyn Fn(&Target, &str) -> Result<Box<dyn Schedule>, Failure>,
+    pub(crate) stage: Maker<'a, StageConfig, dyn Stage<F>>,
+    pub(crate) schedule: Maker<'a, Target, dyn Schedule>,
 }
 
 impl<F> Makers<'_, F> {

@@ -195,11 +195,11 @@ impl Pinger {
             next = next.max(start + round * number);
             // Neighbouring requests are of different sites, so that no site answers several at once.
             for distance in 1..sites {
-                for from in 0..sites {
+                for (from, last) in sequence.iter_mut().enumerate() {
                     self.receive_until(next)?;
                     let to = (from + distance) % sites;
-                    sequence[from] = sequence[from].wrapping_add(1);
-                    self.send(from, to, sequence[from])?;
+                    *last = last.wrapping_add(1);
+                    self.send(from, to, *last)?;
                     // A late start does not make the requests that follow come in a burst.
                     next = (next + STEP).max(Instant::now());
                 }
