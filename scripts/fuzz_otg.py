@@ -56,7 +56,7 @@ def mutate(rng):
         container, key = rng.choice(places(config, []))
         what = rng.randrange(6)
         if what == 0 and isinstance(container[key], dict):
-            container[key]["not_in_the_model"] = rng.choice(VALUES)
+            container[key]["not_in_the_model"] = copy.deepcopy(rng.choice(VALUES))
         elif what == 1 and isinstance(container, list):
             container.append(copy.deepcopy(container[key]))
         elif what == 2:
@@ -65,7 +65,7 @@ def mutate(rng):
             other, at = rng.choice(places(config, []))
             container[key] = copy.deepcopy(other[at])
         else:
-            container[key] = rng.choice(VALUES)
+            container[key] = copy.deepcopy(rng.choice(VALUES))
     text = json.dumps(config)
     unknown = any(key == "not_in_the_model" for _, key in places(config, []))
     return text, unknown

@@ -183,7 +183,7 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(130, 5)).expect("a screen");
         terminal.draw(|frame| draw(frame, &runs)).expect("it is drawn");
         let screen = terminal.backend().to_string();
-        for text in ["down", "running", "1 Mbps", "17", "loss 1,234", "1 of 1 runs go on"] {
+        for text in ["down", "running", "1 Mbit/s", "17", "loss 1", "1 of 1 runs go on"] {
             assert!(screen.contains(text), "{text} is not on\n{screen}");
         }
     }

@@ -48,7 +48,7 @@ pub(crate) enum Rule {
 }
 
 /// Command lines that a test machine cannot run, with the reason.
-pub(crate) const ELSEWHERE: [(&str, &str); 9] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 10] = [
     ("cmp l.csv w.csv && echo the same to the picosecond", "holds on a quiet machine: line.rs"),
     ("id -u", "an ordinary user: ordinary_user.rs"),
     ("netlathe lab run --on server -- id", "an ordinary user: ordinary_user.rs"),
@@ -60,6 +60,7 @@ pub(crate) const ELSEWHERE: [(&str, &str); 9] = [
         "takes a NIC from the machine",
     ),
     ("tcpdump -nr seen.pcap -c 1 'ether src 02:6e:6c:00:00:f1'", "reads what came through a real switch"),
+    ("ip link add va type veth peer name vb && ip link set va up && ip link set vb up", "two ports: live/otg.rs"),
     ("iperf3 -c SERVER -R -C bbr -t 9", "needs a server of the reader's"),
 ];
 
@@ -151,7 +152,9 @@ pub(crate) fn all() -> Vec<Block> {
                 .collect();
             let console = fence.trim() == "```console";
             // A block without prompts is a script if it contains a netlathe command. Otherwise it is output or a file.
-            if console || (!fence.contains("toml") && block.iter().any(|line| line.starts_with("netlathe "))) {
+            // A script in bash is for other machines: its page says where it was tried.
+            let elsewhere = ["toml", "bash"].iter().any(|language| fence.contains(language));
+            if console || (!elsewhere && block.iter().any(|line| line.starts_with("netlathe "))) {
                 blocks.push(Block { source: source.clone(), steps: steps(block.into_iter(), console) });
             }
         }
@@ -199,6 +202,8 @@ fn rule(typed: &str) -> Option<Rule> {
         () if ELSEWHERE.iter().any(|(line, _)| *line == typed) => Rule::Elsewhere,
         () if netlathe && ["serve", "ctl", "top"].contains(&command) || typed.starts_with("curl ") => Rule::Service,
         () if netlathe && (typed.contains('…') || has(&["DIR"])) => Rule::Pattern,
+        // Other hosts, or reports of several: clock.rs, merge.rs, live/otg.rs.
+        () if netlathe && ["clock", "otg", "merge"].contains(&command) => Rule::Pattern,
         () if begins(&[
             "make ",
             "cargo ",

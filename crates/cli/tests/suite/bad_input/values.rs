@@ -76,7 +76,7 @@ fn values_that_mean_nothing() {
         ),
         ("gen --out null --in lo --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1", &["--in", "measure --pcap"]),
         ("gen --out eth0 --in lo --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 stamp off' --count 1", &["--in", "stream 0"]),
-        ("gen --out eth0 --in lo --pcap in.pcap", &["--in", "capture"]),
+        ("gen --out eth0 --in lo --pcap -", &["--in", "only once"]),
         ("gen --out null --pcap nowhere.pcap", &["nowhere.pcap"]),
         ("gen --out null --pcap in.pcap --speed 0", &["--speed", "0.5"]),
         ("gen --out null --pcap in.pcap --speed 2 --gap 1us", &["--speed", "leave one out"]),
