@@ -137,13 +137,11 @@ fn condition(
     let number = |node: Option<Node<'_>>| match node {
         None => Ok(None),
         Some(node) => {
-            let bytes = node.hex()?;
-            let number =
-                bytes.iter().try_fold(0_u128, |all, byte| all.checked_mul(256).map(|all| all | u128::from(*byte)));
-            match number.filter(|number| width == 128 || number >> width == 0) {
-                Some(number) => Ok(Some(number)),
-                None => node.wrong(format!("it is longer than {width} bits")),
+            let number = node.hex_number()?;
+            if width < 128 && number >> width != 0 {
+                return node.wrong(format!("it is longer than {width} bits"));
             }
+            Ok(Some(number))
         }
     };
     let value = number(object.get("value"))?.unwrap_or(0);
@@ -301,6 +299,7 @@ mod tests {
         for (filters, count) in [
             (json!([]), 2),
             (json!([{ "ipv4": { "protocol": { "value": "11", "mask": "ff" } } }]), 1),
+            (json!([{ "ipv4": { "version": { "value": "4" } } }]), 1),
             (json!([{ "ipv4": { "protocol": { "value": "11", "mask": "ff", "negate": true } } }]), 0),
             (json!([{ "choice": "ethernet", "ethernet": { "ether_type": { "value": "86dd" } } }]), 1),
             (json!([{ "custom": { "offset": 12, "bit_length": 16, "value": "0800", "mask": "ffff" } }]), 1),

@@ -142,6 +142,14 @@ impl<'v> Node<'v> {
         }
     }
 
+    /// A number in hexadecimal digits.
+    pub(crate) fn hex_number(&self) -> Read<u128> {
+        let text = self.text()?;
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let number = u128::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
+        number.map_or_else(|| self.is_not("a number of up to 128 bits in hexadecimal digits"), Ok)
+    }
+
     /// One of these words.
     pub(crate) fn word(&self, words: &[&'static str]) -> Read<&'static str> {
         let text = self.text()?;

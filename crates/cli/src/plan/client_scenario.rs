@@ -221,8 +221,9 @@ mod tests {
 
     #[test]
     fn the_position_of_the_first_problem_is_given() {
-        let problem = permit(&scenario("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\nout = \"null\"\ngap = \"10\""), None)
-            .expect_err("no unit");
+        let problem =
+            permit(&scenario("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\nout = \"null\"\ngap = \"10\""), None)
+                .expect_err("no unit");
         assert!(problem.at.is_some_and(|at| at.starts_with("scenario:6:")), "{}", problem.message);
     }
 }

@@ -53,8 +53,10 @@ fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
                 }
             }
             SourcePlan::Replay(replay) if !files::is_read_again(&replay.path) => {
-                problems
-                    .add(&text.origin, "a pipe can be read only once, so its frames are not known: save it to a file");
+                problems.add(
+                    &text.origin,
+                    "a pipe can be read only once, so its frames are not known: write it to a file first",
+                );
             }
             SourcePlan::Replay(_) if !plan.classes.is_empty() => {
                 let why = "frames of classes leave in another order than that of the capture";

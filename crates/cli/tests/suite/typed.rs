@@ -203,7 +203,7 @@ fn rule(typed: &str) -> Option<Rule> {
         () if netlathe && ["serve", "ctl", "top"].contains(&command) || typed.starts_with("curl ") => Rule::Service,
         () if netlathe && (typed.contains('…') || has(&["DIR"])) => Rule::Pattern,
         // Other hosts, or reports of several: clock.rs, merge.rs, live/otg.rs.
-        () if netlathe && ["clock", "otg", "merge"].contains(&command) => Rule::Pattern,
+        () if netlathe && (["clock", "otg", "merge"].contains(&command) || has(&["--clock-peer"])) => Rule::Pattern,
         () if begins(&[
             "make ",
             "cargo ",
