@@ -10,14 +10,14 @@ use std::time::Duration;
 
 const SCENARIO: &str = r#"
 schema   = 1
-duration = "5s"
+duration = "10s"
 timeline = [
   "at 2s: mid.delay = 5ms",
   "at 2500ms: mid.rate = 10Mbps",
-  "at 3s: mid.rate = 80Mbps",
-  "at 3200ms: mid.rate = off",
-  "at 3500ms: mid.paused = on",
-  "at 3700ms: mid.paused = off",
+  "at 4s: mid.rate = 80Mbps",
+  "at 5s: mid.rate = off",
+  "at 5500ms: mid.paused = on",
+  "at 5700ms: mid.paused = off",
 ]
 [[pipeline]]
 name    = "mid"
@@ -33,10 +33,10 @@ fn changes_under_traffic_lose_and_reorder_no_frame() {
     bed.await_quiet();
     std::fs::write(bed.path("a.toml"), SCENARIO).expect("a scenario");
     let mid = bed.start(Node::Box, "run a.toml --json");
-    let receiver = bed.start(Node::Box, "measure --in if:b1 --duration 7s --json");
+    let receiver = bed.start(Node::Box, "measure --in if:b1 --duration 12s --json");
     thread::sleep(Duration::from_millis(1_000));
     // 40 Mbit/s, from before the first change to behind the last.
-    let line = "gen --out if:a0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B' --rate 5kpps --count 17500 --json";
+    let line = "gen --out if:a0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B' --rate 5kpps --count 27500 --json";
     let sent = number(&bed.run(Node::Box, line).report(), "/out/frames");
     let report = mid.wait().report();
     let came = receiver.wait().report();
