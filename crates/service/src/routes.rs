@@ -452,7 +452,21 @@ fn from_json(text: &str) -> Result<String, Problem> {
     };
     // A serde value would take a name that is there twice.
     let table: toml::Table = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    if let Some(number) = table.values().find_map(beyond_64_bits) {
+        return Err(wrong(format!("{number:e} does not fit into 64 bits")));
+    }
     toml::to_string(&table).map_err(|error| wrong(error.to_string()))
+}
+
+/// The first whole number beyond 64 bits: the JSON reader has rounded it to a float already.
+fn beyond_64_bits(value: &toml::Value) -> Option<f64> {
+    const FIRST_BEYOND: f64 = (1u64 << 63) as f64;
+    match value {
+        toml::Value::Float(number) => Some(*number).filter(|number| number.abs() >= FIRST_BEYOND),
+        toml::Value::Array(values) => values.iter().find_map(beyond_64_bits),
+        toml::Value::Table(table) => table.values().find_map(beyond_64_bits),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -464,7 +478,9 @@ mod tests {
         let text = from_json(r#"{"schema": 1, "pipeline": [{"name": "a", "gap": "10us"}]}"#).expect("a scenario");
         let table: toml::Table = text.parse().expect("TOML");
         assert_eq!(table["pipeline"][0]["gap"].as_str(), Some("10us"));
-        for text in ["", "[]", "{\"a\": null}", "{\"a\": 1", "1", "{\"a\": 99999999999999999999}"] {
+        for text in
+            ["", "[]", "{\"a\": null}", "{\"a\": 1", "1", "{\"a\": 99999999999999999999}", "{\"a\": [{\"b\": -1e19}]}"]
+        {
             assert!(from_json(text).is_err(), "{text}");
         }
     }
