@@ -16,14 +16,14 @@ import pytest
 
 import netlathe
 from netlathe import fleet
-from netlathe.fleet import _agent
+from netlathe.fleet import _agent, _task_folder
 
 SOURCES = str(Path(netlathe.__file__).parents[1])
 CALM: dict[str, Any] = {"max_clock_error_s": None, "progress": lambda phase, states: None}
 
 
 def warden(folder: Path, lease_s: float, *words: str) -> subprocess.Popen[bytes]:
-    line = [sys.executable, "-m", "netlathe.fleet._warden", str(lease_s), str(folder / "out"), str(folder / "err"), "--"]
+    line = [sys.executable, "-m", "netlathe.fleet._warden", str(lease_s), str(lease_s), str(folder), "--"]
     return subprocess.Popen([*line, *words], stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": SOURCES})
 
 
@@ -48,9 +48,19 @@ def is_gone(pid: int, patience_s: float = 15.0) -> bool:
     return False
 
 
+def wait_for_status(task: Path) -> int:
+    for _ in range(400):
+        if (task / _task_folder.STATUS).exists():
+            return int((task / _task_folder.STATUS).read_text())
+        time.sleep(0.05)
+    raise AssertionError("the program has not ended")
+
+
 @pytest.mark.parametrize("how", ["lease", "eof", "stop", "kill"])
 def test_a_warden_ends_its_program(tmp_path: Path, how: str) -> None:
-    process = warden(tmp_path, 0.5 if how == "lease" else 60.0, "sleep", "300")
+    task = tmp_path / "task"
+    task.mkdir()
+    process = warden(task, 0.5 if how == "lease" else 60.0, "sleep", "300")
     pid = child_of(process)
     assert process.stdin
     if how == "eof":
@@ -61,13 +71,20 @@ def test_a_warden_ends_its_program(tmp_path: Path, how: str) -> None:
     elif how == "kill":
         process.kill()
     assert is_gone(pid)
+    if how == "stop":
+        # What the program wrote is kept until the agent has read it.
+        assert wait_for_status(task) == 128 + signal.SIGINT
+        process.stdin.close()
     process.wait(20)
-    said = (tmp_path / "err").read_text()
-    assert ("no controller renewed the lease" in said) == (how == "lease")
+    assert (process.returncode == _task_folder.LEASE_ENDED) == (how == "lease")
+    # A warden that was killed removes nothing: its agent does.
+    assert task.exists() == (how == "kill")
 
 
 def test_a_renewed_lease_keeps_the_program(tmp_path: Path) -> None:
-    process = warden(tmp_path, 1.0, "sleep", "300")
+    task = tmp_path / "task"
+    task.mkdir()
+    process = warden(task, 1.0, "sleep", "300")
     pid = child_of(process)
     assert process.stdin
     for _ in range(8):
@@ -81,12 +98,16 @@ def test_a_renewed_lease_keeps_the_program(tmp_path: Path) -> None:
 
 
 def test_a_warden_passes_the_start_on(tmp_path: Path) -> None:
-    process = warden(tmp_path, 20.0, "sh", "-c", "read line; echo got $line")
+    task = tmp_path / "task"
+    task.mkdir()
+    process = warden(task, 20.0, "sh", "-c", "read line; echo got $line")
     assert process.stdin
     process.stdin.write(b"start 2026-11-25T18:00:00.000000001Z\n")
     process.stdin.flush()
-    assert process.wait(20) == 0
-    assert (tmp_path / "out").read_text() == "got 2026-11-25T18:00:00.000000001Z\n"
+    assert wait_for_status(task) == 0
+    assert (task / "stdout").read_text() == "got 2026-11-25T18:00:00.000000001Z\n"
+    process.stdin.close()
+    assert process.wait(20) == 0 and not task.exists()
 
 
 def test_instants_are_written_with_all_digits() -> None:
@@ -120,6 +141,93 @@ def test_a_program_that_is_refused_ends_the_fleet_before_it_starts() -> None:
     with pytest.raises(netlathe.Refused, match=r"(?s)a, role sender: .*nowhere0.*\nb, role sender"):
         fleet.run(scenario(role, arm_s=30), fleet.Threads(["a", "b"]), progress=lambda phase, states: None)
     assert _agent._tasks == {}
+
+
+PROGRAMS = """
+schema = 1
+until = "here"
+
+[[program]]
+name = "here"
+command = "echo {role} {index} on {host} > {folder}/{host}; sleep 0.3"
+
+[[pipeline]]
+name = "traffic"
+stream = "udp 10.0.0.{index}:1 > 10.0.9.1:9"
+out = "dpdk:net_null0"
+rate = "1kpps"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="ports of DPDK want root here")
+def test_a_role_is_a_scenario_with_programs(tmp_path: Path) -> None:
+    folder = {host: {"folder": str(tmp_path)} for host in ("a", "b")}
+    role = fleet.Role("client", 2, ["run", "role.toml"], files={"role.toml": PROGRAMS}, variables=folder)
+    result = fleet.run(
+        scenario(role, duration_s=20, arm_s=60, lease_s=20, start_in_s=2), fleet.Threads(["a", "b"]), progress=lambda phase, states: None
+    )
+    assert result.missing == []
+    assert (tmp_path / "b").read_text() == "client 2 on b\n"
+    assert result.report("client").traffic.out.frames > 0
+    assert result.merged["run", "client"]["pipelines"][0]["hosts"] == ["a", "b"]
+    assert not Path("role.toml").exists()
+    with pytest.raises(netlathe.Refused, match="'../x' is no name of a file"):
+        fleet.run(scenario(fleet.Role("client", 1, ["run", "x"], files={"../x": ""})), fleet.Threads(["a"]))
+
+
+def test_roles_start_before_and_after_the_instant_and_followers_end_last() -> None:
+    engine = fleet.Threads(["a", "b", "c"])
+    early = fleet.Role("early", ["a"], start_after_s=-0.2, follows=True)
+    late = fleet.Role("late", ["c"], start_after_s=0.4)
+    result = fleet.run(scenario(early, fleet.Role("sender", ["b"]), late, duration_s=1), engine, progress=lambda phase, states: None)
+    asked = {host.role: (host.report or {})["pipelines"][0]["start"]["asked_unix_ns"] for host in result.hosts}
+    assert (asked["sender"] - asked["early"], asked["late"] - asked["sender"]) == (200_000_000, 400_000_000)
+
+
+def test_one_silent_host_does_not_cost_the_others_their_leases() -> None:
+    class Silent(fleet.Threads):
+        """Host b does not answer any more once it runs."""
+
+        looks: list[float] = []
+
+        def call(self, calls: Any, timeout_s: float) -> list[Any]:
+            if calls and calls[0][1] is _agent.look:
+                self.looks.append(time.monotonic())
+                others = [call for call in calls if call[0] != "b"]
+                time.sleep(timeout_s)
+                found = iter(super().call(others, 5.0))
+                return [fleet.Lost("no answer in time") if host == "b" else next(found) for host, _, _ in calls]
+            return super().call(calls, timeout_s)
+
+    engine = Silent(["a", "b", "c"])
+    keep = scenario(fleet.Role("agent", 3), duration_s=3, lease_s=1.0, on_loss="go-on")
+    result = fleet.run(keep, engine, progress=lambda phase, states: None)
+    assert [host.host for host in result.missing] == ["b"]
+    longest = max(b - a for a, b in zip(engine.looks, engine.looks[1:]))
+    assert longest < 1.0, "the others are looked at within their lease"
+
+
+def test_agents_on_ray() -> None:
+    ray = pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster()
+    engine = None
+    try:
+        for name in ("a", "b", "c"):
+            cluster.add_node(num_cpus=1, node_name=name)
+        engine = fleet.Ray(cluster.address)
+        assert engine.hosts() == ["a", "b", "c"]
+        keep = scenario(fleet.Role("agent", 3), start_in_s=5, lease_s=20)
+        result = fleet.run(keep, engine, progress=lambda phase, states: None)
+        assert result.missing == [] and result.report("agent").agent.out.frames == 3
+        assert isinstance(engine.call([("x", time.time, ())], 1.0)[0], fleet.Lost)
+        raised = engine.call([("a", _agent.go, ("none", 0))], 10.0)[0]
+        assert isinstance(raised, KeyError), raised
+    finally:
+        if engine is not None:
+            engine.close()
+        ray.shutdown()
+        cluster.shutdown()
 
 
 def test_a_thousand_agents_on_dask() -> None:
@@ -268,7 +376,7 @@ def test_six_hosts_whose_clocks_disagree_start_together(site: Site, tmp_path: Pa
     assert (middle[HOSTS - 2] - middle[1]) / 1e3 < 5_000, first
 
 
-@pytest.mark.parametrize("what", ["agent", "link", "scheduler", "controller"])
+@pytest.mark.parametrize("what", ["agent", "link", "scheduler", "controller", "ctrl-c"])
 def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: str) -> None:
     process = site.drive(duration_s=60, command=[
         "gen", "--out", "dpdk:net_null0", "--rate", "10pps", "--stream", "udp 10.77.0.{index}:1 > 10.9.9.9:9",
@@ -292,13 +400,16 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
             if b"dask_scheduler" in Path(f"/proc/{one}/cmdline").read_bytes():
                 os.kill(int(one), signal.SIGKILL)
     else:
-        process.kill()
         for one in subprocess.run(
             ["ip", "netns", "pids", f"nl-{site.lab.name}-client7"], capture_output=True, text=True
         ).stdout.split():
-            if b"from netlathe import fleet" in Path(f"/proc/{one}/cmdline").read_bytes():
-                os.kill(int(one), signal.SIGKILL)
-    if what in ("agent", "link"):
+            line = Path(f"/proc/{one}/cmdline").read_bytes()
+            if b"from netlathe import fleet" in line and not b"lab\0run" in line:
+                os.kill(int(one), signal.SIGINT if what == "ctrl-c" else signal.SIGKILL)
+    if what == "ctrl-c":
+        assert process.wait(60) != 0 and "KeyboardInterrupt" in process.stderr.read()  # type: ignore[union-attr]
+        assert site.programs() == [], "Ctrl-C ends all programs before it is raised"
+    elif what in ("agent", "link"):
         missing = result_of(process)["missing"]
         assert "lost" in missing["h3"], missing
     elif what == "scheduler":
@@ -308,3 +419,16 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
     while site.programs() and time.monotonic() < end:
         time.sleep(0.2)
     assert site.programs() == [], [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in site.programs()]
+
+
+def test_the_others_go_on_if_they_should(site: Site) -> None:
+    process = site.drive(on_loss="go-on", duration_s=60, command=[
+        "gen", "--out", "dpdk:net_null0", "--rate", "20pps", "--count", "200", "--stream", "udp 10.77.0.{index}:1 > 10.9.9.9:9",
+    ])
+    wait_for_state(process, "running")
+    site.lab.clients[2].call(["ip", "link", "set", "eth0", "down"])
+    result = result_of(process)
+    assert list(result["missing"]) == ["h3"], result["missing"]
+    merged = result["merged"]["client"]
+    assert merged["pipelines"][0]["out"]["frames"] == 200 * (HOSTS - 1)
+    assert merged["merged"]["missing"][0]["host"] == "h3"

@@ -7,13 +7,13 @@
     result = fleet.run(scenario, fleet.Dask("tcp://scheduler:8786"))
     print(result.report("client").client.out.frames, result.missing)
 
-An engine places the agents: `Dask` (a worker per host, by SSH, Slurm, Kubernetes or here; `pip install netlathe[fleet]`), or
-`Threads` in this process. Another one needs four functions: `Engine`. The engine is never in the timing path: programs wait,
+An engine places the agents: `Dask` (a worker per host, by SSH, Slurm, Kubernetes or here; `pip install netlathe[fleet]`),
+`Ray` (`pip install ray`), or `Threads` in this process. Another one needs four functions: `Engine`. The engine is never in the timing path: programs wait,
 armed, for an absolute instant of their host's clock. An agent ends its program by itself when its lease is not renewed.
 """
 
 from netlathe.fleet._control import FleetResult, HostResult, Phase, Role, Scenario, on_terminal, run
-from netlathe.fleet._engines import Dask, Engine, Lost, Threads
+from netlathe.fleet._engines import Dask, Engine, Lost, Ray, Threads
 
 __all__ = [
     "Dask",
@@ -22,6 +22,7 @@ __all__ = [
     "HostResult",
     "Lost",
     "Phase",
+    "Ray",
     "Role",
     "Scenario",
     "Threads",

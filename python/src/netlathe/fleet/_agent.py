@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from netlathe.fleet._task_folder import LEASE_ENDED, STATUS
+
 _NS = 1_000_000_000
 
 
@@ -34,8 +36,12 @@ class Task:
     """Of `netlathe`; empty for an agent that only keeps time."""
     environment: tuple[tuple[str, str], ...] = ()
     lease_s: float = 5.0
+    arm_s: float = 60.0
+    """The lease until it is first renewed: other hosts may take this long to be armed."""
     duration_s: float = 0.0
     """Of an agent that only keeps time."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Names and texts: written to the folder that the program runs in."""
 
 
 @dataclass
@@ -116,7 +122,8 @@ def compare_clock(reference: str, environment: tuple[tuple[str, str], ...], dura
     )
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip() or f"netlathe clock ended with status {done.returncode}")
-    peer: dict[str, Any] = json.loads(done.stdout)["peers"][0]
+    found = json.loads(done.stdout)
+    peer: dict[str, Any] = {**found["peers"][0], "services": found["services"]}
     return peer
 
 
@@ -125,15 +132,23 @@ def arm(task: Task) -> State:
     running = _Running(task)
     if task.arguments:
         running.folder = Path(tempfile.mkdtemp(prefix="netlathe-fleet-"))
-        warden = [sys.executable, "-m", "netlathe.fleet._warden", str(task.lease_s)]
-        files = [str(running.folder / "stdout"), str(running.folder / "stderr")]
+        here = running.folder / "files"
+        here.mkdir()
+        for name, text in task.files:
+            (here / name).write_text(text)
+        warden = [sys.executable, "-m", "netlathe.fleet._warden", str(max(task.arm_s, task.lease_s)), str(task.lease_s)]
         own = [program(), *task.arguments, "--start-at", "stdin", "--histograms", "--json"]
         environment = {**os.environ, **dict(task.environment)}
         # The package may not be installed, but be on the path of this process.
         paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         running.process = subprocess.Popen(
-            [*warden, *files, "--", *own], stdin=subprocess.PIPE, env=environment, start_new_session=True
+            [*warden, str(running.folder), "--", *own],
+            stdin=subprocess.PIPE,
+            env=environment,
+            # Paths on the command line are those of the agent's folder, unless files came with the task.
+            cwd=here if task.files else None,
+            start_new_session=True,
         )
     with _lock:
         _tasks[task.number] = running
@@ -160,15 +175,20 @@ def look(number: str) -> State:
     if running.process is None:
         return _of_timekeeper(running)
     _tell(running, "renew")
-    status = running.process.poll()
     assert running.folder
+    gone = running.process.poll()
+    if gone is not None:
+        running.ended = True
+        why = "ended, since no controller renewed the lease" if gone == LEASE_ENDED else "its warden was killed"
+        return State(number, "ended", gone, why)
+    status = _read(running.folder / STATUS)
     messages = _read(running.folder / "stderr")
-    if status is None:
+    if not status:
         armed = "netlathe: armed" in messages
         phase = "running" if running.started else "armed" if armed else "arming"
         return State(number, phase, messages=messages)
     running.ended = True
-    return State(number, "ended", status, messages, _read(running.folder / "stdout"))
+    return State(number, "ended", int(status), messages, _read(running.folder / "stdout"))
 
 
 def stop(number: str) -> State:

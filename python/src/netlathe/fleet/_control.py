@@ -33,6 +33,9 @@ class Role:
     `command` is the command line of `netlathe` without its name, such as `["gen", "--out", "eth0", …]`. In its words,
     `{host}` is the name of the host and `{index}` counts the hosts of the role from 1; `variables` adds others, by host.
     An empty command is an agent that only keeps time.
+
+    `files` are texts by name, filled like the words, which each host gets into the folder that its command runs in. So a
+    role with programs is a scenario with `[[program]]` and the command `["run", "scenario.toml"]`.
     """
 
     name: str
@@ -41,6 +44,11 @@ class Role:
     command: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    start_after_s: float = 0.0
+    """From the instant of the phase to the start of this role; negative for a receiver that is there before."""
+    follows: bool = False
+    """It ends once all roles that do not follow have ended, as a receiver does."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +256,8 @@ class _Control:
         self.tasks: list[Task] = []
         self.results: dict[str, HostResult] = {}
         self.states: dict[str, State] = {}
+        self.roles: dict[str, Role] = {}
+        self.answered: dict[str, float] = {}
         indices: dict[str, int] = {}
         for host, role in placed:
             index = indices[role.name] = indices.get(role.name, 0) + 1
@@ -261,8 +271,14 @@ class _Control:
                 tuple(_filled(word, values) for word in role.command),
                 tuple(environment.items()),
                 scenario.lease_s,
+                scenario.arm_s,
                 phase.duration_s,
+                tuple((name, _filled(text, values)) for name, text in role.files.items()),
             )
+            for name in role.files:
+                if not name or "/" in name or name in (".", ".."):
+                    raise Refused(f"role {role.name}: '{name}' is no name of a file: write one without a folder")
+            self.roles[number] = role
             self.tasks.append(task)
             self.results[number] = HostResult(phase.name, role.name, host, clock=clocks.get(host))
 
@@ -276,13 +292,23 @@ class _Control:
         return list(self.results.values())
 
     def _each(
-        self, function: Callable[..., Any], tasks: Sequence[Task], arguments: Callable[[Task], tuple[Any, ...]], patience_s: float
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[Task],
+        arguments: Callable[[Task], tuple[Any, ...]],
+        patience_s: float,
+        allowed_s: float = 0.0,
     ) -> None:
-        """Calls a function for each task, and keeps the states that come back."""
+        """Calls a function for each task, and keeps the states that come back. A host that does not answer is lost, unless it
+        has answered within `allowed_s`."""
         answers = self.engine.call([(task.host, function, arguments(task)) for task in tasks], patience_s)
+        now = time.monotonic()
         for task, answer in zip(tasks, answers):
             if isinstance(answer, State):
                 self.states[task.number] = answer
+                self.answered[task.number] = now
+            elif isinstance(answer, Lost) and now - self.answered.get(task.number, -1e9) < allowed_s:
+                continue
             else:
                 why = "it was lost" if isinstance(answer, Lost) else "its agent failed"
                 self.results[task.number].missing = f"{why}: {answer}"
@@ -298,7 +324,9 @@ class _Control:
         return [task for task in known if not phases or self.states[task.number].phase in phases]
 
     def _look(self, tasks: Sequence[Task]) -> None:
-        self._each(_agent.look, tasks, lambda task: (task.number,), self.scenario.lease_s)
+        # One host that is silent must not keep the others from having their leases renewed.
+        lease_s = self.scenario.lease_s
+        self._each(_agent.look, tasks, lambda task: (task.number,), lease_s / 4, lease_s)
 
     def _arm(self) -> None:
         self._each(_agent.arm, self.tasks, lambda task: (task,), self.scenario.arm_s)
@@ -318,25 +346,35 @@ class _Control:
             raise Refused("\n".join(problems))
 
     def _start(self) -> None:
-        instant_ns = time.time_ns() + int(self.scenario.start_in_s * _NS)
+        # The first role starts so long after the last one was armed.
+        ahead_s = self.scenario.start_in_s - min([0.0, *(role.start_after_s for role in self.phase.roles)])
+        begun_ns = time.time_ns()
+        instant_ns = begun_ns + int(ahead_s * _NS)
+        first_ns = begun_ns + int(self.scenario.start_in_s * _NS)
 
         def by_host(task: Task) -> tuple[Any, ...]:
             clock = self.results[task.number].clock
-            return task.number, instant_ns - round(clock["offset_ns"]) if clock else instant_ns
+            own_ns = instant_ns + round(self.roles[task.number].start_after_s * _NS)
+            return task.number, own_ns - round(clock["offset_ns"]) if clock else own_ns
 
-        self._each(_agent.go, self.tasks, by_host, self.scenario.lease_s)
-        if time.time_ns() > instant_ns:
+        self._each(_agent.go, self.tasks, by_host, self.scenario.lease_s / 2, self.scenario.lease_s)
+        # Where a host is silent, the wait for its answer may outlast the instant, which the others have.
+        if time.time_ns() > first_ns and len(self._alive("running", "ended")) == len(self.tasks):
             raise Refused(
                 f"phase {self.phase.name}: the start reached all hosts after the instant: give a larger start_in_s than "
                 f"{self.scenario.start_in_s:g}"
             )
-        self._end_at = time.monotonic() + self.scenario.start_in_s + self.phase.duration_s
+        self._end_at = time.monotonic() + (instant_ns - time.time_ns()) / _NS + self.phase.duration_s
 
     def _watch(self) -> None:
-        while running := self._alive("running"):
+        leads = any(not role.follows for role in self.phase.roles)
+        # One that is still armed got the instant, but its answer was lost.
+        while running := self._alive("running", "armed"):
             if self.scenario.on_loss == "end" and len(self._alive()) < len(self.tasks):
                 break
             if time.monotonic() > self._end_at:
+                break
+            if leads and all(self.roles[task.number].follows for task in running):
                 break
             pause = min(self.scenario.lease_s / 4, 0.5, max(0.05, self._end_at - time.monotonic()))
             time.sleep(pause)
@@ -344,7 +382,7 @@ class _Control:
 
     def _end(self) -> None:
         """Ends what still runs, and takes the reports."""
-        patience_s = self.scenario.lease_s
+        patience_s = self.scenario.lease_s / 2
         alive = [task for task in self._alive() if task.number in self.states]
         running = [task for task in alive if self.states[task.number].phase != "ended"]
         if running:

@@ -118,22 +118,23 @@ class Dask:
             pass
         except self._distributed.client.FutureCancelledError:
             return [Lost("the scheduler is gone")] * len(calls)
-        results: list[Any] = []
-        for future in futures:
-            if future is None:
-                results.append(Lost("it has no worker"))
-            elif future.status == "finished":
-                try:
-                    results.append(future.result(timeout=timeout_s))
-                except Exception as error:
-                    # The connection was lost while the result came.
-                    results.append(Lost(str(error)))
-            elif future.status == "error":
-                results.append(self._failure(future))
-            else:
-                future.cancel()
-                results.append(Lost("no answer in time"))
-        return results
+        # All at once: a result may still be on a host whose network was lost, and that wait must not be added to the others'.
+        with concurrent.futures.ThreadPoolExecutor(max_workers=min(16, len(futures)) or 1) as pool:
+            return list(pool.map(lambda future: self._result(future, timeout_s), futures))
+
+    def _result(self, future: Any, timeout_s: float) -> Any:
+        if future is None:
+            return Lost("it has no worker")
+        if future.status == "error":
+            return self._failure(future)
+        if future.status != "finished":
+            future.cancel()
+            return Lost("no answer in time")
+        try:
+            return future.result(timeout=timeout_s)
+        except Exception as error:
+            # The connection was lost while the result came.
+            return Lost(str(error))
 
     def _failure(self, future: Any) -> BaseException:
         error: BaseException = future.exception()
@@ -152,3 +153,78 @@ class Dask:
     def close(self) -> None:
         if self._own:
             self._client.close(timeout=5)
+
+
+class Ray:
+    """An engine on Ray: one actor per node, named as the node is (`ray start --node-name HOST`).
+
+    `address` is that of the head, as `ray.init` takes it. If Ray is connected already, its cluster is used and kept.
+    """
+
+    def __init__(self, address: str | None = None, *, threads: int = 4, timeout_s: float = 60.0) -> None:
+        import ray
+
+        self._ray: Any = ray
+        self._own = not ray.is_initialized()
+        if self._own:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+        self._threads = threads
+        self._timeout_s = timeout_s
+        self._actors: dict[str, Any] = {}
+
+    def hosts(self) -> list[str]:
+        return sorted(self._nodes())
+
+    def _nodes(self) -> dict[str, str]:
+        return {node["NodeName"]: node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+
+    def call(self, calls: Sequence[tuple[str, Callable[..., Any], tuple[Any, ...]]], timeout_s: float) -> list[Any]:
+        nodes = self._nodes() if any(host not in self._actors for host, _, _ in calls) else {}
+        futures: list[Any] = []
+        for host, function, arguments in calls:
+            actor = self._actors.get(host) or self._place(host, nodes)
+            futures.append(actor.call.remote(function, arguments) if actor else None)
+        known = [future for future in futures if future is not None]
+        done: set[Any] = set()
+        if known:
+            done = set(self._ray.wait(known, num_returns=len(known), timeout=timeout_s)[0])
+        return [self._result(future, future in done) for future in futures]
+
+    def _place(self, host: str, nodes: dict[str, str]) -> Any:
+        """The actor that makes the calls on a node: what they keep lasts as long as its process."""
+        node = nodes.get(host)
+        if node is None:
+            return None
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        options = {"num_cpus": 0, "max_concurrency": self._threads, "max_restarts": 0, "scheduling_strategy": strategy}
+        self._actors[host] = self._ray.remote(_Caller).options(**options).remote()
+        return self._actors[host]
+
+    def _result(self, future: Any, done: bool) -> Any:
+        if future is None:
+            return Lost("it has no node")
+        if not done:
+            self._ray.cancel(future)
+            return Lost("no answer in time")
+        try:
+            return self._ray.get(future, timeout=self._timeout_s)
+        except self._ray.exceptions.RayTaskError as error:
+            return error.cause or error
+        except self._ray.exceptions.RayError as error:
+            return Lost(str(error).splitlines()[0])
+
+    def address(self) -> str:
+        own: str = self._ray.util.get_node_ip_address()
+        return own
+
+    def close(self) -> None:
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        self._actors.clear()
+        if self._own:
+            self._ray.shutdown()
+
+
+class _Caller:
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return function(*arguments)

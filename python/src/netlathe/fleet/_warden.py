@@ -1,9 +1,9 @@
 """Runs one program on behalf of an agent, and ends it when the agent is gone or does not renew its lease.
 
 It is a process of its own, so that it outlives an agent that was killed: the pipe on its stdin ends then. It reads lines:
-`renew`, `start INSTANT` and `stop`. All but `renew` renew the lease, too. It needs only the standard library.
+`renew`, `start INSTANT` and `stop`. All but `renew` renew the lease, too.
 
-    python -m netlathe.fleet._warden LEASE_S STDOUT STDERR -- PROGRAM ARGUMENTS
+    python -m netlathe.fleet._warden FIRST_LEASE_S LEASE_S FOLDER -- PROGRAM ARGUMENTS
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+
+from netlathe.fleet._task_folder import LEASE_ENDED, STATUS
 
 _LOOK_S = 0.05
 # From the signal to the end of a run, which writes its report and restores interfaces.
@@ -22,10 +25,13 @@ _PATIENCE_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
-def _before_the_program() -> None:
+def _before_the_program(warden: int) -> None:
     # Ignored here, and a program would inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != warden:
+        # It was killed before the call above, which then has no effect.
+        os._exit(128 + signal.SIGKILL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -46,27 +52,46 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         pass
 
 
-def watch(lease_s: float, out: str, err: str, arguments: list[str]) -> int:
-    """Runs the program to its end. Returns its status; 128 + a signal's number if one ended it."""
-    with open(out, "wb") as stdout, open(err, "wb") as stderr:
+def _forget(folder: str) -> None:
+    """Removes the folder of a task that nothing will ask for again."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _note(folder: str, status: int) -> None:
+    """Writes the status of the program, whole or not at all."""
+    path = os.path.join(folder, STATUS)
+    with open(f"{path}.new", "w") as file:
+        file.write(str(status))
+    os.rename(f"{path}.new", path)
+
+
+def watch(first_lease_s: float, lease_s: float, folder: str, arguments: list[str]) -> int:
+    """Runs the program to its end, and keeps what it wrote as long as the agent is there and renews the lease."""
+    own = os.getpid()
+    with open(os.path.join(folder, "stdout"), "wb") as stdout, open(os.path.join(folder, "stderr"), "wb") as stderr:
         process = subprocess.Popen(
             arguments,
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=_before_the_program,
+            preexec_fn=lambda: _before_the_program(own),
         )
-    renewed = time.monotonic()
+    renewed, patience_s = time.monotonic(), first_lease_s
     unread = b""
-    while process.poll() is None:
+    noted = False
+    while True:
+        if not noted and process.poll() is not None:
+            noted = True
+            _note(folder, process.returncode if process.returncode >= 0 else 128 - process.returncode)
         if select.select([0], [], [], _LOOK_S)[0]:
             got = os.read(0, 4096)
             if not got:
                 _end(process)
-                break
+                _forget(folder)
+                return 0
             *lines, unread = (unread + got).split(b"\n")
-            renewed = time.monotonic()
+            renewed, patience_s = time.monotonic(), lease_s
             for line in lines:
                 word, _, rest = line.partition(b" ")
                 if word == b"start" and process.stdin:
@@ -78,16 +103,15 @@ def watch(lease_s: float, out: str, err: str, arguments: list[str]) -> int:
                         pass
                 elif word == b"stop":
                     _end(process)
-        elif time.monotonic() - renewed > lease_s:
-            with open(err, "ab") as stderr:
-                stderr.write(b"fleet: ended, since no controller renewed the lease\n")
+        elif time.monotonic() - renewed > patience_s:
             _end(process)
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+            _forget(folder)
+            return LEASE_ENDED
 
 
 if __name__ == "__main__":
     # Ctrl-C in a terminal is for the controller, which then ends everything in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _lease, _out, _err, _dashes, *_arguments = sys.argv[1:]
-    sys.exit(watch(float(_lease), _out, _err, _arguments))
+    _first, _lease, _folder, _dashes, *_arguments = sys.argv[1:]
+    sys.exit(watch(float(_first), float(_lease), _folder, _arguments))
