@@ -346,7 +346,7 @@ class _Control:
             raise Refused("\n".join(problems))
 
     def _start(self) -> None:
-        # The first role starts so long after the last one was armed.
+        # start_in_s is the time from the last armed program to the first start of all roles.
         ahead_s = self.scenario.start_in_s - min([0.0, *(role.start_after_s for role in self.phase.roles)])
         begun_ns = time.time_ns()
         instant_ns = begun_ns + int(ahead_s * _NS)
