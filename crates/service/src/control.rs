@@ -34,8 +34,10 @@ pub trait Changes: Send + Sync {
     /// # Errors
     /// A path or value is wrong, or the run has ended. Nothing of the change is then done.
     fn change(&self, change: Change) -> Result<Accepted, Refusal>;
-    /// The changes that have taken effect so far, in that order.
-    fn applied(&self) -> Vec<AppliedChange>;
+    /// The changes that have taken effect so far, in that order, without the first `after`.
+    fn applied(&self, after: usize) -> Vec<AppliedChange>;
+    /// How many changes have taken effect.
+    fn applied_count(&self) -> u64;
     /// Holds departures back until [`Changes::resume`].
     ///
     /// # Errors
@@ -272,6 +274,8 @@ pub enum RefusalKind {
     Invalid,
     /// Not in this state, such as after the end.
     Conflict,
+    /// Not yet: the run is starting.
+    Early,
     /// This run, or this build, cannot do it.
     Unsupported,
 }
@@ -292,6 +296,12 @@ impl Refusal {
     /// Not in this state of the run.
     pub fn conflict(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Refusal { kind: RefusalKind::Conflict, message: message.into(), at: None, remedy: remedy.into() }
+    }
+
+    /// Not yet: the run is starting. Clients may ask again by themselves.
+    pub fn early() -> Self {
+        let (message, remedy) = ("the run is starting".to_owned(), "ask again when its state is running".to_owned());
+        Refusal { kind: RefusalKind::Early, message, at: None, remedy }
     }
 
     /// Never in this run.

@@ -1,17 +1,18 @@
 //! Events for clients that watch: each client has a place in one ring. A client that reads too slowly loses events and
-//! gets their number; it holds up nothing.
+//! gets their number; it holds up nothing. An event is written once, and all clients send the same bytes.
 
 use crate::answers::RunView;
 use crate::control::{AppliedChange, Figures, RunState};
 use crate::runs::Runs;
-use axum::response::sse;
 use futures_util::stream::{self, Stream};
+use hyper::body::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::time::timeout;
 
 /// Events that wait for a client. More than these are lost for it.
 const WAITING: usize = 256;
@@ -19,16 +20,11 @@ const WAITING: usize = 256;
 const CLIENTS: usize = 64;
 /// Between two events about the progress of a run.
 const PROGRESS: Duration = Duration::from_millis(500);
+/// A client that gets no event for so long gets a comment: proxies end connections that are silent.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// An event as it is written.
-#[derive(Clone)]
-struct Event {
-    kind: &'static str,
-    data: std::sync::Arc<str>,
-}
-
-/// Where events come from. Without a sender the service is ending.
-pub(crate) struct Hub(Mutex<Option<broadcast::Sender<Event>>>);
+/// Where events come from, as they are sent. Without a sender the service is ending.
+pub(crate) struct Hub(Mutex<Option<broadcast::Sender<Bytes>>>);
 
 #[derive(Serialize)]
 struct Progress<'a> {
@@ -53,7 +49,7 @@ impl Hub {
         Hub(Mutex::new(Some(broadcast::channel(WAITING).0)))
     }
 
-    fn sender(&self) -> Option<broadcast::Sender<Event>> {
+    fn sender(&self) -> Option<broadcast::Sender<Bytes>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -62,10 +58,9 @@ impl Hub {
     }
 
     fn send(&self, kind: &'static str, data: &impl Serialize) {
-        let data = serde_json::to_string(data).expect("names and numbers are JSON always").into();
         if let Some(sender) = self.sender() {
             // Without a client there is no receiver.
-            let _clients = sender.send(Event { kind, data });
+            let _clients = sender.send(event(kind, data));
         }
     }
 
@@ -75,20 +70,24 @@ impl Hub {
     }
 
     /// The events from now on; none if there are too many clients, or the service is ending.
-    pub(crate) fn subscribe(&self) -> Option<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+    pub(crate) fn subscribe(&self) -> Option<impl Stream<Item = Result<Bytes, Infallible>> + use<>> {
         let sender = self.sender().filter(|sender| sender.receiver_count() < CLIENTS)?;
         Some(stream::unfold(sender.subscribe(), |mut events| async {
-            let (kind, data) = match events.recv().await {
-                Ok(Event { kind, data }) => (kind, data),
-                Err(RecvError::Lagged(events)) => {
-                    let data = serde_json::to_string(&Skipped { events }).expect("a number is JSON");
-                    ("skipped", data.into())
-                }
-                Err(RecvError::Closed) => return None,
+            let bytes = match timeout(KEEP_ALIVE, events.recv()).await {
+                Ok(Ok(event)) => event,
+                Ok(Err(RecvError::Lagged(events))) => event("skipped", &Skipped { events }),
+                Ok(Err(RecvError::Closed)) => return None,
+                Err(_) => Bytes::from_static(b":\n\n"),
             };
-            Some((Ok(sse::Event::default().event(kind).data(&*data)), events))
+            Some((Ok(bytes), events))
         }))
     }
+}
+
+/// An event as it is sent.
+fn event(kind: &str, data: &impl Serialize) -> Bytes {
+    let data = serde_json::to_string(data).expect("names and numbers are JSON always");
+    Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
 }
 
 /// What clients know of a run.
@@ -169,8 +168,8 @@ mod tests {
             hub.send("state", &RunView::default());
         }
         hub.close();
-        let first = format!("{:?}", slow.next().await.expect("an event").expect("no error"));
-        assert!(first.contains("skipped") && first.contains("\\\"events\\\":10"), "{first}");
+        let first = slow.next().await.expect("an event").expect("no error");
+        assert_eq!(first, "event: skipped\ndata: {\"events\":10}\n\n");
         let mut rest = 0;
         while slow.next().await.is_some() {
             rest += 1;

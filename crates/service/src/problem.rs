@@ -31,11 +31,16 @@ pub struct ErrorDetail {
 pub(crate) struct Problem {
     status: StatusCode,
     detail: ErrorDetail,
+    is_early: bool,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Problem { status, detail: ErrorDetail { message: message.into(), at: None, remedy: remedy.into() } }
+        Problem {
+            status,
+            detail: ErrorDetail { message: message.into(), at: None, remedy: remedy.into() },
+            is_early: false,
+        }
     }
 
     pub(crate) fn at(mut self, at: impl Into<String>) -> Self {
@@ -53,7 +58,7 @@ impl Problem {
 
     /// An answer of the service of a run, passed on.
     pub(crate) fn passed_on(status: StatusCode, body: ErrorBody) -> Self {
-        Problem { status, detail: body.error }
+        Problem { status, detail: body.error, is_early: false }
     }
 }
 
@@ -61,9 +66,11 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal.kind {
             RefusalKind::Unknown | RefusalKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
-            RefusalKind::Conflict | RefusalKind::Unsupported => StatusCode::CONFLICT,
+            RefusalKind::Conflict | RefusalKind::Early | RefusalKind::Unsupported => StatusCode::CONFLICT,
         };
-        Problem { status, detail: ErrorDetail { message: refusal.message, at: refusal.at, remedy: refusal.remedy } }
+        let is_early = refusal.kind == RefusalKind::Early;
+        let detail = ErrorDetail { message: refusal.message, at: refusal.at, remedy: refusal.remedy };
+        Problem { status, detail, is_early }
     }
 }
 
@@ -72,6 +79,9 @@ impl IntoResponse for Problem {
         let mut response = (self.status, Json(ErrorBody { error: self.detail })).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.is_early {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

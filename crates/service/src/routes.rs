@@ -14,7 +14,6 @@ use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -30,8 +29,6 @@ use utoipa::{Modify, OpenApi};
 const LARGEST_BODY: usize = 1 << 20;
 /// A body that takes longer is given up.
 const SLOWEST_BODY: Duration = Duration::from_secs(10);
-/// Between two signs of life of a stream of events.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What the routes use.
 pub(crate) struct Service {
@@ -195,7 +192,8 @@ async fn metrics(State(service): State<Arc<Service>>) -> Response {
 async fn events(State(service): State<Arc<Service>>) -> Result<Response, Problem> {
     let busy = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many clients watch", "close one of them");
     let events = service.hub.subscribe().ok_or_else(busy)?;
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    Ok((headers, Body::from_stream(events)).into_response())
 }
 
 /// All runs

@@ -66,7 +66,11 @@ impl Runs {
 
     pub(crate) async fn settings(&self, id: u64) -> Result<Vec<Setting>, Problem> {
         match self {
-            Runs::One(run) => Ok(only(run, id)?.changes().map(Changes::settings).unwrap_or_default()),
+            Runs::One(run) => match (only(run, id)?.changes(), run.state()) {
+                (Some(changes), _) => Ok(changes.settings()),
+                (None, RunState::Starting) => Err(Refusal::early().into()),
+                (None, _) => Ok(Vec::new()),
+            },
             Runs::Many(runs) => runs.settings(id).await,
         }
     }
@@ -82,8 +86,8 @@ impl Runs {
     pub(crate) async fn applied(&self, id: u64, after: u64) -> Result<Vec<AppliedChange>, Problem> {
         match self {
             Runs::One(run) => {
-                let all = only(run, id)?.changes().map(Changes::applied).unwrap_or_default();
-                Ok(all.into_iter().skip(usize::try_from(after).unwrap_or(usize::MAX)).collect())
+                let after = usize::try_from(after).unwrap_or(usize::MAX);
+                Ok(only(run, id)?.changes().map(|changes| changes.applied(after)).unwrap_or_default())
             }
             Runs::Many(runs) => runs.applied(id, after).await,
         }
@@ -122,9 +126,10 @@ fn only(run: &Arc<dyn ControlledRun>, id: u64) -> Result<&dyn ControlledRun, Pro
 }
 
 fn changeable(run: &dyn ControlledRun) -> Result<&dyn Changes, Refusal> {
-    let remedy = "change what runs on live ports, while it runs; in virtual time write a new scenario";
+    let remedy = "change what runs on live ports, while it runs; in virtual time write a timeline into the scenario";
     match run.state() {
         RunState::Ended => Err(Refusal::conflict("the run has ended", "start another one")),
+        RunState::Starting if run.changes().is_none() => Err(Refusal::early()),
         _ => run.changes().ok_or_else(|| Refusal::unsupported("nothing in this run can be changed", remedy)),
     }
 }
@@ -139,7 +144,7 @@ fn view(run: &dyn ControlledRun) -> RunView {
         failure: None,
         warnings: run.warnings(),
         caveats: report.and_then(|report| report["caveats"].as_array().cloned()).unwrap_or_default(),
-        changes: run.changes().map_or(0, |changes| changes.applied().len() as u64),
+        changes: run.changes().map_or(0, Changes::applied_count),
         figures: run.figures(),
     }
 }

@@ -9,7 +9,7 @@ use dpdk::{Mbuf, TscClock};
 use engine::Line;
 use engine::schedules::{Draw, Target};
 use engine::stages::StageConfig;
-use scenario::{PipelinePlan, SettingChange, Settings};
+use scenario::{PipelinePlan, SettingChange, SettingValue, Settings};
 use service::control::{Accepted, AppliedChange, Change, Changes, Refusal, Setting};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +21,8 @@ pub(super) struct LiveChanges(Mutex<State>);
 struct State {
     clock: TscClock,
     seed: u64,
+    /// A log of decisions numbers the frames of one stage, so stages stay as they are.
+    logs_decisions: bool,
     /// With all changes that were accepted, and with those that took effect.
     accepted: Settings,
     present: Settings,
@@ -68,6 +70,7 @@ impl LiveChanges {
         LiveChanges(Mutex::new(State {
             clock,
             seed: request.seed(),
+            logs_decisions: request.decisions.is_some(),
             accepted,
             present: settings,
             directions: Vec::new(),
@@ -143,6 +146,12 @@ impl State {
         let mut settings = Vec::new();
         for (path, value) in &change.set {
             let setting = accepted.check(path, value, Some(&OnDisk)).map_err(|error| refusal(path, &error))?;
+            if self.logs_decisions && matches!(setting.to, SettingValue::Stage(..)) {
+                return Err(Refusal::unsupported(
+                    format!("{path}: --decisions logs what one setting of the stages did"),
+                    "change rates, gaps and pauses alone, or start the run without --decisions",
+                ));
+            }
             let threads = |stage: &StageConfig| matches!(stage, StageConfig::Limit(limit) if has_threads(limit));
             if setting.stage().is_some_and(threads) {
                 let remedy = "write workers 1 and another algorithm than atomic-queue";
@@ -185,7 +194,7 @@ impl State {
         let mut asked_at_ns = 0;
         for (place, _) in &made {
             let Some(start) = self.directions[*place].sender.started() else {
-                return Err(Refusal::conflict("the run has not started", "ask again in a moment"));
+                return Err(Refusal::early());
             };
             if !self.directions[*place].sender.has_room() {
                 return Err(Refusal::conflict("the run has ended, or too many changes wait", "ask later"));
@@ -232,10 +241,16 @@ impl Changes for LiveChanges {
         self.state().change(&change)
     }
 
-    fn applied(&self) -> Vec<AppliedChange> {
+    fn applied(&self, after: usize) -> Vec<AppliedChange> {
         let mut state = self.state();
         state.collect();
-        state.applied.clone()
+        state.applied.iter().skip(after).cloned().collect()
+    }
+
+    fn applied_count(&self) -> u64 {
+        let mut state = self.state();
+        state.collect();
+        state.applied.len() as u64
     }
 
     fn pause(&self, by: &str) -> Result<Accepted, Refusal> {

@@ -172,3 +172,34 @@ fn thousand_changes_of_a_live_run_lose_no_frame() {
     let sum: u64 = report["segments"].as_array().expect("segments").iter().map(|one| number(one, "/out/frames")).sum();
     assert_eq!(sum, sent);
 }
+
+#[test]
+fn stages_stay_while_their_decisions_are_logged() {
+    let Some(bed) = Bed::paired("loggedchanges") else { return };
+    let line = "emulate --between a1 b0 --forward 'delay 1ms' --decisions d.csv --json --control unix:d.sock";
+    let mid = bed.start(Node::Box, line);
+    let paths = || bed.run(Node::Box, "ctl --socket d.sock show --paths").stdout;
+    let mut shown = String::new();
+    for _ in 0..600 {
+        shown = paths();
+        if shown.contains("forward.delay\n") {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(shown.lines().any(|path| path == "forward.rate"), "{shown}");
+    let refused = bed.run(Node::Box, "ctl --socket d.sock set forward.delay 2ms");
+    assert!(refused.status.code() == Some(2) && refused.stderr.contains("--decisions"), "{refused:?}");
+    let mut done = bed.run(Node::Box, "ctl --socket d.sock set forward.rate 5Mbps");
+    // The workers may be about to start.
+    for _ in 0..600 {
+        if !done.stderr.contains("the run is starting") {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+        done = bed.run(Node::Box, "ctl --socket d.sock set forward.rate 5Mbps");
+    }
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    mid.signal("INT");
+    assert_eq!(mid.wait().status.code(), Some(0));
+}
