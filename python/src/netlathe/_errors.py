@@ -27,7 +27,7 @@ class Error(Exception):
 
 
 class Refused(Error):
-    """The program refused the command or the scenario, or is not there. Nothing ran."""
+    """The program refused the command or the scenario, or is not there; nothing ran. Or a run refused a change."""
 
 
 class Failed(Error):

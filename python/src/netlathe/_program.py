@@ -31,6 +31,7 @@ class Program:
     | `gap="fixed 10us"`, `count=1000`       | `--gap 'fixed 10us' --count 1000`          |
     | `catch_up="none"`, `in_="eth0"`        | `--catch-up none --in eth0`                |
     | `one_way=True`; `False` and `None`     | `--one-way`; nothing                       |
+    | `control=True`                         | `--control` with a socket of the run's own |
     | `stream=["udp …", "tcp …"]`            | `--stream 'udp …' --stream 'tcp …'`        |
     | `between=("eth0", "eth1")`             | `--between eth0 eth1`                      |
     | `rate={"api": "5Mbps", "": "1Gbps"}`   | `--rate api=5Mbps --rate 1Gbps`            |
@@ -69,7 +70,8 @@ class Program:
     def run(self, scenario: Scenario, **options: object) -> Run:
         """Runs a scenario: a path, TOML text, or a mapping as `tomllib` reads it.
 
-        with netlathe.run(scenario, duration="10s") as r:
+        with netlathe.run(scenario, duration="10s", control=True) as r:
+            r.set("down.rate", "20Mbps", at=5)
             assert r.wait().down.starved == 0
         """
         return self._start("run", (), options, scenario)
@@ -157,8 +159,13 @@ class Program:
     ) -> Run:
         split = list(arguments).index("--") if "--" in arguments else len(arguments)
         options = {**self._defaults(name), **options}
+        control = options.get("control")
+        if control is True:
+            # The run has a socket of its own.
+            options.pop("control")
         words = [name, *arguments[:split], "--json", *option_words(options)]
-        run = Run(self, words, list(arguments[split:]), scenario, stats_every=options.get("stats_every"))
+        stats_every = options.get("stats_every")
+        run = Run(self, words, list(arguments[split:]), scenario, stats_every=stats_every, control=control)
         self._started_run(run)
         return run
 

@@ -185,3 +185,6 @@ def _figures(data: Mapping[str, Any], path: str) -> Iterator[tuple[str, int | fl
         elif key in ("pipelines", "classes") and isinstance(value, list):
             for entry in value:
                 yield from _figures(entry, f"{path}.{entry[_NAMED]}" if path else entry[_NAMED])
+        elif key == "segments" and isinstance(value, list):
+            for number, entry in enumerate(value):
+                yield from _figures(entry, f"{below}.{number}")

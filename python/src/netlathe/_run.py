@@ -11,11 +11,12 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from netlathe._control import RUN, Control, change_of
 from netlathe._errors import Error, ExpectationMissed, Failed, Refused
 from netlathe._report import Item, Report
 from netlathe._scenario import Scenario, file_of
@@ -46,6 +47,7 @@ class Run:
         scenario: Scenario | None = None,
         *,
         stats_every: object = None,
+        control: object = None,
     ) -> None:
         self._reasons = _reasons_of(program)
         self._folder = self.folder()
@@ -61,6 +63,13 @@ class Run:
             os.mkfifo(folder / "stats")
             self._stats = os.open(folder / "stats", os.O_RDONLY | os.O_NONBLOCK)
             words += ["--stats", str(folder / "stats")]
+        self._control: Control | None = None
+        if control is not None and control is not False:
+            if control is True:
+                control = f"unix:{folder / 'control'}"
+                words += ["--control", control]
+            socket_path = Path(os.fspath(control).removeprefix("unix:"))  # type: ignore[call-overload]
+            self._control = Control(Path(program.cwd or ".", socket_path), lambda: self.running)
         if scenario is not None:
             # Before the options, some of which may have a value or none.
             words.insert(1, file_of(scenario, folder))
@@ -190,6 +199,59 @@ class Run:
         while (items := self._look_progress()) is not None:
             yield from items
             time.sleep(_LOOK_S)
+
+    def set(self, path: str | Mapping[str, str], value: str | None = None, *, at: float | None = None) -> Item:
+        """Changes a setting of a live run, or several at one instant. `at` is in seconds since the run began; without it, now.
+
+        The run must have been started with `control=True`:
+
+            with netlathe.run(scenario, control=True) as r:
+                r.set("down.rate", "20Mbps")
+                r.set({"down.delay": "80ms", "down.loss": "1%"}, at=10)
+
+        Returns the `number` of the change and the time `at` for which it is planned. The report has both, and the time at
+        which the change took effect. A run that is starting is waited for. Raises `Refused` if a path or value is wrong, or
+        if the run has ended; nothing of the change is then done.
+        """
+        return self._ask("PATCH", f"{RUN}/settings", change_of(path, value, at))
+
+    def settings(self) -> dict[str, str]:
+        """What can be changed by `set()`: each path and its present value."""
+        return {setting["path"]: setting["value"] for setting in self._ask("GET", f"{RUN}/settings")["settings"]}
+
+    def pause(self) -> Item:
+        """Holds departures back, as `set()` of every `paused`."""
+        return self._ask("POST", f"{RUN}/pause")
+
+    def resume(self) -> Item:
+        """Goes on after `pause()`."""
+        return self._ask("POST", f"{RUN}/resume")
+
+    def events(self) -> Iterator[Item]:
+        """The events of a run with `control=True` until it ends: `state`, `progress`, `change` and `end`.
+
+            for event in r.events():
+                if event.event == "change":
+                    print(event.data.change.took_effect_at)
+
+        A reader that is too slow loses events. The event `skipped` counts them.
+        """
+        for kind, data in self._controlled().events():
+            yield self._event(kind, data)
+
+    def _event(self, kind: str, data: Mapping[str, object]) -> Item:
+        return Item({"event": kind, "data": data}, "", self._reasons)
+
+    def _controlled(self) -> Control:
+        if self._control is None:
+            raise ValueError(
+                "this run takes no changes and has no events: start it with control=True, "
+                "such as netlathe.run(scenario, control=True)"
+            )
+        return self._control
+
+    def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Item:
+        return Item(self._controlled().ask(method, path, body), "", self._reasons)
 
     def _look_ready(self, patience_s: float) -> bool:
         """Whether the run is ready, after at most this time. Raises what `wait()` raises if it has ended before."""

@@ -14,11 +14,12 @@ The functions are those of `netlathe`. `Run(run)` makes any other run usable wit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 
 from netlathe import _run
-from netlathe._errors import Error
+from netlathe._control import EVENTS, RUN, EventReader, change_of, problem
+from netlathe._errors import Error, Refused
 from netlathe._program import Program
 from netlathe._report import Item, Report
 from netlathe._scenario import Scenario
@@ -101,6 +102,49 @@ class Run:
             for item in items:
                 yield item
             await asyncio.sleep(_LOOK_S)
+
+    async def set(self, path: str | Mapping[str, str], value: str | None = None, *, at: float | None = None) -> Item:
+        """Changes a setting of a live run, or several at one instant, as `netlathe.Run.set`."""
+        return await self._ask("PATCH", f"{RUN}/settings", change_of(path, value, at))
+
+    async def settings(self) -> dict[str, str]:
+        """What can be changed by `set()`: each path and its present value."""
+        answer = await self._ask("GET", f"{RUN}/settings")
+        return {setting["path"]: setting["value"] for setting in answer["settings"]}
+
+    async def pause(self) -> Item:
+        """Holds departures back, as `netlathe.Run.pause`."""
+        return await self._ask("POST", f"{RUN}/pause")
+
+    async def resume(self) -> Item:
+        """Goes on after `pause()`."""
+        return await self._ask("POST", f"{RUN}/resume")
+
+    async def events(self) -> AsyncIterator[Item]:
+        """The events of a run with `control=True` until it ends, as `netlathe.Run.events`."""
+        await self._ask("GET", RUN)
+        reader, writer = await asyncio.open_unix_connection(self.sync._controlled().path, limit=1 << 24)
+        try:
+            writer.write(f"GET {EVENTS} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            status, *_ = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
+            if b" 200 " not in status:
+                raise Refused(problem(await reader.read()))
+            events = EventReader()
+            while line := await reader.readline():
+                event = events.line(line.decode())
+                if event is not None:
+                    yield self.sync._event(*event)
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            pass   # the run has ended
+        finally:
+            writer.close()
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Item:
+        tries = self.sync._controlled().tries(method, path, body)
+        # In a thread: a run that was stopped by a signal answers late.
+        while (answer := await asyncio.to_thread(next, tries)) is None:
+            await asyncio.sleep(_LOOK_S)
+        return Item(answer, "", self.sync._reasons)
 
     async def _until_ended(self, timeout: float | None) -> None:
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
