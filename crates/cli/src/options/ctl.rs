@@ -59,7 +59,11 @@ pub(crate) fn runtime_folder() -> PathBuf {
 #[derive(clap::Subcommand)]
 pub(crate) enum Action {
     /// Show the state, the figures so far and the settings
-    Show,
+    Show {
+        /// Print only the paths of the settings, one a line
+        #[arg(long, conflicts_with = "json")]
+        paths: bool,
+    },
     /// Change a setting
     Set {
         /// What to change, such as down.rate; show lists all

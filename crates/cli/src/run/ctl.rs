@@ -36,9 +36,11 @@ impl Ctl {
         let run = self.choose(runs)?;
         let path = |rest: &str| format!("/v1/runs/{}{rest}", run.id);
         let answer = match &self.action {
-            Action::Show => {
+            Action::Show { paths } => {
                 let settings: SettingList = client.get(&path("/settings")).map_err(failed)?;
-                if self.json {
+                if *paths {
+                    settings.settings.into_iter().map(|setting| setting.path + "\n").collect()
+                } else if self.json {
                     json!({ "run": run, "settings": settings.settings }).to_string() + "\n"
                 } else {
                     shown(&run, &settings.settings)

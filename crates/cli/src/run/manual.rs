@@ -20,7 +20,7 @@ impl Manual {
         for shell in Shell::value_variants() {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Arguments::command(), "netlathe", &mut script);
-            let script = with_interfaces(*shell, &String::from_utf8_lossy(&script));
+            let script = with_settings(*shell, &with_interfaces(*shell, &String::from_utf8_lossy(&script)));
             std::fs::write(self.to.join(shell.file_name("netlathe")), script).map_err(unwritable)?;
         }
         output::print(&format!("wrote man pages and completions to {folder}\n"))?;
@@ -59,6 +59,64 @@ fn with_interfaces(shell: Shell, script: &str) -> String {
     }
     lines.join("\n") + "\n"
 }
+
+/// A completion script that asks the run for the paths of its settings behind `ctl set`.
+fn with_settings(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Bash => {
+            let (before, set) = script.split_once("__subcmd__ctl__subcmd__set)\n").unwrap_or((script, ""));
+            let set = set.replacen("opts=\"", "opts=\"$(_netlathe_settings) ", 1);
+            format!("{BASH_SETTINGS}\n{before}__subcmd__ctl__subcmd__set)\n{set}")
+        }
+        Shell::Zsh => {
+            let is_path = |line: &str| line.starts_with("':path -- ") && line.contains("down.rate");
+            let offering = |line: &str| match is_path(line) {
+                true => line.replace(":_default'", ":_netlathe_settings'"),
+                false => line.to_owned(),
+            };
+            let lines: Vec<String> = script.lines().map(offering).collect();
+            lines.join("\n").replacen("\n", &format!("\n\n{ZSH_SETTINGS}"), 1) + "\n"
+        }
+        Shell::Fish => format!("{script}{FISH_SETTINGS}"),
+        _ => script.to_owned(),
+    }
+}
+
+/// The paths are those of the run that the words before name.
+const BASH_SETTINGS: &str = r#"_netlathe_settings() {
+    [[ "${COMP_WORDS[COMP_CWORD-1]}" == set ]] || return
+    local i options=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "${COMP_WORDS[i]}" in --socket|--run) options+=("${COMP_WORDS[i]}" "${COMP_WORDS[i+1]}") ;; esac
+    done
+    "${COMP_WORDS[0]}" ctl "${options[@]}" show --paths 2>/dev/null
+}
+"#;
+
+/// The same; its words are those of the whole line, since those of the completion begin at `set`.
+const ZSH_SETTINGS: &str = r#"_netlathe_settings() {
+    local -a line options paths
+    local i
+    line=(${(z)LBUFFER})
+    for ((i = 2; i < $#line; i++)); do
+        case $line[i] in (--socket|--run) options+=(${(Q)line[i]} ${(Q)line[i+1]}) ;; esac
+    done
+    paths=(${(f)"$(_call_program settings $line[1] ctl $options show --paths)"})
+    compadd -a paths
+}
+"#;
+
+const FISH_SETTINGS: &str = r#"function __fish_netlathe_settings
+    set -l line (commandline -opc)
+    test $line[-1] = set; or return
+    set -l options
+    for i in (seq 2 (math (count $line) - 1))
+        contains -- $line[$i] --socket --run; and set -a options $line[$i] $line[(math $i + 1)]
+    end
+    $line[1] ctl $options show --paths 2>/dev/null
+end
+complete -c netlathe -n "__fish_netlathe_using_subcommand ctl; and __fish_seen_subcommand_from set" -f -a '(__fish_netlathe_settings)'
+"#;
 
 /// Writes the page of a command, and those of its own commands.
 fn pages(command: &Command, folder: &Path) -> io::Result<()> {
@@ -107,6 +165,7 @@ fn verbatim<'a>(heading: &str, lines: impl Iterator<Item = &'a str>, page: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn scripts_offer_interfaces_where_an_option_takes_one() {
@@ -122,5 +181,34 @@ mod tests {
             let offers = offering.lines().filter(|line| line.contains(word)).count();
             assert!(changed > 10 && offers == changed, "{shell}: {changed} lines, {offers} offers");
         }
+    }
+
+    #[test]
+    fn bash_offers_the_settings_of_the_run_that_the_line_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("netlathe");
+        std::fs::write(&program, "#!/bin/sh\necho down.rate\necho down.delay\necho \"$@\" >&2\n").expect("a file");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::Bash, &mut Arguments::command(), "netlathe", &mut script);
+        let script = with_settings(Shell::Bash, &String::from_utf8(script).expect("text"));
+        let offers = |words: &[&str]| {
+            let words: Vec<&str> =
+                [program.to_str().expect("a path")].into_iter().chain(words.iter().copied()).collect();
+            let (current, before) = (words[words.len() - 1], words[words.len() - 2]);
+            let line = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+            let ask = format!(
+                "COMP_WORDS=({line}) COMP_CWORD={}; _netlathe '{}' '{current}' '{before}'",
+                words.len() - 1,
+                words[0]
+            );
+            let bash = format!("{script}\n{ask}\necho \"${{COMPREPLY[@]}}\"");
+            let done = std::process::Command::new("bash").args(["-c", &bash]).output().expect("bash");
+            String::from_utf8(done.stdout).expect("text").trim().to_owned()
+        };
+        assert_eq!(offers(&["ctl", "set", "down."]), "down.rate down.delay");
+        assert_eq!(offers(&["ctl", "--socket", "/tmp/run.sock", "set", "down.d"]), "down.delay");
+        assert_eq!(offers(&["ctl", "set", "down.rate", "d"]), "", "a value is no path");
+        assert!(BASH_SETTINGS.contains("ctl \"${options[@]}\" show --paths"));
     }
 }
