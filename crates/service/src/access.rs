@@ -48,6 +48,9 @@ impl Token {
     fn read(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         let us = rustix::process::geteuid().as_raw();
         if metadata.mode() & 0o077 != 0 || ![us, 0].contains(&metadata.uid()) {
             return Err(io::Error::other("others may read or write it: chmod 600, and make it your own"));

@@ -75,7 +75,19 @@ impl Serve {
             None if listener.is_tcp() => by_default(),
             None => return Ok((None, Made(None))),
         };
-        let token = Token::open(&path).map_err(|cause| Failure::new(format!("--token {}: {cause}", path.display())))?;
+        let token = Token::open(&path).map_err(|cause| {
+            let remedy = match cause.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    ": make its folder first, or name another one"
+                }
+                io::ErrorKind::PermissionDenied => ": name a file in a folder of yours",
+                io::ErrorKind::IsADirectory => ": it is a folder: name a file in it",
+                io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull => ": name a file on another disk",
+                // Others say how to mend it.
+                _ => "",
+            };
+            Failure::new(format!("--token {}: {cause}{remedy}", path.display()))
+        })?;
         if token.is_made() {
             output::note(format_args!("the token is in {}", path.display()));
         }

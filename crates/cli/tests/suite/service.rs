@@ -332,6 +332,11 @@ fn only_its_owner_and_clients_with_the_token_are_let_in() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).expect("it is ours");
     let refused = bench.run(["serve", "--listen", "127.0.0.1:0", "--token", &token]);
     assert!(refused.status == Some(2) && refused.stderr.contains("chmod 600"), "{}", refused.stderr);
+    for (place, remedy) in [("missing/token", "make its folder first"), ("", "name a file in it")] {
+        let refused =
+            bench.run(["serve", "--listen", "127.0.0.1:0", "--token", &bench.path(place).display().to_string()]);
+        assert!(refused.status == Some(2) && refused.stderr.contains(remedy), "{place}: {}", refused.stderr);
+    }
 
     let service = Service::start(&bench, &[]);
     assert_eq!(fs::metadata(&service.socket).expect("it is there").permissions().mode() & 0o777, 0o600);
