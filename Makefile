@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: fuzz-service demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak test-nic site deny package miri
+.PHONY: fuzz-service test-page demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak test-nic site deny package miri
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -11,6 +11,9 @@ test-python: setup  ## the Python package in a virtual environment: types, tests
 
 fuzz-service: setup  ## generated requests against netlathe serve, by schemathesis of PyPI; two minutes
 	cargo build -p netlathe-cli && scripts/schemathesis.sh
+
+test-page: setup  ## clicks through the page of netlathe serve; wants Chromium; half a minute
+	cargo build -p netlathe-cli && python3 scripts/service_page.py
 
 demo: setup   ## unmodified programs through netlathe, asked against got, in under a minute
 	cargo build --release -p netlathe-cli && python3 scripts/demo.py

@@ -33,7 +33,7 @@ def tool(name):
 
 
 def picture(name, scheme, height):
-    """Draws the page of `results` down to `height` as a PNG of at most 256 colours, a third of the size of one of all colours."""
+    """Draws the page of `results` down to `height`."""
     browser = [tool("chromium"), "--headless", "--hide-scrollbars", "--disable-gpu", "--user-data-dir=browser",
                # A page needs no network, and the browser gets none.
                "--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking",
@@ -42,9 +42,7 @@ def picture(name, scheme, height):
     if os.geteuid() == 0:
         browser.append("--no-sandbox")   # it starts as root only so; the page is our own
     run([*browser, f"file://{os.path.abspath('results/report.html')}"], wait_s=60)
-    path = os.path.join(IMAGES, name)
-    run([tool("pngquant"), "--force", "--strip", "--speed", "1", "--output", path, "256", "all-colours.png"])
-    print(f"{os.path.relpath(path)}: {os.path.getsize(path) // 1000} kB", flush=True)
+    reduced(name, "all-colours.png")
 
 
 def virtual():
@@ -76,6 +74,21 @@ def live():
     picture("report-live.png", LIGHT, 1320)
 
 
+def service():
+    """Pictures of the page of `netlathe serve`, which a test of its own clicks through."""
+    clicks = os.path.join(ROOT, "scripts", "service_page.py")
+    run(["env", f"NETLATHE={binary()}", sys.executable, clicks, "."], wait_s=120)
+    for name in ("service-light.png", "service-dark.png", "service-phone.png"):
+        reduced(name, name)
+
+
+def reduced(name, picture):
+    """Keeps a picture as a PNG of at most 256 colours, a third of the size of one of all colours."""
+    path = os.path.join(IMAGES, name)
+    run([tool("pngquant"), "--force", "--strip", "--speed", "1", "--output", path, "256", picture])
+    print(f"{os.path.relpath(path)}: {os.path.getsize(path) // 1000} kB", flush=True)
+
+
 def pictures():
     for name in ["chromium", "pngquant"]:
         tool(name)
@@ -83,6 +96,7 @@ def pictures():
         os.chdir(folder)
         virtual()
         live()
+        service()
 
 
 sys.exit(guarded("pictures", pictures))

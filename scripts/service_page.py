@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Clicks through the page of `netlathe serve` in headless Chromium, by its debugging protocol.
 
-It gives the token, reads the figures of a live run, looks at a width of 320 px, changes the rate, ends the run and opens the
-report. NETLATHE is the program. With a folder as argument it writes pictures there. It wants chromium (Debian's package).
+It gives the token, reads the figures of a live run, changes the rate by mouse and by keyboard and reads the figure that follows,
+looks at a width of 320 px and at both colour schemes, ends the run and opens the report. NETLATHE is the program. With a folder
+as argument it writes pictures there. It wants chromium (Debian's package).
 """
 
 import base64
@@ -48,6 +49,8 @@ class Browser:
         self.read, self.number, self.session = b"", 0, None
         target = self.call("Target.createTarget", url=url)["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        # A page without a window has no focus otherwise.
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method, **parameters):
         self.number += 1
@@ -79,17 +82,32 @@ class Browser:
     def click(self, text):
         self.run(f"[...document.querySelectorAll('button')].find((button) => button.textContent === {json.dumps(text)}).click()")
 
-    def picture(self, path, width, height):
+    def type(self, text):
+        """Types into what has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def press(self, key, code):
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
+                      **({"text": "\r"} if key == "Enter" and kind == "keyDown" else {}))
+
+    def focused(self):
+        return self.run("document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+
+    def picture(self, path, width, height, scheme="light"):
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
         if path:
             path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 
-def megabits(browser):
-    """The rate that the page shows, in Mbps."""
-    text = browser.wait("a rate", "document.querySelector('td:nth-child(4)')?.innerText")
-    number, unit = text.split()
-    return float(number) * {"bps": 1e-6, "kbps": 1e-3, "Mbps": 1, "Gbps": 1e3}[unit]
+# The rate that the page shows in Mbps, once it is between these.
+AROUND = """(() => {{
+    const [number, unit] = (document.querySelector('td:nth-child(4)')?.textContent ?? '').split(' ');
+    const rate = number * {{ bps: 1e-6, kbps: 1e-3, Mbps: 1, Gbps: 1e3 }}[unit];
+    return rate >= {at_least} && rate <= {at_most} ? rate : 0;
+}})()"""
+PICTURES = [("service-light.png", 900, 470, "light"), ("service-dark.png", 900, 470, "dark"), ("service-phone.png", 320, 680, "light")]
 
 
 def main():
@@ -113,23 +131,43 @@ def main():
             browser.wait("the question for the token", "!document.getElementById('login').hidden")
             browser.run(f"document.getElementById('token').value = {json.dumps(secret)}")
             browser.click("Show the runs")
-            before = megabits(browser)
+            before = browser.wait("the rate of the scenario", AROUND.format(at_least=9, at_most=11))
             time.sleep(3)
-            for name, width in (("service-phone.png", 320), ("service.png", 900)):
-                browser.picture(pictures and pictures / name, width, 560)
-                shown = browser.run("document.documentElement.scrollWidth")
-                assert shown <= width, f"the page is {shown} px wide in a window of {width}"
             fields = "document.querySelectorAll('section form input')"
             browser.run(f"{fields}[0].value = 'down.rate'; {fields}[1].value = '5Mbps'")
             browser.click("Change")
-            answer = browser.wait("an answer", "document.querySelector('section .note').innerText")
-            if "takes effect" in answer:
-                browser.wait("half the rate", "document.querySelector('td:nth-child(4)').innerText.match(/^(4\\.[5-9]|5\\.[0-5])\\d* Mbps/)")
+            browser.wait("an answer", "document.querySelector('section .note').innerText.includes('takes effect')")
+            half = browser.wait("half the rate", AROUND.format(at_least=4.5, at_most=5.5))
+            browser.wait("the client's name", "document.querySelector('section .note').innerText.includes('down.rate = 5Mbps at')")
+            # The same by keyboard alone. The focus offers the settings of the run.
+            browser.run(f"{fields}[0].value = ''; {fields}[1].value = ''; {fields}[0].focus()")
+            browser.wait("the settings", "[...document.querySelectorAll('datalist option')].some((option) => option.value === 'down.rate')")
+            browser.type("down.rate")
+            browser.press("Tab", 9)
+            assert browser.focused() == "New value", browser.focused()
+            browser.type("8Mbps")
+            browser.press("Enter", 13)
+            last = browser.wait("the rate that was typed", AROUND.format(at_least=7.2, at_most=8.8))
+            browser.run(f"{fields}[0].value = 'down.rat'")
+            browser.click("Change")
+            browser.wait("the remedy", "document.querySelector('section .note').innerText.includes('did you mean down.rate')")
+            browser.run(f"{fields}[0].value = 'down.rate'")
+            browser.click("Change")
+            browser.wait("an answer", "document.querySelector('section .note').innerText.includes('8Mbps at')")
+            marks = browser.run("document.querySelectorAll('svg line').length")
+            assert marks >= 2, f"{marks} changes are marked"
+            for name, width, height, scheme in PICTURES:
+                browser.picture(pictures and pictures / name, width, height, scheme)
+                shown = browser.run("document.documentElement.scrollWidth")
+                assert shown <= width, f"the page is {shown} px wide in a window of {width}"
+                cut = browser.run(f"[...document.querySelectorAll('td, h2, p, button, input')].filter((part) => "
+                                  f"part.offsetParent && part.getBoundingClientRect().right > {width}).length")
+                assert cut == 0, f"{cut} parts are cut off in a window of {width} px"
             browser.click("End the run")
             browser.wait("the end", "document.querySelector('h2').innerText.includes('ended')")
             browser.click("Open the report")
             browser.wait("the report", "document.body.innerText.includes('\"command\": \"run\"')")
-            print(f"ok: {before} Mbps before; the change: {answer.splitlines()[-1]}")
+            print(f"ok: {before} Mbps, then {half} Mbps by mouse, then {last} Mbps by keyboard")
         finally:
             if browser:
                 browser.process.kill()
