@@ -27,7 +27,7 @@ class CarryProgram(BuildHookInterface):  # type: ignore[type-arg,misc,unused-ign
         named = os.environ.get("NETLATHE")
         if named:
             if not os.access(named, os.X_OK):
-                raise FileNotFoundError(f"NETLATHE names {named}, which is no program: correct it, or unset it")
+                raise FileNotFoundError(f"NETLATHE names {named}, which is not a program: correct it, or unset it")
             return Path(named)
         target = Path(os.environ.get("CARGO_TARGET_DIR") or Path(self.root).parent / "target")
         built = [target / profile / "netlathe" for profile in ("release", "debug")]

@@ -60,7 +60,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     if ! have apt-get; then
         echo "setup: missing, by their Debian names:" >&2
         show_missing >&2
-        give_up "this is no Debian system: install what these are called here (DPDK's development files are 'dpdk-devel' on Fedora, 'dpdk' on Arch), then try again"
+        give_up "this is not a Debian system: install what these are called here (DPDK's development files are 'dpdk-devel' on Fedora, 'dpdk' on Arch), then try again"
     fi
     if [ "$(id -u)" -ne 0 ]; then
         echo "setup: missing:" >&2

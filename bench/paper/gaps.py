@@ -24,7 +24,7 @@ def records(path):
     with open(path, "rb") as file:
         content = file.read()
     if struct.unpack_from("<I", content)[0] != MAGIC_NS:
-        raise ValueError(f"{path} is no capture of netlathe's")
+        raise ValueError(f"{path} is not a capture that netlathe wrote")
     at = 24
     while at < len(content):
         seconds, ns, kept, whole = struct.unpack_from("<IIII", content, at)

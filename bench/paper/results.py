@@ -82,7 +82,7 @@ def machine():
 
 
 def middle(runs, key):
-    """Of several runs: the median of each figure, and what is no figure from the run whose `key` is the median."""
+    """Of several runs: the median of each figure, and what is not a figure, from the run whose `key` is the median."""
     runs = sorted(runs, key=lambda run: run[key])
     base = runs[len(runs) // 2]
 

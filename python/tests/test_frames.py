@@ -53,7 +53,7 @@ def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_frame_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="3 is no frame"):
+    with pytest.raises(TypeError, match="3 is not a frame"):
         write_frames(tmp_path / "x.pcap", [3])
 
 

@@ -125,7 +125,7 @@ def test_a_missing_program_is_an_error_not_a_skip(tests: pytest.Pytester, monkey
     tests.makepyfile("def test_lab(netlathe_lab): pass")
     result = tests.runpytest_subprocess("--netlathe", os.fspath(tests.path / "none"))
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*which is no program*"])
+    result.stdout.fnmatch_lines(["*which is not a program*"])
 
 
 @pytest.mark.usefixtures("netlathe_lab")

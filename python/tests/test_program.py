@@ -62,7 +62,7 @@ def test_argument_then_variable_then_own_copy_then_path(tmp_path: Path, monkeypa
 
 def test_a_path_that_is_no_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETLATHE", str(tmp_path / "none"))
-    with pytest.raises(Refused, match="NETLATHE names .*none, which is no program"):
+    with pytest.raises(Refused, match="NETLATHE names .*none, which is not a program"):
         netlathe.gen(out="null")
 
 

@@ -50,7 +50,7 @@ pub(crate) fn leave_stdout() {
 
 static STDOUT_LEFT: AtomicBool = AtomicBool::new(false);
 
-/// Prints on stdout. A reader that went away is no error, as everywhere on UNIX.
+/// Prints on stdout. A reader that went away is not an error, as usual on UNIX.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     is_read(text).map(drop)
 }

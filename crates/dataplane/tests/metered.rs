@@ -26,7 +26,7 @@ fn limit(scheme: &str) -> Limit {
     let text = format!("limit key dst-ip rate 1Mbps burst 3036B users 64 {scheme}");
     match StageConfig::parse(&text).expect("a stage") {
         StageConfig::Limit(limit) => limit,
-        other => panic!("{other} is no limit"),
+        other => panic!("{other} is not a limit"),
     }
 }
 

@@ -186,7 +186,7 @@ fn named(name: &str) -> Result<Distribution, ParseError> {
     }
     let names = Distribution::NAMES.join(", ");
     Err(ParseError::new(
-        format!("'{name}' is no distribution"),
+        format!("'{name}' is not a distribution"),
         format!("write {names}, experimental or FILE.dist, or a law as 'exp mean 10ms'"),
     ))
 }

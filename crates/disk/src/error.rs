@@ -17,7 +17,7 @@ pub enum Error {
         cause: std::io::Error,
     },
     /// The path is not a directory.
-    #[error("{} is no directory: give one", path.display())]
+    #[error("{} is not a directory: give one", path.display())]
     NoDirectory {
         /// The path.
         path: PathBuf,

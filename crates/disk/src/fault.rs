@@ -45,7 +45,7 @@ impl Fault {
             return Err(bad(format!("'{text}' is not an error and its share")));
         };
         let known = ERRORS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        let (name, errno) = *known.ok_or_else(|| bad(format!("'{name}' is no supported error")))?;
+        let (name, errno) = *known.ok_or_else(|| bad(format!("'{name}' is not a supported error")))?;
         Ok(Fault { errno, name, share: share.parse()?, operations })
     }
 

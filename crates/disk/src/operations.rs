@@ -112,7 +112,7 @@ impl FromStr for Operations {
             let Some(operation) = Operation::ALL.iter().copied().find(|operation| operation.name() == name) else {
                 let names: Vec<&str> = Operation::ALL.iter().map(|operation| operation.name()).collect();
                 return Err(ParseError::new(
-                    format!("'{name}' is no operation"),
+                    format!("'{name}' is not an operation"),
                     format!("write some of {}, with commas between them, or all", names.join(", ")),
                 ));
             };

@@ -14,7 +14,7 @@ pub const SHARED_DRIVERS: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 /// The kernel's PCI devices.
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The whole address of a PCI device in lower case: `03:00.1` is `0000:03:00.1`. `None` if `text` is no PCI address.
+/// The whole address of a PCI device in lower case: `03:00.1` is `0000:03:00.1`. `None` if `text` is not a PCI address.
 #[must_use]
 pub fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());

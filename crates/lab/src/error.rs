@@ -15,7 +15,7 @@ pub enum Error {
 
     /// A text that names no node.
     #[error(
-        "`{0}` is no lab node: use `client` (or `client1`, `client2`, …), `box`, `server`, `switch` or `site1`, `site2`, …"
+        "`{0}` is not a lab node: use `client` (or `client1`, `client2`, …), `box`, `server`, `switch` or `site1`, `site2`, …"
     )]
     UnknownNode(String),
 

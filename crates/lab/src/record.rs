@@ -186,7 +186,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.json"))
 }
 
-/// The file of a lab's forwarder. A dot cannot be in a lab's name, so it is no record.
+/// The file of a lab's forwarder. A dot cannot be in a lab's name, so it is not a record.
 pub(crate) fn counters_path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.counters.json"))
 }

@@ -204,7 +204,7 @@ impl Topology {
         self.clients > 1 && !self.has_sites()
     }
 
-    /// Whether this is a lab of sites: each is connected to the box, and there is no client and no server.
+    /// Whether this is a lab of sites: each is connected to the box, and there is neither a client nor a server.
     #[must_use]
     pub fn has_sites(&self) -> bool {
         !self.sites.is_empty()

@@ -76,7 +76,7 @@ pub struct ReplayMeter {
     reordered: u64,
     /// Positions that were passed over, because a later frame with the same bytes arrived.
     passed: BTreeSet<u64>,
-    /// Arrivals that are no frame of the capture, up to [`UNKNOWN`] of them.
+    /// Arrivals that are not frames of the capture, up to [`UNKNOWN`] of them.
     unknown: Vec<FrameDigests>,
     foreign: u64,
 }

@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(ip.destination(&bytes), Some("10.0.0.2".parse().expect("an address")));
         assert_eq!(headers.ports(&bytes), Some((1234, 53)));
         let payload = headers.payload(&bytes).expect("a payload");
-        assert_eq!(&bytes[payload], b"ping", "padding is no payload");
+        assert_eq!(&bytes[payload], b"ping", "padding is not payload");
         assert_eq!(headers.tcp_flags(&bytes), None);
         assert_eq!(ip_length(&bytes, FrameLen::new(72)), Some(32));
     }

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(Identity::of(&udp(1, b"abc")), Some(one));
         assert_ne!(Identity::of(&udp(2, b"abc")), Some(one));
         assert_ne!(Identity::of(&udp(1, b"abd")), Some(one));
-        assert_eq!(Identity::of(&udp(1, b"")), None, "padding is no payload");
+        assert_eq!(Identity::of(&udp(1, b"")), None, "padding is not payload");
         assert_eq!(Identity::of(&udp(1, b"abc")[..40]), None);
     }
 }

@@ -124,7 +124,7 @@ mod tests {
         let mut part = ip(UDP, &udp(53, b"part"));
         part[6] = 0x20;
         assert_eq!(found(&vxlan(&[&ETHER[..], &part].concat())), Err(NoPayload::Fragment));
-        // A port alone is no tunnel.
+        // A port alone is not a tunnel.
         let dns = [&ETHER[..], &ip(UDP, &udp(4789, b"\0\0plain"))].concat();
         assert_eq!(found(&dns), Ok(&b"\0\0plain"[..]));
         for length in 0..dns.len() {

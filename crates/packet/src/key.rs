@@ -367,7 +367,7 @@ impl Kind {
     /// # Errors
     /// Text that is none, with what to write.
     pub fn parse(self, name: &str, text: &str) -> Result<u128, ParseError> {
-        let bad = |how: String| ParseError::new(format!("'{text}' is no {}", name), how);
+        let bad = |how: String| ParseError::new(format!("'{text}' is not a value of {name}"), how);
         match self {
             Kind::Mac => {
                 let mac: crate::MacAddr = text.parse()?;
@@ -376,8 +376,9 @@ impl Kind {
             Kind::Address => {
                 let v4 = text.parse().map(|address: Ipv4Addr| u128::from(u32::from(address)));
                 let v6 = || text.parse().map(|address: Ipv6Addr| u128::from(address));
-                v4.or_else(|_| v6())
-                    .map_err(|_| ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or 2001:db8::1"))
+                v4.or_else(|_| v6()).map_err(|_| {
+                    ParseError::new(format!("'{text}' is not an IP address"), "write 10.0.0.1 or 2001:db8::1")
+                })
             }
             Kind::Number(most) => number(text)
                 .filter(|value| *value <= most)

@@ -25,7 +25,8 @@ impl FromStr for MacAddr {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let bad = || ParseError::new(format!("'{text}' is no MAC address"), "write six hex bytes, 02:00:00:00:00:01");
+        let bad =
+            || ParseError::new(format!("'{text}' is not a MAC address"), "write six hex bytes, 02:00:00:00:00:01");
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {

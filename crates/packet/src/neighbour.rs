@@ -398,7 +398,7 @@ mod tests {
                 let tags = Headers::of(&reply).map(|headers| headers.tags);
                 assert_eq!(tags, Some(vlans), "the tags of what it answers");
                 assert_eq!((told(&reply, wanted), told(&reply, asks)), (Some(OWN), None));
-                assert_eq!(told(&question, asks), None, "a question is no answer");
+                assert_eq!(told(&question, asks), None, "a question is not an answer");
                 // No answer for a foreign address, in another VLAN, or to another machine's frame.
                 assert_eq!(reply_to(&super::question(&Asker { vlans, ..host(asks) }, asks)), None);
                 assert_eq!(reply_to(&super::question(&Asker { vlans: [Some(7), None], ..host(asks) }, wanted)), None);

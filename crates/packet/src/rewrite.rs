@@ -74,7 +74,7 @@ impl FromStr for Prefix {
         let bad =
             |what: &str| ParseError::new(format!("'{text}' {what}"), "write 10.0.0.0/8, 2001:db8::/32 or an address");
         let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
-        let address: IpAddr = address.parse().map_err(|_| bad("is no prefix"))?;
+        let address: IpAddr = address.parse().map_err(|_| bad("is not a prefix"))?;
         let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
         let length = match length {
             None => bits,
@@ -122,7 +122,7 @@ impl FromStr for Rewrite {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         Rewrite::read(text).map_err(|error| match respelled(text) {
-            Some(rule) => ParseError::new(format!("'{text}' is no change"), format!("write '{rule}'")),
+            Some(rule) => ParseError::new(format!("'{text}' is not a change"), format!("write '{rule}'")),
             None => error,
         })
     }
@@ -163,7 +163,7 @@ impl Rewrite {
     fn read(text: &str) -> Result<Self, ParseError> {
         let spaced = text.replace('>', " > ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
-        let bad = || ParseError::new(format!("'{text}' is no change"), HOW);
+        let bad = || ParseError::new(format!("'{text}' is not a change"), HOW);
         let number = |text: &str| Key::Vlan.parse(text).map(|number| number as u16);
         match words[..] {
             [] => return Err(bad()),

@@ -12,7 +12,7 @@ const HOPS: u8 = 64;
 /// packet's destination, since a path that is emulated has no address of its own.
 ///
 /// False where a router would not tell: packets without the bit "don't fragment", later fragments, ICMP errors,
-/// packets from or to no single station, and what is no IP.
+/// packets from or to no single station, and whatever is not IP.
 pub fn packet_too_big(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> bool {
     answer.clear();
     written(frame, mtu, answer).is_some()

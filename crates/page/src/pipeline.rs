@@ -95,7 +95,7 @@ fn tiles(report: &PipelineReport) -> String {
     tile("Frames out", thousands(report.left.frames), of);
     if let Some(rate) = &report.rate {
         let range = match (rate.min_bps, rate.max_bps) {
-            // One is no range, and may lie beside the mean, which is of all frames.
+            // A single value is not a range, and may lie beside the mean, which is of all frames.
             (Some(only), _) if rate.windows == 1 => {
                 format!("{} in one window of {}", bits(digits(only, 4)), time(rate.window_ns))
             }

@@ -344,7 +344,7 @@ mod tests {
             assert!(page.contains(text), "no {text} in {page}");
         }
         assert!(!page.contains("one that does not</p>") && !page.contains("do not count"), "all of them do");
-        assert!(!page.contains(">0.6</text>"), "a place in the order of sizes is no number");
+        assert!(!page.contains(">0.6</text>"), "a place in the order of sizes is not a number");
     }
 
     #[test]

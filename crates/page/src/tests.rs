@@ -77,7 +77,7 @@ fn runs_of_any_length_make_a_page() {
             checked(&text);
             assert_eq!(text.contains("No gap: fewer than two frames left."), frames < 2, "{frames}");
             assert!(text.contains("Every frame is accounted for."));
-            assert!(!text.contains(">0.5</text>") || frames > 3, "there is no half departure");
+            assert!(!text.contains(">0.5</text>") || frames > 3, "half a departure cannot occur");
         }
     }
     checked(&page(Vec::new()));

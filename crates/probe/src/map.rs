@@ -30,9 +30,9 @@ impl Map {
         let words = usize::try_from(is.len() / 8).map_err(io::Error::other)?;
         if words == 0 {
             let what = match is.len() {
-                _ if !is.is_file() => "it is no file: name one for the ring, as /dev/shm/ring",
+                _ if !is.is_file() => "it is not a file: name one for the ring, as /dev/shm/ring",
                 0 => "the file is empty: remove it",
-                _ => "it is no ring of probes: name another file",
+                _ => "it is not a ring of probes: name another file",
             };
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }

@@ -91,7 +91,7 @@ fn forget_thread_in_children() -> io::Result<()> {
 pub(crate) fn check(words: &[AtomicU64]) -> io::Result<u64> {
     let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     if words.len() < FIRST_SLOT + SLOT_WORDS || words[AT_MAGIC].load(Ordering::Acquire) != MAGIC {
-        return wrong("it is no ring of probes: name another file");
+        return wrong("it is not a ring of probes: name another file");
     }
     if words[AT_VERSION].load(Ordering::Relaxed) != VERSION | (SLOT_WORDS as u64) << 32 {
         return wrong(

@@ -140,9 +140,9 @@ fn refuses_files_that_are_not_rings() {
     }
     let refused = |path: &Path| Reader::open(path).map(drop).expect_err("it is none").to_string();
     std::fs::write(folder.path().join("letters"), "abc").expect("it can be written");
-    assert!(refused(&folder.path().join("letters")).contains("no ring"));
+    assert!(refused(&folder.path().join("letters")).contains("not a ring"));
     let null = refused(Path::new("/dev/null"));
-    assert!(null.contains("no file") && !null.contains("remove"), "{null}");
+    assert!(null.contains("not a file") && !null.contains("remove"), "{null}");
     assert!(Reader::open(&folder.path().join("none")).is_err());
     assert!(Ring::configure(folder.path().join("tiny"), 100).is_err());
 }

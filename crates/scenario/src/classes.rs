@@ -77,7 +77,7 @@ pub(crate) fn resolve(
         let name = text.name.as_ref().map_or_else(|| format!("class{}", number + 1), |name| name.value.clone());
         if !is_name(&name) {
             let remedy = "write letters, digits, - and _, with a letter first";
-            problems.add(&origin, format!("'{name}' is no valid class name: {remedy}"));
+            problems.add(&origin, format!("'{name}' is not a valid class name: {remedy}"));
         } else if name == default || plans.iter().any(|other| other.name == name) {
             problems.add(&origin, format!("class '{name}' already exists: use another name"));
         }
@@ -337,7 +337,7 @@ fn put(
                         None if names.is_empty() => format!("add --class '{name} = RULE', or leave '{name}=' out"),
                         None => format!("write one of {}", names.join(", ")),
                     };
-                    problems.add(&Origin::Option(option), format!("'{name}' is no class: {remedy}"));
+                    problems.add(&Origin::Option(option), format!("'{name}' is not a class: {remedy}"));
                     return;
                 }
             }
@@ -401,7 +401,7 @@ mod tests {
             (&["api tcp"][..], &[][..], &[][..], "has no class name"),
             (&["api = tcp", "api = udp"], &[], &[], "already"),
             (&["default = tcp"], &[], &[], "already"),
-            (&["api = tpc"], &[], &[], "no condition"),
+            (&["api = tpc"], &[], &[], "not a condition"),
             (&["api = tcp"], &["apj=1Gbps"], &[], "did you mean api"),
             (&[], &["api=1Gbps"], &[], "add --class"),
             (&["api = tcp"], &["api=1Gbps", "api=2Gbps"], &[], "twice"),

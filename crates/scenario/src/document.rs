@@ -336,7 +336,7 @@ impl Reader<'_> {
                 }
             } else {
                 let known = [names, programs].concat().join(", ");
-                let what = if programs.is_empty() { "no pipeline" } else { "no pipeline or program" };
+                let what = if programs.is_empty() { "not a pipeline" } else { "not a pipeline or program" };
                 self.problems.add(&text.origin, format!("'{}' is {what}: write one of {known}", expectation.path[0]));
             }
         }

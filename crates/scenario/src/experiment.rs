@@ -79,7 +79,7 @@ impl After {
         match words[..] {
             [name, "ready"] => Ok(After { name: name.to_owned(), end: false }),
             [name, "end"] => Ok(After { name: name.to_owned(), end: true }),
-            _ => Err(ParseError::new(format!("'{text}' is no event"), "write NAME ready or NAME end")),
+            _ => Err(ParseError::new(format!("'{text}' is not an event"), "write NAME ready or NAME end")),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Ready {
         let rest = rest.trim();
         let port = || {
             let port = rest.parse::<u16>().ok().filter(|port| *port > 0);
-            port.ok_or_else(|| ParseError::new(format!("'{rest}' is no port"), "write a number from 1 to 65535"))
+            port.ok_or_else(|| ParseError::new(format!("'{rest}' is not a port"), "write a number from 1 to 65535"))
         };
         match kind {
             "tcp" => port().map(Ready::Tcp),
@@ -167,7 +167,7 @@ impl Reader<'_> {
         };
         if let Some(text) = name.as_ref().filter(|name| !fits(&name.value)) {
             let message = format!(
-                "'{}' is no lab's name: use lower-case letters, digits and inner dashes, at most 32",
+                "'{}' is not a valid lab name: use lower-case letters, digits and inner dashes, at most 32",
                 text.value
             );
             self.problems.add(&text.origin, message);
@@ -263,7 +263,7 @@ impl Reader<'_> {
         };
         let name = text.value;
         let problem = if !is_name(&name) {
-            format!("'{name}' is no valid name of a program: write letters, digits, - and _, with a letter first")
+            format!("'{name}' is not a valid name of a program: write letters, digits, - and _, with a letter first")
         } else if before.iter().any(|other| other.name == name) {
             format!("program '{name}' already exists: use another name")
         } else if let Some(pipeline) =
@@ -305,13 +305,13 @@ impl Reader<'_> {
             return ExpectedStatus::Any;
         }
         if value.get_ref().is_str() {
-            self.add(value.span(), "this is no status: write a number from 0 to 255, or \"any\"");
+            self.add(value.span(), "this is not a status: write a number from 0 to 255, or \"any\"");
             return ExpectedStatus::Any;
         }
         match self.integer(value).map(u8::try_from) {
             Some(Ok(status)) => ExpectedStatus::Exactly(status),
             Some(Err(_)) => {
-                self.add(value.span(), "this is no status: write 0 to 255");
+                self.add(value.span(), "this is not a status: write 0 to 255");
                 ExpectedStatus::Any
             }
             None => ExpectedStatus::Any,
@@ -332,7 +332,7 @@ impl Reader<'_> {
                 Some(meant) => format!("did you mean {meant}?"),
                 None => format!("write one of {}", known.join(", ")),
             };
-            self.problems.add(&text.origin, format!("'{}' is no node of the lab: {how}", text.value));
+            self.problems.add(&text.origin, format!("'{}' is not a node of the lab: {how}", text.value));
         }
     }
 
@@ -345,7 +345,7 @@ impl Reader<'_> {
                 None if known.is_empty() => "write [[program]] with this name".to_owned(),
                 None => format!("write one of {}", known.join(", ")),
             };
-            self.problems.add(&text.origin, format!("'{name}' is no program: {how}"));
+            self.problems.add(&text.origin, format!("'{name}' is not a program: {how}"));
         }
     }
 }
@@ -448,7 +448,7 @@ that = "down.delay.mean >= 5ms"
     fn commands_that_are_no_tables_are_refused_by_name() {
         for name in ["disk", "search", "slice"] {
             let said = read("a.toml", &format!("{GOOD}[[{name}]]\n"), None).expect_err(name).to_string();
-            assert!(said.contains(&format!("'{name}' is no table of a scenario")), "{said}");
+            assert!(said.contains(&format!("'{name}' is not a table of a scenario")), "{said}");
             assert!(said.contains(&format!("command = \"netlathe {name} …\"")), "{said}");
         }
     }
@@ -456,17 +456,17 @@ that = "down.delay.mean >= 5ms"
     #[test]
     fn errors_of_labs_and_programs_have_their_position() {
         for (good, bad, told) in [
-            ("\"client2\"", "\"client3\"", "15:13: 'client3' is no node of the lab: did you mean client?"),
-            ("\"client2\"", "\"Server\"", "'Server' is no node of the lab: did you mean server?"),
+            ("\"client2\"", "\"client3\"", "15:13: 'client3' is not a node of the lab: did you mean client?"),
+            ("\"client2\"", "\"Server\"", "'Server' is not a node of the lab: did you mean server?"),
             ("clients = 2", "clients = 0", "5:11: clients = 0 is out of range: write 1 to 99"),
             ("mtu = 9000", "mtu = 67", "6:7: mtu = 67 is out of range: write 68 to 65535"),
-            ("until = \"client\"", "until = \"cleint\"", "3:9: 'cleint' is no program: did you mean client?"),
-            ("\"server ready\"", "\"sever ready\"", "16:9: 'sever' is no program: did you mean server?"),
-            ("\"server ready\"", "\"server up\"", "16:9: 'server up' is no event: write NAME ready or NAME end"),
+            ("until = \"client\"", "until = \"cleint\"", "3:9: 'cleint' is not a program: did you mean client?"),
+            ("\"server ready\"", "\"sever ready\"", "16:9: 'sever' is not a program: did you mean server?"),
+            ("\"server ready\"", "\"server up\"", "16:9: 'server up' is not an event: write NAME ready or NAME end"),
             ("\"server ready\"", "\"client end\"", "16:9: 'client' would wait for itself"),
-            ("tcp 5201", "tcp 0", "11:9: '0' is no port"),
+            ("tcp 5201", "tcp 0", "11:9: '0' is not a port"),
             ("tcp 5201", "http", "11:9: 'http' does not say when the program is ready: write tcp PORT"),
-            ("status = 3", "status = 300", "20:10: this is no status"),
+            ("status = 3", "status = 300", "20:10: this is not a status"),
             ("[\"iperf3\", \"-s\", \"-1\"]", "[]", "9:11: the command is empty"),
             (
                 "name = \"server\"\n",
@@ -480,13 +480,13 @@ that = "down.delay.mean >= 5ms"
             (
                 "client.duration < 5s",
                 "client.durration < 5s",
-                "'durration' is no figure of client: write client.duration",
+                "'durration' is not a figure of client: write client.duration",
             ),
             ("> 9e6", "> 9s", "a figure of a program's own output has no known unit: write a plain number"),
             (
                 "client.duration < 5s",
                 "clint.duration < 5s",
-                "'clint' is no pipeline or program: write one of down, server, client",
+                "'clint' is not a pipeline or program: write one of down, server, client",
             ),
         ] {
             assert!(GOOD.contains(good), "{good}");

@@ -36,7 +36,7 @@ impl FillerSpec {
             "mac-control" => FillerKind::MacControl,
             word => match word.strip_prefix("blackhole=") {
                 Some(mac) => FillerKind::BlackHole(black_hole(mac)?),
-                None => return Err(ParseError::new(format!("'{word}' is no kind of filler"), HOW)),
+                None => return Err(ParseError::new(format!("'{word}' is not a kind of filler"), HOW)),
             },
         };
         let mut filler = FillerSpec { kind, ..FillerSpec::default() };
@@ -51,13 +51,15 @@ impl FillerSpec {
                         Ok(longest) if standard || !long_fillers(longest).is_empty() => longest,
                         _ => {
                             return Err(ParseError::new(
-                                format!("fillers of up to {length} save no frame over standard ones, or are no frames"),
+                                format!(
+                                    "fillers of up to {length} need as many frames as standard ones, or are not frames"
+                                ),
                                 "write longest=2973B to longest=9216B, as the port and what is behind it take them",
                             ));
                         }
                     };
                 }
-                _ => return Err(ParseError::new(format!("'{option}' is no option of a filler"), HOW)),
+                _ => return Err(ParseError::new(format!("'{option}' is not an option of a filler"), HOW)),
             }
         }
         Ok(filler)

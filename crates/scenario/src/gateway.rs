@@ -12,7 +12,7 @@ pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems
     let mut gateways: Vec<IpAddr> = Vec::new();
     for text in texts {
         let read = problems.read(text, |text| {
-            let bad = || ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1");
+            let bad = || ParseError::new(format!("'{text}' is not an IP address"), "write 10.0.0.1 or fd00::1");
             text.parse::<IpAddr>().map_err(|_| bad())
         });
         let Some(gateway) = read else { continue };

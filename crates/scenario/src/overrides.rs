@@ -42,7 +42,7 @@ impl Override {
         self.typed[..self.path].trim()
     }
 
-    /// The value as TOML, with its position after `start`. What is no number, list or quoted text is text as it is.
+    /// The value as TOML, with its position after `start`. What is not a number, list or quoted text is text as it is.
     pub(crate) fn value(&self, start: usize) -> Value<'_> {
         let rest = &self.typed[self.path + 1..];
         let start = start + self.path + 1 + (rest.len() - rest.trim_start().len());
@@ -98,7 +98,7 @@ pub(crate) fn apply<'i>(
 ) -> Result<(), String> {
     let place = find(document, path)?;
     let Some((Step::Key(key), parents)) = place.steps.split_last().map(|(last, rest)| (last.clone(), rest)) else {
-        return Err(format!("'{path}' is no value: name a key of it"));
+        return Err(format!("'{path}' is not a value: name a key of it"));
     };
     let Some(table) = table_at(document, parents) else {
         return Err(format!("'{path}' is in no table: write it in the file"));
@@ -151,7 +151,7 @@ fn find(document: &DeTable<'_>, path: &str) -> Result<Place, String> {
                 Some(meant) => format!("did you mean {meant}?"),
                 None => format!("write the name of a pipeline and a key, such as {}", known.last().unwrap_or(&"seed")),
             };
-            Err(format!("'{path}' is no value of this scenario: {how}"))
+            Err(format!("'{path}' is not a value of this scenario: {how}"))
         }
         [first, second, ..] if full(first) == full(second) => {
             Err(format!("'{path}' may mean two values: set the whole list, such as stages"))
@@ -328,16 +328,16 @@ stages = ["loss 1%", "loss 2%"]
         for (set, told) in [
             (
                 "down.rat=5Gbps",
-                "--set 'down.rat=5Gbps', column 1: 'down.rat' is no value of this scenario: did you mean down.rate?",
+                "--set 'down.rat=5Gbps', column 1: 'down.rat' is not a value of this scenario: did you mean down.rate?",
             ),
             ("donw.rate=5Gbps", "did you mean down.rate?"),
             ("down.rate=5Gbp", "--set 'down.rate=5Gbp', column 11: "),
             ("down.loss= 1", "--set 'down.loss= 1', column 12: "),
-            ("down.stages=[\"loss 1%\", \"lost 2%\"]", "column 25: 'lost' is no stage"),
+            ("down.stages=[\"loss 1%\", \"lost 2%\"]", "column 25: 'lost' is not a stage"),
             ("up.count=many", "column 10: a number is expected"),
             ("twice.loss=3%", "'twice.loss' may mean two values: set the whole list"),
             ("down.delay=[1]", "'delay' is a stage: write what follows its name"),
-            ("hurz=1", "'hurz' is no value of this scenario: write the name of a pipeline and a key"),
+            ("hurz=1", "'hurz' is not a value of this scenario: write the name of a pipeline and a key"),
         ] {
             let said = with(&[set]).expect_err(set);
             assert!(said.contains(told), "{set}: {said}");

@@ -78,7 +78,7 @@ impl<'s> Reader<'s> {
                 self.add(
                     key.span(),
                     format!(
-                        "'{name}' is no table of a scenario, because it is a command with a process of its own: write \
+                        "'{name}' is not a table of a scenario, because it is a command with a process of its own: write \
                          [[program]] with command = \"netlathe {name} …\""
                     ),
                 );
@@ -111,7 +111,7 @@ impl<'s> Reader<'s> {
     pub(crate) fn texts(&mut self, table: &DeTable<'_>, key: &str) -> Vec<Text> {
         let Some(value) = table.get(key) else { return Vec::new() };
         let DeValue::Array(array) = value.get_ref() else {
-            self.add(value.span(), format!("{key} is no list: write {key} = [\"…\"]"));
+            self.add(value.span(), format!("{key} is not a list: write {key} = [\"…\"]"));
             return Vec::new();
         };
         array.iter().filter_map(|value| self.string(value)).collect()

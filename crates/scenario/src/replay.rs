@@ -71,7 +71,7 @@ impl FromStr for Speed {
 
     /// Parses `2`, `0.5`, `1.25` or `max`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let bad = || ParseError::new(format!("'{text}' is no speed"), "write 2, 0.5 (0.000001 to 1000000) or max");
+        let bad = || ParseError::new(format!("'{text}' is not a speed"), "write 2, 0.5 (0.000001 to 1000000) or max");
         if text == "max" {
             return Ok(Speed::Most);
         }

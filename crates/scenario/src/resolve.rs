@@ -324,7 +324,8 @@ impl PipelineText {
         let origin = self.pacer.as_ref().map_or(&Origin::Option("--pacer"), |text| &text.origin);
         if !NAMES.contains(&asked) {
             let hint = nearest(asked, &NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
-            let error = ParseError::new(format!("'{asked}' is no pacer{hint}"), format!("write {}", NAMES.join(", ")));
+            let error =
+                ParseError::new(format!("'{asked}' is not a pacer{hint}"), format!("write {}", NAMES.join(", ")));
             problems.add(origin, error.to_string());
             return None;
         }

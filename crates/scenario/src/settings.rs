@@ -273,7 +273,7 @@ impl Settings {
                 )
             }
         };
-        ParseError::new(format!("'{path}' is no setting of this run"), remedy)
+        ParseError::new(format!("'{path}' is not a setting of this run"), remedy)
     }
 }
 
@@ -511,7 +511,7 @@ mod tests {
             ("down.paused", "yes", "write on or off"),
             ("down.loss", "some", "some"),
             ("up.limit.rat", "1Mbps", "did you mean up.limit.rate?"),
-            ("down.loss.share", "1%", "no setting"),
+            ("down.loss.share", "1%", "not a setting"),
         ] {
             let error = settings.check(path, value, None).expect_err(path).to_string();
             assert!(error.contains(expected), "{path} = {value}: {error}");

@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(sites.ways[0][0], Way::default());
         for (text, why) in [
             ("rate,a,c\na,,1Mbps\nc,1Mbps,\n", "its sites are a, c"),
-            ("rate Mbps,a,b\na,,0\nb,1,\n", "line 2, column 3 (a to b): '0Mbps' is no rate"),
+            ("rate Mbps,a,b\na,,0\nb,1,\n", "line 2, column 3 (a to b): '0Mbps' is not a rate"),
         ] {
             let error = Sites::read(delays, None, Some(ForPairs::Table(named(text)))).expect_err(text);
             assert!(error.contains(why), "{error}");

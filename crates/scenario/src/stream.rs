@@ -127,7 +127,7 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
             let bytes = hex(digits.strip_prefix("0x").unwrap_or(digits)).filter(|bytes| bytes.len() >= 14);
             Stack::Hex(bytes.ok_or_else(|| {
                 ParseError::new(
-                    format!("'{digits}' is no frame"),
+                    format!("'{digits}' is not a frame"),
                     "write 14 bytes or more, two hex digits each, no FCS",
                 )
             })?)
@@ -139,7 +139,8 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                     words.next();
                     let number = words.value("frame")?;
                     let frame = number.parse().ok().filter(|frame| *frame > 0);
-                    frame.ok_or_else(|| ParseError::new(format!("'{number}' is no frame"), "write 1 for the first"))?
+                    frame
+                        .ok_or_else(|| ParseError::new(format!("'{number}' is not a frame"), "write 1 for the first"))?
                 }
                 _ => 1,
             };
@@ -162,7 +163,7 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 }
                 _ => format!("write one of {}", known.join(", ")),
             };
-            return Err(ParseError::new(format!("'{word}' is no protocol"), how));
+            return Err(ParseError::new(format!("'{word}' is not a protocol"), how));
         }
     };
     Ok(StreamSpec { stack, ..StreamSpec::made(Protocol::Ethernet, false) })
@@ -225,7 +226,7 @@ fn step(words: &mut Words<'_>) -> Result<Option<u64>, ParseError> {
     words.next();
     let text = words.value("step")?;
     let step = text.parse().ok().filter(|step| *step > 0);
-    step.map(Some).ok_or_else(|| ParseError::new(format!("'{text}' is no step"), "write a whole number from 1"))
+    step.map(Some).ok_or_else(|| ParseError::new(format!("'{text}' is not a step"), "write a whole number from 1"))
 }
 
 fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError> {
@@ -290,7 +291,7 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     let Some(kind) = LayerKind::named(word) else {
         let names: Vec<&str> = LayerKind::ALL.iter().map(|kind| kind.name()).collect();
         let how = nearest(word, &names).map_or_else(|| how.to_owned(), |name| format!("write in {name}"));
-        return Err(ParseError::new(format!("'{word}' is no tunnel"), how));
+        return Err(ParseError::new(format!("'{word}' is not a tunnel"), how));
     };
     let is_ip = matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6);
     let has_ports = matches!(kind, LayerKind::Udp | LayerKind::Sctp);
@@ -397,14 +398,14 @@ fn pairs<'w>(
                 let text = words.value(word)?;
                 let weight = text.parse().ok().filter(|weight| (1..=1_000_000).contains(weight));
                 spec.weight =
-                    weight.ok_or_else(|| ParseError::new(format!("'{text}' is no weight"), "write 1 to 1000000"))?;
+                    weight.ok_or_else(|| ParseError::new(format!("'{text}' is not a weight"), "write 1 to 1000000"))?;
             }
             "stamp" => {
                 spec.stamp = match words.value(word)? {
                     "on" => Some(true),
                     "off" => Some(false),
                     other => {
-                        return Err(ParseError::new(format!("'{other}' is no choice for stamp"), "write on or off"));
+                        return Err(ParseError::new(format!("'{other}' is not a choice for stamp"), "write on or off"));
                     }
                 };
             }
@@ -436,7 +437,7 @@ fn pairs<'w>(
 fn unknown(word: &str) -> ParseError {
     let names: Vec<&str> =
         Key::ALL.iter().map(|key| key.name()).chain(STREAM_KEYS.iter().map(|key| key.name)).collect();
-    let what = format!("'{word}' is no key of a stream");
+    let what = format!("'{word}' is not a key of a stream");
     // Names of other tools, and settings that belong to all streams together.
     let lower = word.to_ascii_lowercase().replace('_', "-");
     let how = match lower.as_str() {
@@ -491,7 +492,7 @@ fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
         }
         _ => {
             let bytes = word.strip_prefix("0x").and_then(hex);
-            Payload::Bytes(bytes.ok_or_else(|| ParseError::new(format!("'{word}' is no payload"), how))?)
+            Payload::Bytes(bytes.ok_or_else(|| ParseError::new(format!("'{word}' is not a payload"), how))?)
         }
     })
 }
@@ -528,7 +529,7 @@ fn prefix((address, length): (&str, &str)) -> Result<(u128, u128), ParseError> {
     let first = Kind::Address.parse("address", address)?;
     let length = length.parse().ok().filter(|length: &u32| *length <= bits && length.to_string().len() <= 3);
     let length = length.ok_or_else(|| {
-        ParseError::new(format!("'{address}' has a prefix that is no length"), format!("write /0 to /{bits}"))
+        ParseError::new(format!("'{address}' has an invalid prefix length"), format!("write /0 to /{bits}"))
     })?;
     let host = u128::MAX.checked_shr(128 - bits + length).unwrap_or(0);
     let all = if bits == 32 { u128::from(u32::MAX) } else { u128::MAX };
@@ -619,7 +620,7 @@ mod tests {
         for (text, word) in [
             ("", "missing"),
             ("udp", "no "),
-            ("foo", "no protocol"),
+            ("foo", "not a protocol"),
             ("udp 10.0.0.1:1", "destination"),
             ("udp 10.0.0.1:1 10.0.0.2:2", "'>'"),
             ("udp 10.0.0.1 > 10.0.0.2", "port"),
@@ -641,9 +642,9 @@ mod tests {
             ("eth src 10.0.0.1", "'eth'"),
             ("udp 10.0.0.1/24:1 > 10.0.0.2:2", "behind its prefix"),
             ("udp 10.0.0.0/33:1 > 10.0.0.2:2", "/32"),
-            ("hex 12", "no frame"),
+            ("hex 12", "not a frame"),
             ("hex ffffffffffff02000000000188b5 dport 5", "'dport'"),
-            ("pcap a.pcap frame 0", "no frame"),
+            ("pcap a.pcap frame 0", "not a frame"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 payload \"x", "quote"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 payload x", "payload"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 weight 0", "weight"),

@@ -120,7 +120,7 @@ impl<'s> Reader<'s> {
                 DeValue::Array(values) if !values.is_empty() => {
                     let plain = |value: &&Spanned<DeValue<'_>>| as_toml(value.get_ref()).is_empty();
                     if let Some(odd) = values.iter().find(plain) {
-                        self.add(odd.span(), "this is no value of a sweep: write a text, a number or a list");
+                        self.add(odd.span(), "this is not a value of a sweep: write a text, a number or a list");
                     }
                     axes.push(Axis {
                         path: Spanned::new(path.span(), path.get_ref().to_string()),
@@ -136,7 +136,7 @@ impl<'s> Reader<'s> {
                 }
                 _ => {
                     let path = path.get_ref();
-                    self.add(value.span(), format!("this is no list of values: write \"{path}\" = [\"…\", \"…\"]"));
+                    self.add(value.span(), format!("this is not a list of values: write \"{path}\" = [\"…\", \"…\"]"));
                 }
             }
         }
@@ -250,13 +250,13 @@ stages = ["delay 1ms", "loss 1%"]
             (
                 "\"down.delay\"",
                 "\"down.dely\"",
-                "4:1: 'down.dely' is no value of this scenario: did you mean down.delay?",
+                "4:1: 'down.dely' is not a value of this scenario: did you mean down.delay?",
             ),
             ("\"down.delay\"", "down.delay", "a path with dots is in quotes"),
             ("\"50ms\"", "\"50\"", "4:25: "),
-            ("\"50ms\"", "1979-05-27", "this is no value of a sweep"),
-            ("[1, 2]", "3", "5:10: this is no list of values"),
-            ("[1, 2]", "[]", "5:10: this is no list of values"),
+            ("\"50ms\"", "1979-05-27", "this is not a value of a sweep"),
+            ("[1, 2]", "3", "5:10: this is not a list of values"),
+            ("[1, 2]", "[]", "5:10: this is not a list of values"),
             ("[1, 2]", "[1, 2]\nzip = true", "with zip all lists are of one length: this has 2 values, the first 3"),
             ("[1, 2]", &format!("[{}]", vec!["1"; 200].join(", ")), "the sweep has 1200 runs: 1000 are possible"),
         ] {

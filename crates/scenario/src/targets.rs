@@ -30,7 +30,7 @@ pub fn parse_gap(text: &str) -> Result<Target, ParseError> {
             let law = Law::KINDS.iter().find(|kind| kind.name == word).ok_or_else(|| no_gap(text))?;
             let example = law.example;
             Err(ParseError::new(
-                format!("'{text}' is no gap: the name of a law comes first"),
+                format!("'{text}' is not a gap: the name of a law comes first"),
                 format!("write it as {example}"),
             ))
         }
@@ -47,7 +47,7 @@ fn no_gap(text: &str) -> ParseError {
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("write 10us, or one of {}", names.join(", ")),
     };
-    ParseError::new(format!("'{text}' is no gap"), remedy)
+    ParseError::new(format!("'{text}' is not a gap"), remedy)
 }
 
 fn fixed_gap(time: &str) -> Result<Span, ParseError> {
@@ -92,7 +92,7 @@ pub fn parse_wave(text: &str) -> Result<Target, ParseError> {
             Some(meant) => format!("write {meant}"),
             None => format!("write 5Gbps, or one of {}", names.join(", ")),
         };
-        return Err(ParseError::new(format!("'{text}' is no waveform"), remedy));
+        return Err(ParseError::new(format!("'{text}' is not a waveform"), remedy));
     }
     rate.parse::<Rate>().map(Target::Rate)
 }

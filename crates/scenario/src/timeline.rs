@@ -46,7 +46,8 @@ impl Reader<'_> {
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    let origin = if text.contains(&format!("'{}' is no setting", path.value)) { &path } else { &value };
+                    let origin =
+                        if text.contains(&format!("'{}' is not a setting", path.value)) { &path } else { &value };
                     self.problems.add(&origin.origin, text);
                 }
             }

@@ -29,7 +29,8 @@ impl FromStr for Address {
                 _ => Ok(Address::Unix(path.into())),
             };
         }
-        let wrong = || format!("'{text}' is no address: write unix:PATH, HOST:PORT, or :PORT for this machine alone");
+        let wrong =
+            || format!("'{text}' is not an address: write unix:PATH, HOST:PORT, or :PORT for this machine alone");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().map_err(|_| wrong())?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

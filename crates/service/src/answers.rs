@@ -73,7 +73,7 @@ fn whole<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> 
     let exact = |value: &f64| value.fract().abs() < f64::MIN_POSITIVE && (0.0..9_007_199_254_740_992.0).contains(value);
     let whole = number.as_i64().and_then(|number| u64::try_from(number).ok());
     let whole = whole.or_else(|| number.as_f64().filter(exact).map(|value| value as u64));
-    whole.map(Some).ok_or_else(|| D::Error::custom("at_ns is no whole number of ns since the run began"))
+    whole.map(Some).ok_or_else(|| D::Error::custom("at_ns is not a whole number of ns since the run began"))
 }
 
 /// A map of texts that is not empty.

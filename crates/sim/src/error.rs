@@ -66,7 +66,7 @@ pub enum SimError {
         record: u64,
     },
     /// The file is not a capture.
-    #[error("{} is no capture: {why}: give a pcap or pcapng file", path.display())]
+    #[error("{} is not a capture: {why}: give a pcap or pcapng file", path.display())]
     NotACapture {
         /// The file.
         path: PathBuf,

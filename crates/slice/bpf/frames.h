@@ -20,7 +20,7 @@ static __always_inline struct settings *set(void)
     return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* One run in sixteen, by chance, is timed: what a program costs changes with the machine's pace. An interruption is no
+/* One run in sixteen, by chance, is timed: what a program costs changes with the machine's pace. An interruption is not a
  * cost of a program. */
 static __always_inline int done(struct cpu *c, enum probe probe, __u64 now)
 {

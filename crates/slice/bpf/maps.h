@@ -21,7 +21,7 @@
 #define GSO_UDP_L4 (1 << 17)
 #define ACCEPT_UDP_L4 (1UL << 5) /* of udp_flags: its reader takes several datagrams at once (UDP_GRO) */
 #define PEEK 2           /* MSG_PEEK: the datagram stays */
-#define ERRQUEUE 0x2000  /* MSG_ERRQUEUE: what is read is no datagram */
+#define ERRQUEUE 0x2000  /* MSG_ERRQUEUE: what is read is not a datagram */
 #define CALLS 512        /* system call numbers that are looked at */
 #define EVENTS 4         /* events that are counted at once */
 #define UNKNOWN (~0ULL)  /* a count that could not be read */

@@ -89,7 +89,7 @@ impl FromStr for Event {
         if unit.is_some_and(|(unit, event)| is_name(unit) && is_name(event)) {
             return event(Kind::Unit);
         }
-        let what = format!("'{text}' is no event");
+        let what = format!("'{text}' is not an event");
         let names = || EVENTS.iter().flat_map(|(name, other, _)| [*name, *other]).filter(|name| !name.is_empty());
         let scored = names().map(|name| (strsim::jaro_winkler(text, name), name)).filter(|(score, _)| *score > 0.8);
         let remedy = match scored.max_by(|a, b| a.0.total_cmp(&b.0)) {
@@ -316,9 +316,9 @@ mod tests {
 
     #[test]
     fn a_word_that_is_none_has_a_neighbour() {
-        let error = parse("contex-switch").expect_err("it is no event");
+        let error = parse("contex-switch").expect_err("it is not an event");
         assert!(error.contains("did you mean 'context-switches'"), "{error}");
-        let error = parse("bananas").expect_err("it is no event");
+        let error = parse("bananas").expect_err("it is not an event");
         assert!(error.contains("write one of cycles, instructions"), "{error}");
     }
 

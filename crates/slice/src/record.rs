@@ -198,7 +198,7 @@ fn is_at_once(parts: &u32) -> bool {
 }
 
 impl Record {
-    /// Parses `struct frame` and, if events are counted, the rest of `struct counted_frame`. `None` if the bytes are no
+    /// Parses `struct frame` and, if events are counted, the rest of `struct counted_frame`. `None` if the bytes are not a
     /// frame, or it has no stamp.
     #[must_use]
     pub fn read(bytes: &[u8], events: usize) -> Option<Record> {

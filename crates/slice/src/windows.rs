@@ -28,7 +28,7 @@ impl FromStr for Windows {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Windows, ParseError> {
-        let wrong = |remedy: &str| ParseError::new(format!("'{text}' are no windows"), remedy);
+        let wrong = |remedy: &str| ParseError::new(format!("'{text}' is not a pair of windows"), remedy);
         let form = "write for how long and in what time, such as 20ms/1s";
         let (open, every) = text.split_once('/').ok_or_else(|| wrong(form))?;
         let (open, every): (Span, Span) = (open.trim().parse()?, every.trim().parse()?);

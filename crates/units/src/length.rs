@@ -159,7 +159,7 @@ pub fn parse_size(text: &str) -> Result<u64, ParseError> {
                 "gib" | "Gib" | "giB" | "Gi" => written("GiB"),
                 _ => "write B, kB (1000), KiB (1024), MB, MiB, GB or GiB".to_owned(),
             };
-            return Err(ParseError::new(format!("'{unit}' in '{text}' is no unit of size"), remedy));
+            return Err(ParseError::new(format!("'{unit}' in '{text}' is not a unit of size"), remedy));
         }
     };
     number.whole(scale, "1 B", "16777215TiB")

@@ -152,7 +152,7 @@ fn unknown_unit(number: &Decimal<'_>, text: &str, also: OtherRates) -> ParseErro
         let what = format!("'{unit}' in '{text}' means bytes to tc and bits to everybody else");
         return ParseError::new(what, format!("write {number}{prefix}B/s for bytes or {number}{prefix}bps for bits"));
     }
-    let what = format!("'{unit}' in '{text}' is no unit of rate");
+    let what = format!("'{unit}' in '{text}' is not a unit of rate");
     let remedy = match (meant(unit), also) {
         (Some((prefix, Counts::Bits)), _) => format!("write {number}{prefix}bps"),
         (Some((prefix, Counts::Bytes)), _) => format!("write {number}{prefix}B/s"),
@@ -188,7 +188,7 @@ impl BitRate {
             bit_scale(number.unit).filter(|_| !bytes_without_time).ok_or_else(|| unknown_unit(&number, text, also))?;
         let bps = number.whole(scale, "1 bit/s", "18446744Tbps")?;
         if bps == 0 {
-            return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
+            return Err(ParseError::new(format!("'{text}' is not a rate"), "write more than zero"));
         }
         Ok(BitRate(bps))
     }
@@ -217,7 +217,7 @@ impl FromStr for FrameRate {
         let number = Decimal::split(text, "a frame rate", "50kpps or 1.2Mpps")?;
         let found = FRAMES.iter().find(|(name, _)| *name == number.unit);
         let unknown = || {
-            let what = format!("'{}' in '{text}' is no unit of a rate of frames", number.unit);
+            let what = format!("'{}' in '{text}' is not a unit of frame rate", number.unit);
             match meant(number.unit) {
                 Some((prefix, Counts::Frames | Counts::Unsaid)) if prefix != "T" => {
                     ParseError::new(what, format!("write {}{prefix}pps", number.number()))
@@ -228,7 +228,7 @@ impl FromStr for FrameRate {
         let scale = found.ok_or_else(unknown)?.1;
         let millis = number.whole(scale.into(), "0.001 frames/s", "18446744Gpps")?;
         if millis == 0 {
-            return Err(ParseError::new(format!("'{text}' is no rate"), "write more than zero"));
+            return Err(ParseError::new(format!("'{text}' is not a rate"), "write more than zero"));
         }
         Ok(FrameRate(millis))
     }
@@ -266,7 +266,7 @@ impl FromStr for Rate {
         } else if value.ends_with('%') {
             let share: Share = value.parse()?;
             if share == Share::default() {
-                return Err(ParseError::new(format!("'{value}' is no rate"), "write more than zero"));
+                return Err(ParseError::new(format!("'{value}' is not a rate"), "write more than zero"));
             }
             Rate::Line(share)
         } else {
@@ -277,7 +277,7 @@ impl FromStr for Rate {
             (Rate::Bits(rate, _), Some("wire")) => Ok(Rate::Bits(rate, Layer::Wire)),
             (Rate::Bits(rate, _), Some("ip")) => Ok(Rate::Bits(rate, Layer::Ip)),
             (Rate::Bits(..), Some(word)) if !word.starts_with("then") => Err(ParseError::new(
-                format!("'{word}' after '{value}' is no layer"),
+                format!("'{word}' after '{value}' is not a layer"),
                 "write nothing (frame with FCS), wire or ip",
             )),
             (_, Some(word)) if word.starts_with("then ") || word == "then" => Err(ParseError::new(
@@ -335,12 +335,18 @@ mod tests {
         }
         for text in ["10M", "10MB", "5pps", "50%"] {
             let error = text.parse::<BitRate>().expect_err(text).to_string();
-            assert!(!error.contains("Mpps") && !error.contains("or 50%"), "what is no rate of bits either: {error}");
+            assert!(
+                !error.contains("Mpps") && !error.contains("or 50%"),
+                "suggests no unit that is refused too: {error}"
+            );
         }
         for text in ["1Gbps", "50%", "1M", "1mpps", "5MB/s"] {
             let error = text.parse::<FrameRate>().expect_err(text).to_string();
             let remedy = error.split(": ").skip(1).collect::<String>();
-            assert!(remedy.contains("Mpps") && !remedy.contains("Mbps"), "what is no rate of frames either: {error}");
+            assert!(
+                remedy.contains("Mpps") && !remedy.contains("Mbps"),
+                "suggests no unit that is refused too: {error}"
+            );
         }
     }
 

@@ -40,7 +40,7 @@ impl FromStr for Share {
         let number = Decimal::split(text, "a share", "25% or 0.01%")?;
         if number.unit != "%" {
             return Err(ParseError::new(
-                format!("'{}' in '{text}' is no unit of a share", number.unit),
+                format!("'{}' in '{text}' is not a unit of a share", number.unit),
                 "write a share like 25%",
             ));
         }

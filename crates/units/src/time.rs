@@ -195,7 +195,7 @@ impl FromStr for Span {
                         None if unit == "m" => format!("write {} or {}", written("ms"), written("min")),
                         None => "write ps, ns, us, ms, s, min, h or d".to_owned(),
                     };
-                    ParseError::new(format!("'{unit}' in '{text}' is no unit of time"), remedy)
+                    ParseError::new(format!("'{unit}' in '{text}' is not a unit of time"), remedy)
                 })?
             }
         };

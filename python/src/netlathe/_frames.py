@@ -103,7 +103,7 @@ def _stamped(frame: object, next_ns: int) -> tuple[int, bytes]:
     if hasattr(frame, "__bytes__"):
         seconds = getattr(frame, "time", None)
         return (next_ns if seconds is None else round(seconds * 10**9)), bytes(frame)
-    raise TypeError(f"{frame!r} is no frame: write bytes, a Frame or a Scapy packet")
+    raise TypeError(f"{frame!r} is not a frame: write bytes, a Frame or a Scapy packet")
 
 
 def _form(header: bytes) -> tuple[str, int] | None:

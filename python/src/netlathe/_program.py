@@ -57,7 +57,7 @@ class Program:
             if path:
                 found = shutil.which(os.fspath(path))
                 if not found:
-                    raise Refused(f"{source} names {os.fspath(path)}, which is no program: correct the path")
+                    raise Refused(f"{source} names {os.fspath(path)}, which is not a program: correct the path")
                 return os.path.abspath(found)
         found = str(_OWN) if os.access(_OWN, os.X_OK) else shutil.which("netlathe")
         if not found:

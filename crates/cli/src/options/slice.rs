@@ -166,7 +166,7 @@ pub(crate) struct Attach {
 
 fn parse_name(text: &str) -> Result<String, units::ParseError> {
     if text.is_empty() || text.len() > 15 {
-        let what = format!("'{text}' is no thread name");
+        let what = format!("'{text}' is not a thread name");
         return Err(units::ParseError::new(what, "write 1 to 15 bytes, as ps -L -o comm shows it"));
     }
     Ok(text.to_owned())
@@ -175,7 +175,7 @@ fn parse_name(text: &str) -> Result<String, units::ParseError> {
 fn parse_buffer(text: &str) -> Result<u32, units::ParseError> {
     let size = units::parse_size(text)?;
     let wrong =
-        || units::ParseError::new(format!("'{text}' is no ring size"), "write a power of two from 64KiB to 1GiB");
+        || units::ParseError::new(format!("'{text}' is not a ring size"), "write a power of two from 64KiB to 1GiB");
     let bytes = u32::try_from(size).map_err(|_| wrong())?;
     if bytes.is_power_of_two() && (65_536..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
 }

@@ -50,7 +50,7 @@ impl FromStr for StartAt {
 /// Reads a date and a time of day as ns since 1970. UTC has its offset behind it, TAI has none.
 fn instant(whole: &str, text: &str, with_offset: bool) -> Result<u64, ParseError> {
     let bad = |why: &str| ParseError::new(format!("'{whole}' {why}"), REMEDY);
-    let read: Datetime = text.parse().map_err(|_| bad("is no instant"))?;
+    let read: Datetime = text.parse().map_err(|_| bad("is not an instant"))?;
     let (Some(date), Some(time)) = (read.date, read.time) else {
         return Err(bad("has no date, or no time of day"));
     };

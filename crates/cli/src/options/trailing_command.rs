@@ -30,7 +30,7 @@ pub(crate) fn check(of: &str, command: &[OsString]) -> Result<(), Failure> {
     }
     match mark {
         Some(_) => Err(Failure::new(format!(
-            "'{first}' before -- is no option of {of}: leave it out, or write -- before it if the command begins there"
+            "'{first}' before -- is not an option of {of}: leave it out, or write -- before it if the command begins there"
         ))),
         None => Ok(()),
     }

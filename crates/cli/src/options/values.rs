@@ -10,7 +10,7 @@ pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -
 /// Reads how many frames.
 pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     let count = text.parse().ok().filter(|count| *count > 0);
-    count.ok_or_else(|| units::ParseError::new(format!("'{text}' is no count"), "write a whole number from 1"))
+    count.ok_or_else(|| units::ParseError::new(format!("'{text}' is not a count"), "write a whole number from 1"))
 }
 
 /// Reads a value that replaces one of a scenario.
@@ -52,7 +52,7 @@ pub(crate) fn parse_sampling(text: &str) -> Result<TraceInterval, units::ParseEr
     let every = text.strip_prefix("1/").unwrap_or(text).parse().ok().filter(|every| *every > 0);
     let every = every.filter(|every| text.starts_with("1/") || *every == 1);
     every.map(TraceInterval).ok_or_else(|| {
-        units::ParseError::new(format!("'{text}' is no share of frames to trace"), "write 1/64, or 1/1 for all")
+        units::ParseError::new(format!("'{text}' is not a share of frames to trace"), "write 1/64, or 1/1 for all")
     })
 }
 

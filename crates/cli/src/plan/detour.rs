@@ -28,7 +28,7 @@ impl DetourPlan {
         })?;
         if !link.ethernet {
             return Err(Failure::new(format!(
-                "--on {interface}: it is no Ethernet interface: name an Ethernet interface, or build a network with netlathe lab up"
+                "--on {interface}: it is not an Ethernet interface: name an Ethernet interface, or build a network with netlathe lab up"
             )));
         }
         if !link.up {

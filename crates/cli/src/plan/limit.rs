@@ -24,7 +24,7 @@ impl Limit {
     /// The stage as a scenario would have it.
     fn stage(&self) -> Result<String, Failure> {
         let Rate::Bits(rate, layer) = self.rate else {
-            let problem = format!("'{}' is no bit rate", self.rate);
+            let problem = format!("'{}' is not a bit rate", self.rate);
             return Err(Failure::new(format!("--rate: {problem}: write 1Mbps, '1Mbps wire' or '1Mbps ip'")));
         };
         let mut limit = engine::stages::Limit::new(self.key, rate, layer);

@@ -88,14 +88,17 @@ impl Search {
                     if let Some(port) = read.filter(|port| port.is_virtual() || *port == PortSpec::Null) {
                         let text = Text::option(option, "");
                         problems
-                            .add(&text.origin, format!("'{port}' is no live port: name an interface, or use --dut"));
+                            .add(&text.origin, format!("'{port}' is not a live port: name an interface, or use --dut"));
                     }
                 }
                 let mut options = vec!["--wait".to_owned(), self.wait.to_string()];
                 for gateway in &self.gateways {
                     problems.read(&Text::option("--gateway", gateway.clone()), |text| {
                         text.parse::<std::net::IpAddr>().map_err(|_| {
-                            units::ParseError::new(format!("'{text}' is no IP address"), "write 10.0.0.1 or fd00::1")
+                            units::ParseError::new(
+                                format!("'{text}' is not an IP address"),
+                                "write 10.0.0.1 or fd00::1",
+                            )
                         })
                     });
                     options.extend(["--gateway".to_owned(), gateway.clone()]);

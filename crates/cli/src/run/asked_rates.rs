@@ -71,7 +71,7 @@ fn forget_buffer(ask: &Target, report: &mut PipelineReport) {
     report.buffer = report.buffer.filter(|buffer| !restarts || buffer.asked_ns > 0.0 || buffer.width_ns > 0.0);
 }
 
-/// Whether departures are where the plan has them, and not measured: with fillers on a port that is no model.
+/// Whether departures are where the plan has them, and not measured: with fillers on a real port.
 fn is_planned(plan: &PipelinePlan) -> bool {
     plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_))
 }

@@ -163,7 +163,7 @@ fn open_source(plan: &PipelinePlan, seed: u64) -> Result<Box<dyn Source>, Failur
             Ok(Box::new(MergedSource::open(&paths).map_err(Failure::new)?))
         }
         SourcePlan::Port(PortSpec::Pcap(path)) => Ok(Box::new(PcapSource::open(path).map_err(Failure::new)?)),
-        SourcePlan::Port(port) => Err(Failure::new(format!("{port} is no input of a virtual run"))),
+        SourcePlan::Port(port) => Err(Failure::new(format!("{port} cannot be the input of a virtual run"))),
         SourcePlan::Streams { specs, first, count, .. } => {
             let streams = assemble::streams(plan, specs, seed, *first)?;
             Ok(Box::new(StreamSource::new(streams, count.unwrap_or(u64::MAX))))
@@ -177,7 +177,7 @@ fn open_sink(plan: &PipelinePlan, epoch_ns: u64) -> Result<Box<dyn Sink>, Failur
         PortSpec::Pcap(path) => Box::new(PcapSink::create(path, epoch_ns).map_err(Failure::new)?),
         PortSpec::Wire(wire) => Box::new(open_wire(plan, wire, epoch_ns).map_err(Failure::new)?),
         PortSpec::Null => Box::new(NullSink),
-        port => return Err(Failure::new(format!("{port} is no output of a virtual run"))),
+        port => return Err(Failure::new(format!("{port} cannot be an output of a virtual run"))),
     })
 }
 

@@ -246,7 +246,7 @@ fn rejects_impossible_classes_before_anything_starts() {
         "'b' can never match: 'a' takes all",
     );
     refused(&["--class", "a = arp dport 80"], "conditions exclude each other");
-    refused(&["--class", "a = tcp", "--rate", "b=1Gbps"], "'b' is no class");
+    refused(&["--class", "a = tcp", "--rate", "b=1Gbps"], "'b' is not a class");
     refused(&["--class", "a = src 10.0.0.1/8"], "write 10.0.0.0/8");
     refused(&["--class", "tcp dport 80"], "has no class name");
     refused(&["--class", "ä = tcp dport 80"], "a name starts with a letter a to z, then letters, digits, - and _");

@@ -171,7 +171,7 @@ fn banned_turns_appear_only_on_the_style_page() {
         return;
     };
     if !listed.status.success() {
-        println!("SKIP: this is no checkout of git");
+        println!("SKIP: this is not a checkout of git");
         return;
     }
     let mut hits = Vec::new();

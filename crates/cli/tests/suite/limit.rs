@@ -148,7 +148,7 @@ fn users_by_fields_of_any_layer_are_told_apart() {
     }
     for (key, what) in [
         ("vxlan.vnl", "vxlan has no field 'vnl' (column 7): write vni"),
-        ("teid/24", "'teid' is no address, and has no prefix: write teid"),
+        ("teid/24", "'teid' is not an address, and has no prefix: write teid"),
     ] {
         let line = format!("limit --in pcap:in.pcap --out null --key {key} --rate 1Mbps --mode police");
         let said = bench.run(words(&line));
@@ -340,10 +340,10 @@ fn rejects_bad_limits_in_one_line() {
     bench.write("rates", "10.0.0.1 1Mbps\n10.0.0.x 1Mbps\n10.0.0.2 5\n");
     for (options, wanted) in [
         ("--key dst-ip --rate 1", "no unit"),
-        ("--key dst-ip --rate 1kpps", "no bit rate"),
-        ("--key host --rate 1Mbps", "no key"),
+        ("--key dst-ip --rate 1kpps", "not a bit rate"),
+        ("--key host --rate 1Mbps", "not a key"),
         ("--key dst-ip --rate 1Mbps --burst 10", "unit"),
-        ("--key dst-ip --rate 1Mbps --algorithm dlb", "no algorithm"),
+        ("--key dst-ip --rate 1Mbps --algorithm dlb", "not an algorithm"),
         ("--key dst-ip --rate 1Mbps --mode shape --workers 4", "one worker"),
         ("--key dst-ip --rate 1Mbps --workers 0", "workers"),
         ("--key dst-ip --rate 1Mbps --rates nowhere", "nowhere"),

@@ -71,7 +71,7 @@ fn warns_of_a_rule_without_matches() {
     for (options, wanted) in [
         ("--only 'tcp udp'", "--only: no frame can meet 'tcp udp': its conditions exclude each other"),
         ("--only 'vxlan tcp dport 80'", "conditions of a packet in a tunnel stand behind inner"),
-        ("--only 'vxlan vnl 7'", "--only: 'vnl' is no condition and no field of vxlan (column 7): write vni"),
+        ("--only 'vxlan vnl 7'", "--only: 'vnl' is neither a condition nor a field of vxlan (column 7): write vni"),
         ("--only ''", "--only: the rule is empty: write 'udp dport 53', or leave --only out"),
         ("--only 'dprot 53'", "--only: "),
         ("--filter udp", "write --only 'udp dport 53'"),

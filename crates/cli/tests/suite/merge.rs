@@ -55,7 +55,7 @@ fn merges_counters_and_histograms_of_files() {
     let got = of(&merged, "/gap/p50_ns").as_f64().expect("a median");
     assert!((got / median - 1.0).abs() < 0.001, "{got} {median}");
     let average = (of(&a, "/gap/p50_ns").as_f64().expect("") + of(&b, "/gap/p50_ns").as_f64().expect("")) / 2.0;
-    assert!((got / average - 1.0).abs() > 0.05, "{got} is no average {average}");
+    assert!((got / average - 1.0).abs() > 0.05, "{got} is not the average {average}");
     assert_eq!(merged["merged"]["hosts"][1]["name"], "right");
     assert!(merged["caveats"].as_array().expect("a list").iter().any(|caveat| caveat["host"] == "a"));
     let text = bench.run(words("merge a.json right=b.json")).stdout;

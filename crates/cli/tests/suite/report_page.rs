@@ -236,8 +236,8 @@ fn a_folder_that_cannot_be_is_refused_before_anything_starts() {
     bench.write("file", "mine");
     fs::create_dir_all(bench.path("taken/report.html")).expect("a folder");
     for (folder, why) in [
-        ("file", "is no folder, or lies inside a file: name a folder"),
-        ("file/below", "is no folder, or lies inside a file: name a folder"),
+        ("file", "is not a folder, or lies inside a file: name a folder"),
+        ("file/below", "is not a folder, or lies inside a file: name a folder"),
         ("taken", "contains a folder called report.html, which the report needs as a file: name another folder"),
         ("/proc/nowhere", "cannot be created: "),
     ] {

@@ -288,7 +288,7 @@ fn a_line_that_cannot_carry_the_load_limits_the_tester() {
         assert_eq!(goal["verdict"], "tester-limited");
         let lower = figure(goal, "/lower_fps");
         assert!(lower <= most * 1.0012 && lower >= most * 0.995, "{lower} of {most}");
-        assert!(goal["upper_fps"].is_null(), "what was not offered is no bound of the device");
+        assert!(goal["upper_fps"].is_null(), "what was not offered is not a bound of the device");
     }
 }
 
@@ -403,7 +403,7 @@ fn rejects_impossible_searches_first() {
         ("search --dut 'delay 5us' --gateway 10.0.0.1", "--gateway"),
         ("search --out eth0 --in eth1 --gateway ten", "no IP address"),
         ("search --dut 'delay 5us' --report t.jsonl/x", "--report"),
-        ("search --out pcap:a.pcap --in eth0", "no live port"),
+        ("search --out pcap:a.pcap --in eth0", "not a live port"),
     ] {
         refused(&bench, line, word);
     }

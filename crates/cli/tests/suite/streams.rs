@@ -598,7 +598,7 @@ fn fields_in_tunnels_are_rewritten() {
     assert_eq!(&again, out, "every checksum is right");
     for (rule, what) in [
         ("vxlan vnl 9", "vxlan has no field 'vnl' (column 7): write vni"),
-        ("inner dprot 9", "'dprot' is no field and no protocol (column 7): write dport"),
+        ("inner dprot 9", "'dprot' is neither a field nor a protocol (column 7): write dport"),
     ] {
         let said = bench.run(words(&format!("gen --pcap in.pcap --out null --rewrite '{rule}'")));
         assert!(said.status == Some(2) && said.stderr.contains(what), "{}", said.stderr);

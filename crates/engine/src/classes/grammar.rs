@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
             Some(name) => format!("write {name}"),
             None => format!("write one of {}, or a condition: 'netlathe help rules' lists them", fields.join(", ")),
         };
-        Err(ParseError::new(format!("'{word}' is no condition and no field of {}", kind.name()), remedy))
+        Err(ParseError::new(format!("'{word}' is neither a condition nor a field of {}", kind.name()), remedy))
     }
 
     /// The test for a layer; those that every frame is asked for need no walk.
@@ -343,7 +343,7 @@ impl<'a> Reader<'a> {
         let value = self.value("proto", "47")?;
         let known = PROTOCOLS.iter().find(|(name, _)| *name == value).map(|(_, number)| *number);
         let number: u8 = known.or_else(|| value.parse().ok()).ok_or_else(|| {
-            ParseError::new(format!("'{value}' is no protocol"), "write a number from 0 to 255, proto 47")
+            ParseError::new(format!("'{value}' is not a protocol"), "write a number from 0 to 255, proto 47")
         })?;
         match FieldPath::bare(self.level, "proto") {
             Some(path) if self.level != OUTERMOST => {
@@ -479,7 +479,10 @@ impl<'a> Reader<'a> {
         let value = self.value("at", "12")?;
         let at = value.parse().ok().filter(|at| *at <= FARTHEST);
         at.ok_or_else(|| {
-            ParseError::new(format!("'{value}' is no place in a frame"), format!("write a number from 0 to {FARTHEST}"))
+            ParseError::new(
+                format!("'{value}' is not an offset in a frame"),
+                format!("write a number from 0 to {FARTHEST}"),
+            )
         })
     }
 }
@@ -488,7 +491,8 @@ impl FromStr for Prefix {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let bad = || ParseError::new(format!("'{text}' is no address"), "write 10.0.0.1, 10.0.0.0/8 or 2001:db8::/32");
+        let bad =
+            || ParseError::new(format!("'{text}' is not an address"), "write 10.0.0.1, 10.0.0.0/8 or 2001:db8::/32");
         let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
         let address: IpAddr = address.parse().map_err(|_| bad())?;
         let whole = if address.is_ipv4() { 32 } else { 128 };
@@ -577,7 +581,7 @@ fn flags(text: &str) -> Result<(u8, u8), ParseError> {
             let remedy = format!(
                 "write those that must all be set, of {all}, with ! before those that must not: flags syn,!ack"
             );
-            return Err(ParseError::new(format!("'{part}' is no flag of TCP"), remedy));
+            return Err(ParseError::new(format!("'{part}' is not a flag of TCP"), remedy));
         };
         *bits |= 1 << bit;
     }
@@ -762,5 +766,5 @@ fn no_condition(word: &str) -> ParseError {
             format!("write one of {}, or a protocol or field of 'netlathe help layers'", names())
         }
     };
-    ParseError::new(format!("'{word}' is no condition"), remedy)
+    ParseError::new(format!("'{word}' is not a condition"), remedy)
 }

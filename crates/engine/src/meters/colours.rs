@@ -80,7 +80,7 @@ impl Colours {
             "rfc4115" => {
                 Marker::Rfc4115 { excess: setting("eir")?.parse()?, excess_burst: parse_depth(setting("ebs")?)? }
             }
-            other => return Err(ParseError::new(format!("'{other}' is no marker"), format!("write {EXAMPLE}"))),
+            other => return Err(ParseError::new(format!("'{other}' is not a marker"), format!("write {EXAMPLE}"))),
         };
         let aware = words.first() == Some(&"aware");
         *words = &words[usize::from(aware)..];

@@ -95,7 +95,7 @@ impl KeyFields {
         let written: Vec<&str> = text.split('+').collect();
         if written.len() != self.parts().count() {
             let how = format!("write a value for each of {self}, joined by +");
-            return Err(ParseError::new(format!("'{text}' is no user by {self}"), how));
+            return Err(ParseError::new(format!("'{text}' is not a value of key {self}"), how));
         }
         let values = self.parts().zip(written).map(|(part, text)| part.read(text));
         Ok(self.of_values(&values.collect::<Result<Vec<_>, _>>()?))
@@ -166,13 +166,13 @@ impl Part {
             None => None,
             Some(_) if !is_address => {
                 return Err(ParseError::new(
-                    format!("'{name}' is no address, and has no prefix"),
+                    format!("'{name}' is not an address, and has no prefix"),
                     format!("write {name}"),
                 ));
             }
             Some(written) => Some(lengths(written).ok_or_else(|| {
                 ParseError::new(
-                    format!("'/{written}' is no prefix"),
+                    format!("'/{written}' is not a prefix"),
                     format!("write {name}/24, or {name}/24,/56 for IPv4 and IPv6"),
                 )
             })?),
@@ -213,7 +213,7 @@ impl Part {
             let bits = if width == 32 { v4.min(32) } else { v6 };
             if length != Some(bits.to_string().as_str()) || self.kept(number, width) != number {
                 let how = format!("write a prefix of {bits} bits whose other bits are zero");
-                return Err(ParseError::new(format!("'{text}' is no user by {self}"), how));
+                return Err(ParseError::new(format!("'{text}' is not a value of key {self}"), how));
             }
         }
         Ok(Value { number, width })
@@ -332,15 +332,15 @@ mod tests {
     #[test]
     fn bad_keys_say_how() {
         for (kind, how) in [
-            ("tied", "'tied' is no field and no protocol (column 1): write teid"),
+            ("tied", "'tied' is neither a field nor a protocol (column 1): write teid"),
             ("vxlan.vnl", "vxlan has no field 'vnl' (column 7): write vni"),
-            ("teid/24", "'teid' is no address, and has no prefix: write teid"),
-            ("src/24,/129", "'/24,/129' is no prefix: write src/24, or src/24,/56 for IPv4 and IPv6"),
+            ("teid/24", "'teid' is not an address, and has no prefix: write teid"),
+            ("src/24,/129", "'/24,/129' is not a prefix: write src/24, or src/24,/56 for IPv4 and IPv6"),
             ("smac+dmac+src+dst+teid", "'smac+dmac+src+dst+teid' has 5 fields: write 4 at most"),
             ("src dst", "'dst' follows a field in 'src dst': join fields by +"),
         ] {
             let error = kind.parse::<KeyKind>().expect_err(kind).to_string();
-            assert_eq!(error, format!("'{kind}' is no key: {how}"));
+            assert_eq!(error, format!("'{kind}' is not a key: {how}"));
         }
         let kind: KeyKind = "svlan+cvlan".parse().expect("a key");
         for user in ["100", "100+x", "100+7+8", "100+4096"] {

@@ -113,8 +113,9 @@ impl KeyKind {
     /// # Errors
     /// The text is not a user of this kind.
     pub fn parse(self, text: &str) -> Result<Key, ParseError> {
-        let bad =
-            |remedy: &str| Err(ParseError::new(format!("'{text}' is no user by {self}"), format!("write {remedy}")));
+        let bad = |remedy: &str| {
+            Err(ParseError::new(format!("'{text}' is not a value of key {self}"), format!("write {remedy}")))
+        };
         match self {
             KeyKind::Fields(fields) => fields.read(text),
             KeyKind::DstIp | KeyKind::SrcIp => match text.parse() {
@@ -251,7 +252,7 @@ impl FromStr for KeyKind {
             }
             other => KeyKind::Fields(
                 KeyFields::parse(other)
-                    .map_err(|error| ParseError::new(format!("'{other}' is no key"), error.to_string()))?,
+                    .map_err(|error| ParseError::new(format!("'{other}' is not a key"), error.to_string()))?,
             ),
         })
     }

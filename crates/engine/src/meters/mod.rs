@@ -119,7 +119,7 @@ impl Algorithm {
             "light-lock" => Algorithm::LightLock(Prefetch::take(words)?),
             other => {
                 return Err(ParseError::new(
-                    format!("'{other}' is no algorithm"),
+                    format!("'{other}' is not an algorithm"),
                     format!("write one of {}", Algorithm::NAMES.join(", ")),
                 ));
             }

@@ -116,7 +116,7 @@ fn split(line: &str) -> Option<(&str, &str)> {
 fn behind_user(kind: KeyKind, line: &str) -> Option<ParseError> {
     let mut blanks = line.match_indices(char::is_whitespace);
     let at = blanks.find(|(at, _)| kind.parse(line[..*at].trim_end()).is_ok())?.0;
-    let what = format!("'{}' is no rate, nor a rate with its burst", line[at..].trim_start());
+    let what = format!("'{}' is not a rate, nor a rate with its burst", line[at..].trim_start());
     Some(ParseError::new(what, "write USER RATE or USER RATE burst SIZE, as 10.0.0.1 2Mbps burst 10kB"))
 }
 

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn values(text: &str) -> Result<Vec<f64>, String> {
-        let parse = |word: &str| word.parse().map_err(|_| ("is no number".to_owned(), "write one".to_owned()));
+        let parse = |word: &str| word.parse().map_err(|_| ("is not a number".to_owned(), "write one".to_owned()));
         read(text, Path::new("f"), parse).map_err(|error| error.to_string())
     }
 
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn errors_of_invalid_words_name_their_line() {
-        assert_eq!(values("1\nx\n"), Err("f:2: 'x' is no number: write one".into()));
-        assert_eq!(values("gap\nnext\n1\n"), Err("f:2: 'next' is no number: write one".into()));
-        assert_eq!(values("1\nNA\n"), Err("f:2: 'NA' is no number: write one".into()));
+        assert_eq!(values("1\nx\n"), Err("f:2: 'x' is not a number: write one".into()));
+        assert_eq!(values("gap\nnext\n1\n"), Err("f:2: 'next' is not a number: write one".into()));
+        assert_eq!(values("1\nNA\n"), Err("f:2: 'NA' is not a number: write one".into()));
         assert!(values("t,gap\n1,2\n").is_err_and(|error| error.starts_with("f:1: 2 columns")));
         assert_eq!(values(""), Ok(vec![]));
     }

@@ -46,7 +46,10 @@ impl FromStr for FollowDepth {
                 words.truncate(words.len() - 3);
                 let number = number.parse().ok().filter(|n| (1..=MOST).contains(n) && !number.starts_with('+'));
                 number.ok_or_else(|| {
-                    ParseError::new("that is no number of frames", format!("write over 1000 frames, at most {MOST}"))
+                    ParseError::new(
+                        "the number of frames is out of range",
+                        format!("write over 1000 frames, at most {MOST}"),
+                    )
                 })?
             }
             _ => FULL,

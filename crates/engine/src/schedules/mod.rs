@@ -207,7 +207,7 @@ pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<V
         let bare = word.ends_with(|c: char| c.is_ascii_digit() || c == '.');
         let time = bare.then(|| units::measured::<Span>(&format!("{word}ms")).ok()).flatten();
         match time.filter(|time| *time <= LONGEST) {
-            None => wrong("is no time in ms"),
+            None => wrong("is not a time in ms"),
             Some(time) if time < before.get() => wrong("is before the line ahead of it"),
             Some(time) => {
                 before.set(time);

@@ -84,7 +84,7 @@ impl SizeSpec {
             let range = words.get(1).ok_or_else(|| ParseError::new("'random' says no range", HOW))?;
             let (low, high) = bounds(range, "..")
                 .or_else(|| bounds(range, "-"))
-                .unwrap_or_else(|| Err(ParseError::new(format!("'{range}' is no range"), HOW)))?;
+                .unwrap_or_else(|| Err(ParseError::new(format!("'{range}' is not a range"), HOW)))?;
             return Ok((SizeSpec::Uniform(low, high), 2));
         }
         if *first == "genome" {
@@ -99,7 +99,7 @@ impl SizeSpec {
         if first.starts_with(|c: char| c.is_ascii_alphabetic()) {
             let names: Vec<&str> = Mix::ALL.iter().map(|mix| mix.name).collect();
             return Err(ParseError::new(
-                format!("'{first}' is no mix of sizes"),
+                format!("'{first}' is not a mix of sizes"),
                 format!("write one of {}, genome aaaag, or a size such as 64B", names.join(", ")),
             ));
         }
@@ -187,7 +187,7 @@ fn bounds(text: &str, between: &str) -> Option<Result<(FrameLen, FrameLen), Pars
 
 /// Parses `64B:7,594B:4,1518B:1`.
 fn parts(text: &str) -> Result<Vec<(u32, u32)>, ParseError> {
-    let bad = |part: &str| ParseError::new(format!("'{part}' is no part of a mix"), "write 64B:7,594B:4,1518B:1");
+    let bad = |part: &str| ParseError::new(format!("'{part}' is not a part of a mix"), "write 64B:7,594B:4,1518B:1");
     let parts = text.split(',').map(|part| {
         let (size, weight) = part.split_once(':').unwrap_or((part, "1"));
         let weight = weight.parse().ok().filter(|weight| *weight > 0).ok_or_else(|| bad(part))?;
@@ -237,7 +237,7 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     let text = words[..used].join(" ");
     let inner = text.trim_start_matches('(').trim_end_matches(')');
     if inner.contains("table") || inner.contains("idle") || inner.contains("corr") || inner.contains("sampling") {
-        return Err(ParseError::new(format!("'{inner}' is no law of sizes"), HOW));
+        return Err(ParseError::new(format!("'{inner}' is not a law of sizes"), HOW));
     }
     // Bytes become nanoseconds, because laws take times.
     let mut timed = String::new();

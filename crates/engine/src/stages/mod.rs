@@ -104,7 +104,7 @@ macro_rules! stages {
                 })*
                 let names: Vec<&str> = Self::KINDS.iter().map(|kind| kind.name).collect();
                 let meant = nearest(name, &names).map(|name| format!(", perhaps {name}")).unwrap_or_default();
-                Err(ParseError::new(format!("'{name}' is no stage{meant}"), format!("write one of: {}", names.join(", "))))
+                Err(ParseError::new(format!("'{name}' is not a stage{meant}"), format!("write one of: {}", names.join(", "))))
             }
 
             /// Creates the stage; `path` names its random stream in the run.

@@ -57,7 +57,7 @@ impl Configuration for Reorder {
             match *key {
                 "extent" if extent.is_none() => {
                     let number = value.parse().ok().filter(|n| (1..=10_000).contains(n));
-                    let wrong = || ParseError::new(format!("'{value}' is no extent"), "write 1 to 10000");
+                    let wrong = || ParseError::new(format!("'{value}' is not an extent"), "write 1 to 10000");
                     extent = Some(number.ok_or_else(wrong)?);
                 }
                 "timeout" if timeout.is_none() => timeout = Some(time()?),

@@ -44,7 +44,7 @@ impl Configuration for Replay {
         let mut lines = (1..).zip(text.lines());
         if lines.next().map(|(_, line)| line) != Some(Decision::HEADER) {
             return Err(ParseError::new(
-                format!("{name}:1: this is no log of decisions"),
+                format!("{name}:1: this is not a log of decisions"),
                 format!("give a file that emulate --decisions wrote: its first line is {}", Decision::HEADER),
             ));
         }

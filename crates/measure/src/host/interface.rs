@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(of("     rx_out_of_buffer: 12\n     tx_dropped: 3"), one("rx_out_of_buffer", 12));
         assert_eq!(of("     [0]: rx_discards: 2\n     [1]: rx_discards: 3"), one("rx_discards", 5));
         assert_eq!(of("     rx_dropped.nic: 0"), one("rx_dropped.nic", 0), "counted, and none");
-        assert!(of("     rx0_drops: 4").is_empty(), "a driver's own drops are no ring's");
+        assert!(of("     rx0_drops: 4").is_empty(), "a driver's own drops are not those of a ring");
         assert_eq!(counters("x\n rx_no_buffer_count: 4\n").signs().len(), 1);
     }
 

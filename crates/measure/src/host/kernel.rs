@@ -241,7 +241,7 @@ mod tests {
         let text = "cpu  1 2 3 4 5 6 7 8 0 0\ncpu3 10 0 20 60 5 1 4 0 0 0\nintr 5\n";
         let times = cpu_times(text).expect("one CPU");
         assert_eq!(times.get(&3), Some(&CpuTime { total: 100, idle: 65, interrupts: 5 }));
-        assert_eq!(times.len(), 1, "the sum is no CPU");
+        assert_eq!(times.len(), 1, "the sum is not a CPU");
     }
 
     #[test]

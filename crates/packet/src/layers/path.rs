@@ -228,7 +228,7 @@ impl fmt::Display for FieldPath {
 }
 
 fn unknown(text: &str, word: &str) -> ParseError {
-    let what = format!("'{word}' is no field and no protocol (column {})", column(text, word));
+    let what = format!("'{word}' is neither a field nor a protocol (column {})", column(text, word));
     let bare = LayerKind::ALL.iter().flat_map(|kind| kind.description().fields).filter(|field| field.bare);
     let names: Vec<&str> = bare.map(|field| field.name).chain(LayerKind::ALL.iter().map(|kind| kind.name())).collect();
     let how = match nearest(word, &names) {
@@ -304,7 +304,7 @@ mod tests {
         for (text, what) in [
             ("inner vxlan vnl", "vxlan has no field 'vnl' (column 13): write vni"),
             ("vxlan", "'vxlan' has no field behind it (column 6): write vxlan and one of flags, group, vni"),
-            ("inner dprot", "'dprot' is no field and no protocol (column 7): write dport"),
+            ("inner dprot", "'dprot' is neither a field nor a protocol (column 7): write dport"),
             ("inner", "'inner' names no field: write a field, as in vxlan vni"),
         ] {
             assert_eq!(read(text).map_err(|error| error.to_string()), Err(what.to_owned()));

@@ -47,7 +47,7 @@ fn interface(text: &str) -> Result<PortSpec, ParseError> {
             ("driver=af_packet", _) => driver = Some(Driver::AfPacket),
             (_, Some(number @ 1..=64)) => queues = Some(number),
             _ => {
-                let what = format!("'{option}' is no option of an interface");
+                let what = format!("'{option}' is not an option of an interface");
                 return Err(ParseError::new(what, "write driver=af_xdp, driver=af_packet or queues=1 to queues=64"));
             }
         }

@@ -55,12 +55,12 @@ fn line(options: &str) -> Result<LineSpec, ParseError> {
             Some(("fillers", "keep")) => line.keep_fillers = true,
             Some(("slots", number)) => {
                 line.slots = number.parse().ok().filter(|slots| (64..=1 << 20).contains(slots)).ok_or_else(|| {
-                    ParseError::new(format!("'{number}' is no number of slots"), "write slots=64 to slots=1048576")
+                    ParseError::new(format!("'{number}' is not a number of slots"), "write slots=64 to slots=1048576")
                 })?;
             }
             _ => {
                 return Err(ParseError::new(
-                    format!("'{option}' is no option of line"),
+                    format!("'{option}' is not an option of line"),
                     "write slots=N, frames=FILE or fillers=keep",
                 ));
             }

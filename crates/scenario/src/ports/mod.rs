@@ -115,7 +115,9 @@ impl PortSpec {
         let (word, value) = text.split_once(':').map_or((text, None), |(word, value)| (word, Some(value)));
         match (value, find(word)) {
             // Linux would accept these as names, but users mean the kind; `if:` enforces the name.
-            (None, Some(port)) if port.takes_value => Err(ParseError::new(format!("'{text}' alone is no port"), how())),
+            (None, Some(port)) if port.takes_value => {
+                Err(ParseError::new(format!("'{text}' alone is not a port"), how()))
+            }
             (None, Some(port)) => (port.parse)(""),
             (None, None) if [".pcap", ".pcapng", ".cap"].iter().any(|end| text.ends_with(end)) => Err(ParseError::new(
                 format!("'{text}' reads like a capture, and would be an interface"),
@@ -127,7 +129,7 @@ impl PortSpec {
                 format!("write pci:{text}"),
             )),
             (Some(value), Some(port)) if port.takes_value => (port.parse)(value),
-            (Some(_), _) => Err(ParseError::new(format!("'{word}:' is no kind of port"), how())),
+            (Some(_), _) => Err(ParseError::new(format!("'{word}:' is not a kind of port"), how())),
         }
     }
 
@@ -168,7 +170,7 @@ pub(crate) fn line_rate(text: &str, prefix: &str) -> Result<BitRate, ParseError>
     let spelled = if text.ends_with(['G', 'M']) { format!("{text}bps") } else { text.to_owned() };
     let rate: BitRate = spelled.parse().map_err(|_| {
         let remedy = format!("write {prefix}10G, {prefix}2.5G or {prefix}100M");
-        ParseError::new(format!("'{text}' is no line rate"), remedy)
+        ParseError::new(format!("'{text}' is not a line rate"), remedy)
     })?;
     if (1_000_000..=1_000_000_000_000).contains(&rate.bps()) {
         Ok(rate)
@@ -274,7 +276,7 @@ mod tests {
             ("/tmp/day.pcapng", "write pcap:/tmp/day.pcapng"),
             ("0000:03:00.1", "write pci:0000:03:00.1"),
             ("03:00.1", "write pci:03:00.1"),
-            ("wire", "'wire' alone is no port: write one of eth0, if:eth0"),
+            ("wire", "'wire' alone is not a port: write one of eth0, if:eth0"),
         ] {
             assert!(remedy(text).contains(said), "{text}: {}", remedy(text));
         }

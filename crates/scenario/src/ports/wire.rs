@@ -58,7 +58,7 @@ fn wire(options: &str) -> Result<WireSpec, ParseError> {
             Some(("dic", "on")) => wire.deficit_idle_count = true,
             _ => {
                 return Err(ParseError::new(
-                    format!("'{option}' is no option of wire"),
+                    format!("'{option}' is not an option of wire"),
                     "write pcap=FILE, frames=FILE, fillers=keep or dic=on",
                 ));
             }

@@ -40,7 +40,7 @@ impl Clock {
                     report.to_string() + "\n"
                 }
                 false => format!(
-                    "answered {}, ignored {} that were no requests\n",
+                    "answered {}, ignored {} that were not requests\n",
                     output::counted(answered, "exchange"),
                     output::counted(ignored, "message")
                 ),

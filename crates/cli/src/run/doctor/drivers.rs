@@ -1,4 +1,4 @@
-//! DPDK and its drivers for devices that are no NICs on PCI.
+//! DPDK and its drivers for devices that are not NICs on PCI.
 
 use super::machine::{Finding, Machine};
 

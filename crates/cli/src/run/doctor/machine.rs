@@ -44,7 +44,7 @@ impl Machine {
         names
     }
 
-    /// The interfaces of this network namespace, sorted; none where the kernel does not tell. `/sys` is no witness: it
+    /// The interfaces of this network namespace, sorted; none where the kernel does not tell. `/sys` is not a witness: it
     /// shows those of the namespace that it was mounted in.
     #[cfg(feature = "live")]
     pub(super) fn interfaces(&self) -> Option<Vec<String>> {

@@ -38,6 +38,6 @@ pub(super) fn device(port: &PortSpec) -> Result<Device, Failure> {
             list: if line.frames.is_some() { LISTED } else { 0 },
             keep_fillers: line.keep_fillers,
         },
-        PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is no live port"))),
+        PortSpec::Pcap(_) | PortSpec::Wire(_) => return Err(Failure::new(format!("{port} is not a live port"))),
     })
 }

@@ -27,7 +27,7 @@ pub(super) struct ReportBuilder<'a> {
     /// The measured floor of each pipeline that waits for the clock.
     floors: &'a [(String, Floor)],
     warnings: Vec<Caveat>,
-    /// What concerns a pipeline and is no warning.
+    /// What concerns a pipeline and is not a warning.
     notes: Vec<Caveat>,
     /// Each port once, with what was lost there.
     ports: Vec<(String, PortSummary)>,

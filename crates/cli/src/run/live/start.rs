@@ -115,7 +115,8 @@ fn read(gate: &StartGate, clock: HostClock) -> Result<(), Failure> {
     }
     let asked: StartAt = line.parse().map_err(|error| Failure::new(format!("--start-at stdin: {error}")))?;
     let now = clock.now_ns();
-    let at = asked.unix_ns(now).ok_or_else(|| Failure::new("--start-at stdin: 'stdin' is no instant: write one"))?;
+    let at =
+        asked.unix_ns(now).ok_or_else(|| Failure::new("--start-at stdin: 'stdin' is not an instant: write one"))?;
     check(at, now)?;
     gate.set(clock.to_kernel_ns(at));
     Ok(())

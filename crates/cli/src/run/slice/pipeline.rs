@@ -90,7 +90,7 @@ impl PipelineSlices {
         if self.command.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
             let option = self.command[0].to_string_lossy();
             return Err(Failure::new(format!(
-                "'{option}' is no command: write shape, emulate, limit, gen or run before its options, as in 'slice pipeline -- emulate {option} …'"
+                "'{option}' is not a command: write shape, emulate, limit, gen or run before its options, as in 'slice pipeline -- emulate {option} …'"
             )));
         }
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());

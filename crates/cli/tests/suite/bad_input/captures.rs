@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 fn inputs_that_are_no_captures() {
     let bench = bench();
     bench.write("empty", "");
-    bench.write("text", "this is no capture, but a text that is longer than the header of one\n");
+    bench.write("text", "this is not a capture, but a text that is longer than the header of one\n");
     bench.write("header", &bench.read("in.pcap")[..10]);
     bench.capture("wifi.pcap", Dialect { link_type: 105, ..Dialect::USUAL }, &[Record::new(0, 64, 0)]);
     std::fs::create_dir(bench.path("folder")).expect("a folder");

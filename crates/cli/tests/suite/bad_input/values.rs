@@ -72,7 +72,7 @@ fn values_that_mean_nothing() {
         ),
         (
             "gen --out eth0 --gateway 10.0.0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1",
-            &["--gateway", "'10.0.0' is no IP address"],
+            &["--gateway", "'10.0.0' is not an IP address"],
         ),
         ("gen --out null --in lo --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1", &["--in", "measure --pcap"]),
         ("gen --out eth0 --in lo --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 stamp off' --count 1", &["--in", "stream 0"]),
@@ -240,10 +240,10 @@ fn a_mistyped_option_is_never_run_as_a_program() {
     for (line, wanted) in [
         ("lab run --nmae x -- touch ran", "write --name"),
         ("lab run --qwerty -- touch ran", "lab run has no option --qwerty"),
-        ("lab run touch -- touch ran", "'touch' before -- is no option of lab run"),
+        ("lab run touch -- touch ran", "'touch' before -- is not an option of lab run"),
         ("slice kernel --prot 80 -- touch ran", "write --port"),
         ("slice kernel --prot=80 -- touch ran", "write --port"),
-        ("slice kernel touch -- ran", "'touch' before -- is no option of slice kernel"),
+        ("slice kernel touch -- ran", "'touch' before -- is not an option of slice kernel"),
         ("slice kernel --duraton 1s touch ran", "write --duration"),
     ] {
         refused_in_a_line(&bench, line, &[wanted]);

@@ -143,7 +143,7 @@ fn rejects_impossible_requests_before_any_change() {
     run("--on ''").assert_refused(&["--on", "a value is required"]);
     run("--on eth9").assert_refused(&["eth9", "ip link"]);
     run("--on eth9@if7").assert_refused(&["eth9@if7", "write eth9"]);
-    run("--on lo").assert_refused(&["--on lo", "no Ethernet"]);
+    run("--on lo").assert_refused(&["--on lo", "not an Ethernet"]);
     first.stop();
     bed.stdout(HOST, "ip link set eth0 mtu 1600");
     run("--on eth0").assert_refused(&["1600", "ip link set eth0 mtu 1500"]);

@@ -271,7 +271,7 @@ fn rejects_options_that_no_line_has() {
         (&["--out", "line:10G", "--gap", "10us", "--line-rate", "10G"], "leave the line rate out"),
         (&["--out", "line:10G,frames=/nowhere/f.csv", "--gap", "10us"], "/nowhere/f.csv"),
         (&["--out", "wire:10G", "--gap", "10us", "--line-rate", "10G"], "leave the line rate out"),
-        (&["--out", "dpdk:net_null0", "--gap", "10us", "--line-rate", "10"], "no line rate"),
+        (&["--out", "dpdk:net_null0", "--gap", "10us", "--line-rate", "10"], "not a line rate"),
         (&["--out", "line:10G", "--gap", "10us", "--count", "10", "--cores", "1000"], "CPU 1000"),
         (&["--out", "line:10G", "--gap", "10us", "--cores", "0-3"], "only 3 parts"),
         (&["--out", "line:10G", "--gap", "10us", "--slices", "--cores", "0-2"], "name at most 2"),

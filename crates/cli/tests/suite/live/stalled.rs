@@ -157,7 +157,7 @@ fn silent_paths_end_with_the_first_signal() {
                 assert_eq!(finished.status, Some(0), "{option}: {finished:?}");
                 assert!(!finished.stdout.is_empty(), "{option}: no report: {finished:?}");
             }
-            other => panic!("{other} is no kind of path"),
+            other => panic!("{other} is not a kind of path"),
         }
     }
 }

@@ -130,7 +130,7 @@ fn stdin_gives_the_instant_to_an_armed_run() {
     assert_eq!(number(&report, "/pipelines/0/out/frames"), 9);
 
     for (line, wanted) in
-        [("", "ended without an instant"), ("soon\n", "is no instant"), ("+0s\n", "name an instant to come")]
+        [("", "ended without an instant"), ("soon\n", "is not an instant"), ("+0s\n", "name an instant to come")]
     {
         let (mut child, mut said) = armed(&bed, "");
         child.stdin.take().expect("piped").write_all(line.as_bytes()).expect("it reads");

@@ -139,7 +139,7 @@ fn events_that_are_none_are_refused_before_anything_runs() {
     for (events, hint) in [
         ("contextswitches", "did you mean 'context-switches'"),
         ("bananas", "write one of cycles"),
-        ("cycles,,cs", "is no event"),
+        ("cycles,,cs", "is not an event"),
         ("cycles,instructions,cs,faults,branches", "5 events are too many"),
     ] {
         let finished = bench.run(["slice", "kernel", "--counters", events, "--duration", "1ms"]);

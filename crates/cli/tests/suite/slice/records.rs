@@ -106,7 +106,7 @@ fn records_are_written_and_read_again() {
     back.extend(b"{\"pace\":-5}\n");
     bench.write("back.jsonl", back);
     let back = bench.run(["slice", "kernel", "-q", "-r", "back.jsonl"]);
-    assert!(back.status == Some(2) && back.stderr.contains("-5 is no pace"), "{}", back.stderr);
+    assert!(back.status == Some(2) && back.stderr.contains("-5 is not a pace"), "{}", back.stderr);
     // The file has no line end.
     let script = "ulimit -v 1000000; exec timeout 60 \"$0\" slice kernel -r /dev/zero";
     let endless = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_netlathe")]).output().expect("a shell");

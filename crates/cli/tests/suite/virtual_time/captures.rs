@@ -255,7 +255,7 @@ fn packed_captures_and_pipes_are_read_and_written() {
     for (line, wanted) in [
         ("netlathe gen --pcap - --loop 2 --out null < in.pcap", "leave --loop out, or name a file"),
         ("netlathe shape --in pcap:in.pcap --out wire:10G,pcap=-,frames=-", "only one output can go to stdout"),
-        ("netlathe measure --pcap - < /dev/null", "- is no capture"),
+        ("netlathe measure --pcap - < /dev/null", "- is not a capture"),
         ("echo text that is longer than a header | gzip | netlathe measure --pcap -", "does not start like one"),
     ] {
         let refused = shell(&bench, line);

@@ -191,18 +191,18 @@ fn texts_that_never_end_are_refused() {
     ] {
         let refused = bench.run(words(&line));
         assert_eq!(refused.status, Some(2), "{line}: {}", refused.stderr);
-        let said = format!("netlathe: {option}cannot read /dev/zero: byte 1 is zero, so this is no text: ");
+        let said = format!("netlathe: {option}cannot read /dev/zero: byte 1 is zero, so this is not text: ");
         assert!(refused.stderr.starts_with(&said), "{line}: {}", refused.stderr);
     }
     std::fs::write(bench.path("bytes"), [0; 8]).expect("written");
     let search = "search --dut 'loss 1%' --trial 10ms --max 1Mpps --trials";
     let refused = bench.run(words(&format!("{search} bytes")));
-    assert!(refused.stderr.contains("--trials: bytes: byte 1 is zero, so this is no text"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--trials: bytes: byte 1 is zero, so this is not text"), "{}", refused.stderr);
     // A device has no earlier trials, so it is only written.
     assert_eq!(bench.run(words(&format!("{search} /dev/zero"))).status, Some(0));
     let mut shell = Command::new("sh");
     shell.args(["-c", "yes | \"$0\" check /dev/stdin", env!("CARGO_BIN_EXE_netlathe")]);
     let refused = Finished::of(shell.output().expect("a shell"));
-    let said = "it is no regular file, and 256 MiB were read without an end";
+    let said = "it is not a regular file, and 256 MiB were read without an end";
     assert!(refused.status == Some(2) && refused.stderr.contains(said), "{}", refused.stderr);
 }

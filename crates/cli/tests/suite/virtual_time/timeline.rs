@@ -111,7 +111,10 @@ fn timeline_is_checked_before_anything_starts() {
     let bench = Bench::new();
     bench.generate("64B", 10);
     for (timeline, told) in [
-        ("'at 1s: down.delya = 1ms'", "a.toml:2:21: 'down.delya' is no setting of this run: did you mean down.delay?"),
+        (
+            "'at 1s: down.delya = 1ms'",
+            "a.toml:2:21: 'down.delya' is not a setting of this run: did you mean down.delay?",
+        ),
         ("'at 1s: down.gap = 10'", "a.toml:2:32:"),
         ("'at 1s: profile weak'", "write [profile.weak]"),
     ] {

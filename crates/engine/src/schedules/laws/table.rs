@@ -43,7 +43,7 @@ impl Samples {
             let value = word.parse::<f64>().ok().filter(|value| (-32_768.0..=32_767.0).contains(value));
             value.map(|value| value / DIST_SCALE).ok_or_else(|| {
                 (
-                    "is no number from -32768 to 32767".to_owned(),
+                    "is not a number from -32768 to 32767".to_owned(),
                     "write a table as tc's /usr/lib/tc/normal.dist is".to_owned(),
                 )
             })
@@ -70,7 +70,7 @@ impl Samples {
                 } else {
                     ""
                 };
-                (format!("is no sample, {what}"), format!("{remedy}{hint}"))
+                (format!("is not a sample, {what}"), format!("{remedy}{hint}"))
             })
         };
         Self::read(text, name, read)
@@ -91,7 +91,7 @@ impl Samples {
     fn new(mut values: Vec<f64>, name: &Path) -> Result<Self, ParseError> {
         if values.len() < 2 {
             return Err(ParseError::new(
-                format!("{} has {} values, which is no law", name.display(), values.len()),
+                format!("{} has {} values, too few for a law", name.display(), values.len()),
                 "give a table with two values at least",
             ));
         }

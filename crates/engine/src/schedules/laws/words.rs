@@ -72,7 +72,7 @@ impl<'a> Words<'a> {
         let word = self.value(key, "10us")?;
         let span: Span = word.parse()?;
         if span == Span::ZERO {
-            return Err(ParseError::new(format!("'{key} {word}' is no time at all"), "write a time above zero"));
+            return Err(ParseError::new(format!("'{key} {word}' is zero"), "write a time above zero"));
         }
         Ok(span)
     }
@@ -86,7 +86,7 @@ impl<'a> Words<'a> {
     pub(crate) fn range(&mut self, key: &str) -> Result<(Span, Span), ParseError> {
         let word = self.value(key, "80us..120us")?;
         let (from, to) = word.split_once("..").ok_or_else(|| {
-            ParseError::new(format!("'{word}' is no range of times"), format!("write {key} 80us..120us"))
+            ParseError::new(format!("'{word}' is not a range of times"), format!("write {key} 80us..120us"))
         })?;
         let (from, to): (Span, Span) = (from.parse()?, to.parse()?);
         if from >= to {

@@ -78,7 +78,7 @@ fn term(words: &mut Words<'_>) -> Result<Term, ParseError> {
     let count = if words.take("count") {
         let word = words.next().unwrap_or_default();
         let count = word.parse::<u32>().ok().filter(|count| (1..=MOST).contains(count));
-        let wrong = || ParseError::new(format!("'{word}' is no count of bursts"), format!("write 1 to {MOST}"));
+        let wrong = || ParseError::new(format!("'{word}' is not a count of bursts"), format!("write 1 to {MOST}"));
         Some(count.ok_or_else(wrong)?)
     } else {
         None

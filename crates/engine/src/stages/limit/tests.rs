@@ -22,7 +22,7 @@ fn config(text: &str) -> StageConfig {
 }
 
 fn report(config: &StageConfig) -> LimitReport {
-    let StageConfig::Limit(limit) = config else { panic!("{config} is no limit") };
+    let StageConfig::Limit(limit) = config else { panic!("{config} is not a limit") };
     limit.report().expect("it was built")
 }
 
@@ -128,7 +128,7 @@ fn shape_requests_buffers_for_a_line_and_for_one_user() {
 #[test]
 fn reports_frames_that_no_worker_could_take() {
     let config = config("limit key dst-ip rate 1Mbps users 10");
-    let StageConfig::Limit(limit) = &config else { panic!("{config} is no limit") };
+    let StageConfig::Limit(limit) = &config else { panic!("{config} is not a limit") };
     let (_, mut settling) = limit.parts(2, 1);
     assert_eq!(report(&config).undealt, None);
     let mut out = Outlet::default();

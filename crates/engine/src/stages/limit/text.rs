@@ -116,7 +116,7 @@ fn rate_of(words: &[&str]) -> Result<(BitRate, Layer), ParseError> {
     match text.parse::<Rate>()? {
         Rate::Bits(rate, layer) => Ok((rate, layer)),
         Rate::Frames(_) | Rate::Line(_) => {
-            Err(ParseError::new(format!("'{text}' is no rate of bits"), "write 1Mbps, '1Mbps wire' or '1Mbps ip'"))
+            Err(ParseError::new(format!("'{text}' is not a bit rate"), "write 1Mbps, '1Mbps wire' or '1Mbps ip'"))
         }
     }
 }
@@ -126,13 +126,12 @@ fn marking(words: &mut &[&str]) -> Result<Marking, ParseError> {
     match value(words, "mark", EXAMPLE)? {
         "ecn" => Ok(Marking::Ecn),
         "dscp" => {
-            let mut dscp =
-                || {
-                    let text = value(words, "dscp", EXAMPLE)?;
-                    code_point(text).parse::<u8>().ok().filter(|dscp| *dscp < 64).ok_or_else(|| {
-                        ParseError::new(format!("'{text}' is no DSCP"), "write 0 to 63, or a name as af12")
-                    })
-                };
+            let mut dscp = || {
+                let text = value(words, "dscp", EXAMPLE)?;
+                code_point(text).parse::<u8>().ok().filter(|dscp| *dscp < 64).ok_or_else(|| {
+                    ParseError::new(format!("'{text}' is not a DSCP"), "write 0 to 63, or a name as af12")
+                })
+            };
             Ok(Marking::Dscp(dscp()?, dscp()?))
         }
         other => Err(unknown(other, "mark", EXAMPLE)),
@@ -141,12 +140,12 @@ fn marking(words: &mut &[&str]) -> Result<Marking, ParseError> {
 
 fn number(text: &str, what: &str, most: usize) -> Result<usize, ParseError> {
     text.parse().ok().filter(|number| (1..=most).contains(number)).ok_or_else(|| {
-        ParseError::new(format!("'{text}' is no number of {what}"), format!("write a whole number from 1 to {most}"))
+        ParseError::new(format!("'{text}' is not a number of {what}"), format!("write a whole number from 1 to {most}"))
     })
 }
 
 fn unknown(word: &str, what: &str, known: &str) -> ParseError {
-    ParseError::new(format!("'{word}' is no {what}"), format!("write {known}"))
+    ParseError::new(format!("'{word}' is not a {what}"), format!("write {known}"))
 }
 
 /// Joins words between quotes, such as a file name with a space.

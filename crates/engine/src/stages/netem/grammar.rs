@@ -126,7 +126,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn some_time(&mut self) -> Result<Span, ParseError> {
         let time = self.time()?;
         if time == Span::ZERO {
-            return Err(self.error("is no time at all", "write 5ms, or leave it and its word out"));
+            return Err(self.error("is zero", "write 5ms, or leave it and its word out"));
         }
         Ok(time)
     }
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
             None => "write one of these".to_owned(),
         };
         let remedy = meant_by(word).map_or(remedy, str::to_owned);
-        Err(self.error(format_args!("is no word of a SPEC, which has {}", known.join(", ")), remedy))
+        Err(self.error(format_args!("is not a word of a SPEC, which has {}", known.join(", ")), remedy))
     }
 }
 
@@ -219,8 +219,9 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
             "mtu" => {
                 let bytes = |word: &str| {
                     let number = word.trim_end_matches('B').parse().ok().filter(|n| (68..=65_535).contains(n));
-                    number
-                        .ok_or_else(|| ("is no MTU".into(), "write 68 to 65535, the longest IP packet in bytes".into()))
+                    number.ok_or_else(|| {
+                        ("is not an MTU".into(), "write 68 to 65535, the longest IP packet in bytes".into())
+                    })
                 };
                 netem.mtu = Some(cursor.value(bytes, "a length such as 1400")?);
                 netem.icmp = cursor.peek() == Some("icmp");
@@ -230,7 +231,7 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
             }
             "seed" => {
                 let number =
-                    |word: &str| word.parse().map_err(|_| ("is no seed".into(), "write a whole number".into()));
+                    |word: &str| word.parse().map_err(|_| ("is not a seed".into(), "write a whole number".into()));
                 netem.seed = Some(cursor.value(number, "a whole number")?);
             }
             _ => {
@@ -239,7 +240,7 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
                     let meant = nearest(word, &known).map(|name| format!(", perhaps {name}")).unwrap_or_default();
                     Profile::named(word).ok_or_else(|| {
                         (
-                            format!("is no profile{meant}"),
+                            format!("is not a profile{meant}"),
                             format!("write one of {}, or delay, rate and loss yourself", known.join(", ")),
                         )
                     })
@@ -350,7 +351,7 @@ pub(super) fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
             return match units::parse_size(word) {
                 Ok(0) => Err(none()),
                 Ok(bytes) => Ok(QueueLimit::Bytes(bytes)),
-                Err(error) => Err(("is no size".to_owned(), error.to_string())),
+                Err(error) => Err(("is not a size".to_owned(), error.to_string())),
             };
         }
         if word.ends_with('s') {
@@ -367,7 +368,7 @@ pub(super) fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
 fn delay(cursor: &mut Cursor<'_>) -> Result<Delayed, ParseError> {
     if let Some(remedy) = cursor.peek().filter(|word| is_law(word)).and_then(meant_by) {
         cursor.next();
-        return Err(cursor.error("is no time, and the distribution of a delay stands behind its jitter", remedy));
+        return Err(cursor.error("is not a time, and the distribution of a delay stands behind its jitter", remedy));
     }
     let mean = cursor.time()?;
     let (mut jitter, mut correlation) = (Span::ZERO, Share::default());
@@ -398,11 +399,11 @@ fn name_of_distribution(cursor: &mut Cursor<'_>) -> Result<Distribution, ParseEr
             return Ok(Distribution::named(word));
         }
         if is_law(word) {
-            return Err(("is no distribution of tc".to_owned(), LAW.to_owned()));
+            return Err(("is not a distribution of tc".to_owned(), LAW.to_owned()));
         }
         let meant = nearest(word, &Distribution::NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
         Err((
-            format!("is no distribution{meant}"),
+            format!("is not a distribution{meant}"),
             "write uniform, normal, pareto, paretonormal or FILE.dist".to_owned(),
         ))
     };
@@ -414,7 +415,7 @@ fn mode(cursor: &mut Cursor<'_>) -> Result<Mode, ParseError> {
     let read = |word: &str| {
         let meant = nearest(word, &names).map(|name| format!(", perhaps {name}")).unwrap_or_default();
         let mode = Mode::ALL.into_iter().find(|mode| mode.name() == word);
-        mode.ok_or_else(|| (format!("is no way to corrupt{meant}"), format!("write {}", names.join(", "))))
+        mode.ok_or_else(|| (format!("is not a way to corrupt{meant}"), format!("write {}", names.join(", "))))
     };
     cursor.value(read, "bit, byte or checksum-valid")
 }
@@ -426,7 +427,7 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
         // After a rate, the same word means a bucket.
         if let Some(remedy) = cursor.peek().and_then(model_meant_by) {
             cursor.next();
-            return Err(cursor.error("is no part of a loss by single frames", remedy));
+            return Err(cursor.error("is not a part of a loss by single frames", remedy));
         }
         return Ok(LossModel::Random(chance));
     }
@@ -435,7 +436,7 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
         let model = MODELS.into_iter().find(|name| *name == word);
         model.ok_or_else(|| {
             (
-                format!("is no share and no model of loss{meant}"),
+                format!("is neither a share nor a loss model{meant}"),
                 model_meant_by(word).unwrap_or("write loss 1%, or random, state, gemodel, pattern").to_owned(),
             )
         })

@@ -121,7 +121,7 @@ fn errors_of_bad_specs_name_position_problem_and_remedy() {
         ("loss 1% 25% 3%", "character 13"),
         ("loss randon 1%", "perhaps random"),
         ("loss 101%", "at most 100%"),
-        ("loss 2%;", "'2%;' ends in '%;', which is no unit of a share"),
+        ("loss 2%;", "'2%;' ends in '%;', which is not a unit of a share"),
         ("duplicate 5ms", "ends in 'ms'"),
         ("loss 1% loss 2%", "twice"),
         ("reorder 25%", "nothing is delayed"),
@@ -130,7 +130,7 @@ fn errors_of_bad_specs_name_position_problem_and_remedy() {
         ("delay 10ms 2ms distribution norml", "perhaps normal"),
         ("ecn", "add loss 1%, or rate 10mbit queue codel"),
         ("corrupt 1% mode checksumvalid", "perhaps checksum-valid"),
-        ("rate 10Mbit/s", "no unit of a rate in tc"),
+        ("rate 10Mbit/s", "not a unit of rate in tc"),
         ("rate 10 Mbit/s", "'10' has no unit"),
         ("rate 10 Mbit/s", "write 10mbit"),
         ("rate 10 mbit", "apart from its unit 'mbit': write 10mbit"),
@@ -432,5 +432,5 @@ fn notes_a_queue_longer_than_timeouts() {
     assert!(notes("rate 10kbit limit 20").is_empty() && notes("rate 1mbit").is_empty());
     assert!(notes("delay 1ms reorder 100%")[0].contains("gap 5"), "{:?}", notes("delay 1ms reorder 100%"));
     assert!(notes("delay 1ms reorder 100% gap 5").is_empty() && notes("delay 1ms reorder 99%").is_empty());
-    assert!(!notes("rate 100bit limit 1")[0].contains("20"), "a longer queue is no remedy");
+    assert!(!notes("rate 100bit limit 1")[0].contains("20"), "a longer queue is not a remedy");
 }

@@ -40,17 +40,17 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
         "min" | "mins" => "min",
         "h" => "h",
         "d" => "d",
-        _ if word.starts_with('-') => return Err(wrong("is less than no time", "write 10ms, 10us or 1s")),
+        _ if word.starts_with('-') => return Err(wrong("is below zero", "write 10ms, 10us or 1s")),
         other => {
             // The parser of times used outside SPECs knows the intended spelling of more units.
             let meant = word.parse::<Span>().err().map(|error| error.to_string());
             let meant = meant.and_then(|error| Some(error.rsplit_once(": ")?.1.to_owned()));
             let remedy = meant.filter(|meant| meant.starts_with(&format!("write {number}")));
             let remedy = remedy.unwrap_or_else(|| "write 10ms, 10us or 1s".to_owned());
-            return Err(wrong(format!("ends in '{other}', which is no unit of time"), remedy));
+            return Err(wrong(format!("ends in '{other}', which is not a unit of time"), remedy));
         }
     };
-    format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is no time", error.to_string()))
+    format!("{number}{unit}").parse().map_err(|error: units::ParseError| wrong("is not a time", error.to_string()))
 }
 
 /// A share. Zero needs no unit.
@@ -62,9 +62,9 @@ pub(super) fn share(word: &str) -> Result<Share, Wrong> {
     format!("{text}%").parse().map_err(|error: units::ParseError| {
         let (number, unit) = split(word);
         if number.is_empty() || ["", "%"].contains(&unit.as_str()) {
-            return wrong("is no share", error.to_string());
+            return wrong("is not a share", error.to_string());
         }
-        wrong(format!("ends in '{unit}', which is no unit of a share"), "write 1% or 0.3%")
+        wrong(format!("ends in '{unit}', which is not a unit of a share"), "write 1% or 0.3%")
     })
 }
 
@@ -88,7 +88,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
                 (_, Some(prefix)) => (prefix, true),
                 _ => {
                     let remedy = meant_rate(number, &word[number.len()..]).unwrap_or_else(|| HOW.to_owned());
-                    return Err(wrong(format!("ends in '{unit}', which is no unit of a rate in tc"), remedy));
+                    return Err(wrong(format!("ends in '{unit}', which is not a unit of rate in tc"), remedy));
                 }
             };
             let scale: u64 = match prefix {
@@ -101,7 +101,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
                 "mi" => 1 << 20,
                 "gi" => 1 << 30,
                 "ti" => 1 << 40,
-                _ => return Err(wrong(format!("ends in '{unit}', which is no unit of a rate in tc"), HOW)),
+                _ => return Err(wrong(format!("ends in '{unit}', which is not a unit of rate in tc"), HOW)),
             };
             (scale, bytes)
         }
@@ -110,7 +110,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     match bits {
         Some(0) => Err(wrong("lets nothing pass", HOW)),
         Some(bits) => Ok((BitRate::from_bps(bits), bytes)),
-        None => Err(wrong("is no rate of whole bits a second", HOW)),
+        None => Err(wrong("is not a rate of whole bits a second", HOW)),
     }
 }
 
@@ -161,16 +161,16 @@ pub(super) fn count(word: &str) -> Result<u64, Wrong> {
         "k" => 1 << 10,
         "m" => 1 << 20,
         "g" => 1 << 30,
-        _ => return Err(wrong("is no whole number", "write 1000 or 10k")),
+        _ => return Err(wrong("is not a whole number", "write 1000 or 10k")),
     };
     let value = number.parse::<u64>().ok().and_then(|value| value.checked_mul(scale));
-    value.ok_or_else(|| wrong("is no whole number", "write 1000 or 10k"))
+    value.ok_or_else(|| wrong("is not a whole number", "write 1000 or 10k"))
 }
 
 /// A number of bytes that may be negative.
 pub(super) fn signed(word: &str) -> Result<i32, Wrong> {
     let number = word.parse().ok().filter(|n: &i32| (-65_536..=65_536).contains(n));
-    number.ok_or_else(|| wrong("is no number of bytes", "write 14 or -14"))
+    number.ok_or_else(|| wrong("is not a number of bytes", "write 14 or -14"))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Configuration for FqCodel {
                 cursor.next();
                 quantum = cursor.value(tc::count, "bytes such as 300")?;
                 if !(1..=u64::from(u32::MAX)).contains(&quantum) {
-                    return Err(cursor.error("is no turn of a flow", "write 1514, or 300 to favour short frames"));
+                    return Err(cursor.error("is not a quantum", "write 1514, or 300 to favour short frames"));
                 }
             } else if !codel.reads(word, cursor)? {
                 break;

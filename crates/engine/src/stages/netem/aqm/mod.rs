@@ -43,7 +43,7 @@ macro_rules! queues {
                     let meant = nearest(word, Self::NAMES).map(|name| format!(", perhaps {name}")).unwrap_or_default();
                     let known = Self::NAMES.join(", ");
                     Err((
-                        format!("is no queue{meant}"),
+                        format!("is not a queue{meant}"),
                         format!("write one of {known}, or limit 50ms for one that drops at its tail"),
                     ))
                 };

@@ -53,7 +53,8 @@ impl Configuration for Red {
                 _ => break,
             };
             cursor.next();
-            let size = |word: &str| units::parse_size(word).map_err(|error| ("is no size".into(), error.to_string()));
+            let size =
+                |word: &str| units::parse_size(word).map_err(|error| ("is not a size".into(), error.to_string()));
             *end = Some(cursor.value(size, "a size such as 30KiB")?);
         }
         let (Some(min), Some(max)) = (min, max) else {
