@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use units::{PS_PER_NS, Span};
 
-/// A caveat of a run, with the words for it.
+/// A caveat of a run, with its text.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Caveat {
     /// What it is, with its figures.
@@ -31,7 +31,7 @@ impl Caveat {
         Caveat { pipeline: Some(pipeline.to_owned()), ..Caveat::new(kind) }
     }
 
-    /// The line of a warning: the pipeline, if there is one, and the words.
+    /// The line of a warning: the pipeline, if any, and the text.
     #[must_use]
     pub fn line(&self) -> String {
         match &self.pipeline {
@@ -91,7 +91,7 @@ pub enum CaveatKind {
     },
     /// Virtual time: written captures hold only ns.
     CaptureStamps,
-    /// `measure --pcap`: the step of the stamps. No gap is known better than that.
+    /// `measure --pcap`: the step of the stamps. No gap is known more precisely.
     StampStep {
         /// The capture.
         file: String,
@@ -116,7 +116,7 @@ pub enum CaveatKind {
         /// The reason in words.
         meaning: String,
     },
-    /// Records of the input with a stamp before that of the record ahead.
+    /// Records of the input with a stamp earlier than that of the preceding record.
     DisorderedRecords {
         /// Number of records.
         records: u64,
@@ -216,7 +216,7 @@ pub enum CaveatKind {
     PolledStamps {
         /// The port.
         port: String,
-        /// Longest time between two polls that found frames or came before one that did.
+        /// Longest interval between two polls, if the later one found frames.
         longest_pause_ns: f64,
     },
     /// Live: the machine cannot wait as exactly as the gaps need.
@@ -610,7 +610,7 @@ impl std::fmt::Display for CaveatKind {
     }
 }
 
-/// A time with all its digits, as it is typed.
+/// A time with all its digits, in the notation of users.
 fn exact(ns: f64) -> Span {
     Span::from_ps((ns * PS_PER_NS as f64).round() as u64)
 }

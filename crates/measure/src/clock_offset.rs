@@ -1,22 +1,22 @@
-//! How far the clock of a peer is from ours, from exchanges of messages (the four stamps of NTP, RFC 5905).
+//! The offset of a peer's clock from ours, from exchanges of messages (the four timestamps of NTP, RFC 5905).
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// One exchange: a request and its answer, each with the stamp of its departure and of its arrival.
+/// One exchange: a request and its answer, each with its departure and arrival timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockExchange {
     /// When the answer arrived, by our clock, in ns.
     pub at_ns: i64,
-    /// The peer's clock minus ours, if both ways took equally long.
+    /// The peer's clock minus ours, if both directions took equally long.
     pub offset_ns: i64,
-    /// Time on both ways together. The true offset is within half of it.
+    /// Round trip time without the peer's turnaround. The true offset is within half of it.
     pub round_trip_ns: i64,
 }
 
 impl ClockExchange {
-    /// From the stamps, in ns: request sent (ours), received (the peer's), answer sent (the peer's), received (ours).
-    /// `None` if they contradict each other.
+    /// Creates an exchange from its timestamps, in ns: request sent (ours), received (the peer's), answer sent (the
+    /// peer's), received (ours). `None` if they contradict each other.
     #[must_use]
     pub fn of(sent: i64, came: i64, answered: i64, back: i64) -> Option<Self> {
         let round_trip = back.checked_sub(sent)?.checked_sub(answered.checked_sub(came)?)?;
@@ -25,13 +25,13 @@ impl ClockExchange {
             .filter(|exchange| exchange.round_trip_ns >= 0)
     }
 
-    /// Half the round trip: how far the offset may be off.
+    /// Half the round trip: the error bound of the offset.
     fn half_ns(&self) -> f64 {
         self.round_trip_ns as f64 / 2.0
     }
 }
 
-/// Exchanges with one peer, of which the fastest of each interval are kept: queues only ever add to a way.
+/// Exchanges with one peer. Only the fastest of each interval is kept, because queues only add delay.
 #[derive(Clone, Debug)]
 pub struct ClockMeter {
     /// Length of an interval in ns; doubles when there are too many.
@@ -41,7 +41,7 @@ pub struct ClockMeter {
     first_at: i64,
 }
 
-/// Intervals that are kept, at most.
+/// Limit on the number of intervals.
 const MOST: usize = 1_024;
 
 impl Default for ClockMeter {
@@ -50,7 +50,7 @@ impl Default for ClockMeter {
     }
 }
 
-/// A line through the offsets.
+/// A line fitted to the offsets.
 struct Drift {
     /// ns per ns.
     slope: f64,
@@ -89,7 +89,7 @@ impl ClockMeter {
         }
     }
 
-    /// The drift, if there are two intervals: least squares, each offset with the weight of its error.
+    /// The drift, from two intervals on: least squares, each offset weighted by its error.
     fn drift(&self) -> Option<Drift> {
         let points = || {
             self.fastest.iter().map(|one| {
@@ -112,7 +112,7 @@ impl ClockMeter {
         let best = self.fastest.iter().min_by_key(|one| one.round_trip_ns)?;
         let last = self.fastest.last()?;
         let drift = self.drift();
-        // A drift that may as well be none moves nothing.
+        // A drift that is not significant is not applied.
         let slope = drift.as_ref().filter(|drift| drift.slope.abs() > drift.error).map_or(0.0, |drift| drift.slope);
         let offset_ns = best.offset_ns as f64 + slope * (last.at_ns - best.at_ns) as f64;
         let beyond = |one: &ClockExchange| one.offset_ns.abs() as f64 + one.half_ns();
@@ -133,22 +133,22 @@ impl ClockMeter {
     }
 }
 
-/// A peer's clock, compared with the one of this host.
+/// The clock of a peer, compared with that of this host.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct ClockReport {
-    /// The peer, as it was named.
+    /// The peer, as the user named it.
     pub peer: String,
     /// Exchanges begun.
     pub asked: u64,
     /// Exchanges that were answered.
     pub answered: u64,
-    /// The peer's clock minus ours at the last exchange, from the fastest exchange and the drift since.
+    /// The peer's clock minus ours at the last exchange: the offset of the fastest exchange plus the drift since.
     pub offset_ns: f64,
-    /// How far the offset may be off: half the smallest round trip, plus the resolution of the stamps.
+    /// Error bound of the offset: half the smallest round trip, plus the resolution of the timestamps.
     pub error_ns: f64,
-    /// Largest offset with its error, of the fastest exchange of any interval.
+    /// Largest absolute offset plus its error bound, over the fastest exchange of each interval.
     pub worst_ns: f64,
-    /// How fast the peer's clock gains on ours, in millionths. Absent for runs below half a second.
+    /// Rate at which the peer's clock gains on ours, in parts per million. Absent for runs below half a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift_ppm: Option<f64>,
     /// Standard error of the drift.
@@ -164,7 +164,7 @@ pub struct ClockReport {
 mod tests {
     use super::*;
 
-    /// An exchange with a peer whose clock is ahead by `offset`, with these times on the ways.
+    /// An exchange with a peer whose clock is ahead by `offset`, with these one-way delays.
     fn exchange(at: i64, offset: i64, there: i64, back: i64) -> ClockExchange {
         let came = at + there + offset;
         let answered = came + 700;
@@ -185,7 +185,7 @@ mod tests {
     fn queues_do_not_spoil_the_offset() {
         let mut meter = ClockMeter::default();
         for i in 0..400_i64 {
-            // Every seventh is quick; the others wait, on one way only.
+            // Every seventh exchange is fast; the others are queued in one direction only.
             let wait = if i % 7 == 0 { 0 } else { 30_000 + 1_000 * (i % 90) };
             meter.add(exchange(i * 10_000_000, 2_000_000, 4_000 + wait, 4_200));
         }

@@ -33,7 +33,7 @@ impl Delays {
     fn quantile(&self, share: f64) -> f64 {
         let (below, above) = (self.below.len(), self.above.len());
         let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;
-        // Uses the middle of a rank, because its end, divided and multiplied again, may round into the next rank.
+        // Uses the middle of a rank, because its end may round into the next rank when divided and multiplied again.
         let at =
             |side: &Histogram<u64>, rank: u64| side.value_at_quantile((rank as f64 - 0.5) / side.len() as f64) as f64;
         let off = if rank <= below {

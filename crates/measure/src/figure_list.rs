@@ -157,7 +157,7 @@ fn named_in(figures: &'static [Figure], path: &[String]) -> Named {
     }
 }
 
-/// Whether this is what a unit adds to a name.
+/// Whether this is the suffix of a unit in a name.
 fn is_unit(end: &str) -> bool {
     end.strip_prefix('_').is_some_and(|end| Unit::SUFFIXES.iter().any(|(suffix, _)| *suffix == end))
 }
@@ -178,13 +178,13 @@ fn below(figures: &'static [Figure], path: &[&str]) -> Vec<&'static str> {
 struct Walk<'a> {
     definitions: &'a Value,
     path: Vec<String>,
-    /// Types on the way here: one that contains itself is entered once.
+    /// Types above this one: a type that contains itself is entered once.
     within: Vec<&'a str>,
     found: Vec<Figure>,
 }
 
 impl<'a> Walk<'a> {
-    /// Enters what a schema refers to, and what it consists of.
+    /// Enters the types that a schema refers to, and its fields.
     fn object(&mut self, schema: &'a Value) {
         let name = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));
         if let Some(name) = name.filter(|name| !self.within.contains(name)) {

@@ -54,12 +54,12 @@ pub enum ProgramEnd {
 }
 
 impl ProgramReport {
-    /// Length up to which an output is kept.
+    /// Maximum length of an output that is kept.
     pub const KEPT: usize = 1 << 20;
-    /// Length up to which an output is in the report.
+    /// Maximum length of an output in the report.
     pub const SHOWN: usize = 16 << 10;
 
-    /// Takes over what was kept of an output.
+    /// Takes over the part of an output that was kept.
     pub fn keep(&mut self, kept: [Vec<u8>; 2]) {
         let end =
             |bytes: &[u8]| String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(Self::SHOWN)..]).into_owned();

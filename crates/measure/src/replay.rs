@@ -2,14 +2,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 
-/// A frame of a capture, reduced to digests that recognise it.
+/// A frame of a capture, as the digests that identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameDigests {
-    /// Of everything that a device leaves unchanged.
+    /// Digest of everything that a device leaves unchanged.
     pub whole: u64,
-    /// Of its addresses and numbers, without the payload.
+    /// Digest of its addresses and numbers, without the payload.
     pub header: Option<u64>,
-    /// Of its payload.
+    /// Digest of its payload.
     pub payload: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ pub struct ReplayedFrame {
     pub frame: u64,
     /// Number of the repetition, from 1.
     pub round: u64,
-    /// What became of it.
+    /// Its outcome.
     pub fate: FrameFate,
 }
 
@@ -59,12 +59,12 @@ pub enum FrameFate {
 
 /// Compares the frames that arrive with those of a capture that is sent.
 ///
-/// Several frames with the same bytes cannot be distinguished: an arrival belongs to the one that was to be sent nearest
-/// to the frames that arrive around it.
+/// Frames with the same bytes cannot be distinguished. An arrival is matched with the one whose place in the sending
+/// order is nearest to that of the neighbouring arrivals.
 #[derive(Debug)]
 pub struct ReplayMeter {
     capture: Vec<FrameDigests>,
-    /// Frames of the capture, those with the same bytes behind one another.
+    /// Frames of the capture, grouped by their bytes.
     order: Vec<u32>,
     groups: HashMap<u64, Group>,
     /// Number of repetitions.
@@ -84,14 +84,14 @@ pub struct ReplayMeter {
 /// Frames of a capture with the same bytes.
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    /// Where they are in the order, and how many.
+    /// Start of the group in the order, and its size.
     first: u32,
     count: u32,
-    /// How many of all repetitions were found or passed over.
+    /// Number of frames found or passed over, in all repetitions.
     next: u64,
 }
 
-/// Arrivals that are kept to find out whether they are changed frames of the capture.
+/// Limit on arrivals kept to identify changed frames of the capture.
 const UNKNOWN: usize = 65_536;
 /// Frames in the report.
 const LISTED: usize = 10_000;
@@ -224,8 +224,8 @@ impl ReplayMeter {
         missing
     }
 
-    /// Missing frames of which an arrival has the header or the payload. A header or payload that several frames of the
-    /// capture have does not identify one.
+    /// Missing frames whose header or payload an arrival has. A header or payload shared by several frames of the
+    /// capture identifies none of them.
     fn changed(&self, missing: &BTreeSet<u64>) -> BTreeSet<u64> {
         let mut changed = BTreeSet::new();
         if self.unknown.is_empty() {

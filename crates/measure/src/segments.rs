@@ -15,7 +15,7 @@ pub struct ChangeReport {
     pub path: String,
     /// The new value.
     pub value: String,
-    /// What asked for it: `timeline`, or a client of the run.
+    /// Who asked for it: `timeline`, or a client of the run.
     pub by: String,
     /// When it was to take effect, since the start of the run.
     pub asked_at_ns: f64,
@@ -89,7 +89,7 @@ impl SegmentTimes {
     }
 }
 
-/// Measures each time between two changes on its own.
+/// Measures each interval between two changes separately.
 ///
 /// Arrivals and departures may run on two clocks, as in virtual time, so each reaches a change by itself.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl SegmentMeter {
         self.departing = self.next(self.departing, at);
     }
 
-    /// The segment that starts at `at`, behind number `present`. Several changes at one instant start one.
+    /// The segment that starts at `at`, behind number `present`. Changes at one instant start a single segment.
     fn next(&mut self, present: usize, at: Time) -> usize {
         if self.segments[present].from == at {
             return present;
@@ -179,7 +179,7 @@ impl SegmentMeter {
         }
     }
 
-    /// A frame of `length` did not leave after all.
+    /// Removes a frame of `length` that was counted and then not sent.
     pub fn take_back(&mut self, length: FrameLen) {
         let left = &mut self.segments[self.departing].left;
         left.frames = left.frames.saturating_sub(1);

@@ -480,14 +480,14 @@ mod tests {
         assert_eq!((got.received, got.lost, got.reordered, got.duplicates), (5, 0, 1, 0));
     }
 
-    /// What 2³³ frames of one stream come to: the numbers begin anew twice, and most of them are lost here.
+    /// 2³³ frames of one stream: the numbers wrap twice, and most frames are lost here.
     #[test]
     fn counts_2_to_the_33_frames() {
         const STRIDE: u64 = 1 << 30;
         let mut numbers: Vec<u32> = (0..=8_u64).map(|i| (i * STRIDE) as u32).collect();
         let got = of(&numbers, None);
         assert_eq!((got.received, got.lost, got.reordered), (9, 8 * STRIDE + 1 - 9, 0));
-        // At the end of the second round: one late by a frame, one again.
+        // At the end of the second round: one frame late by a place, and one duplicate.
         numbers.extend([2, 1, 2]);
         let got = of(&numbers, Some(8 * STRIDE + 3));
         assert_eq!((got.received, got.lost, got.reordered, got.duplicates), (11, 8 * STRIDE + 3 - 11, 1, 1));

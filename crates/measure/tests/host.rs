@@ -1,5 +1,5 @@
-//! Diagnoses of a Linux receiver from files: recorded on this project's machine (`veth-6.18`, `virtio-6.18`), or made
-//! in the formats of other drivers and kernels, with numbers that the tests repeat.
+//! Diagnoses of a Linux receiver from files: recorded on this project's machine (`veth-6.18`, `virtio-6.18`), or
+//! written in the formats of other drivers and kernels, with numbers that the tests repeat.
 
 use measure::host::{Advice, HostReport, InterfaceSettings, InterfaceTexts, LossPoint, Settings, Snapshot, Texts};
 use std::collections::BTreeMap;

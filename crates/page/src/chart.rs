@@ -3,14 +3,14 @@
 use crate::text::escape;
 use std::fmt::Write;
 
-/// Width of the drawing, in the units that fonts are sized by.
+/// Width of the drawing, in the same units as font sizes.
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 250.0;
-/// Room for labels around the plot; on the left more, where ticks have long names.
+/// Margins for labels around the plot. The left margin grows with the longest tick label.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 20.0;
-/// A letter is so wide at most, on average.
+/// Upper bound on the average width of a letter.
 const LETTER: f64 = 7.5;
 const BOTTOM: f64 = 44.0;
 
@@ -23,20 +23,20 @@ pub(crate) struct Axis {
     label: String,
 }
 
-/// What is drawn, in the order given.
+/// The marks, drawn in this order.
 pub(crate) enum Mark {
     /// A line through points.
     Line { class: &'static str, points: Vec<(f64, f64)> },
     /// Bars from the axis up: (from, to, height).
     Bars { class: &'static str, bars: Vec<(f64, f64, f64)> },
-    /// A vertical line with a name, above the plot or at its foot, so that those of neighbours do not touch.
+    /// A vertical line with a label above or below the plot, so that the labels of neighbours do not touch.
     Rule { at: f64, label: String, above: bool },
 }
 
 /// A plot with its text alternative.
 pub(crate) struct Chart {
     pub(crate) id: String,
-    /// What it shows and what is seen in it, for those who do not see it.
+    /// A description of the plot and its content, for readers who cannot see it.
     pub(crate) description: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
@@ -44,7 +44,7 @@ pub(crate) struct Chart {
 }
 
 impl Axis {
-    /// An even axis of values that are `scale` times as large as what its ticks say.
+    /// A linear axis. Values are divided by `scale` for the tick labels.
     pub(crate) fn linear(low: f64, high: f64, scale: f64, label: impl Into<String>) -> Axis {
         let high = if high > low { high } else { low + scale };
         let step = nice_step((high - low) / scale / 7.0);
@@ -56,13 +56,13 @@ impl Axis {
         Axis { low, high, logarithmic: false, ticks, label: label.into() }
     }
 
-    /// An even axis whose places have names, drawn by rules, and no numbers.
+    /// A linear axis without ticks; rules label its positions.
     pub(crate) fn named(low: f64, high: f64, label: impl Into<String>) -> Axis {
         Axis { low, high, logarithmic: false, ticks: Vec::new(), label: label.into() }
     }
 
-    /// A logarithmic axis with a tick for each power of ten, named by `name`; also for 2 and 5 times that where there
-    /// are too few to read a value from.
+    /// A logarithmic axis with a tick at each power of ten, labelled by `name`. If there are few of these, also at 2
+    /// and 5 times each.
     pub(crate) fn logarithmic(low: f64, high: f64, label: impl Into<String>, name: impl Fn(f64) -> String) -> Axis {
         let powers = low.log10().ceil() as i32..=(high.log10() + 1e-9).floor() as i32;
         let parts: &[f64] = if powers.clone().count() < 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -73,7 +73,7 @@ impl Axis {
         Axis { low, high, logarithmic: true, ticks, label: label.into() }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The position of a value on the axis, from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         let place = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -84,7 +84,7 @@ impl Axis {
     }
 }
 
-/// The smallest of 1, 2, 5 × 10ⁿ that is not less.
+/// The smallest of 1, 2, 5 × 10ⁿ that is at least `least`.
 fn nice_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= least * (1.0 - 1e-9));
@@ -128,7 +128,7 @@ impl Chart {
         for mark in &self.marks {
             self.mark(out, mark)?;
         }
-        // Above all lines, so that none goes through a name.
+        // Labels are drawn last, so that no line crosses them.
         for mark in &self.marks {
             if let Mark::Rule { at, label, above } = mark {
                 Self::name(out, self.x(*at), label, *above)?;
@@ -166,7 +166,7 @@ impl Chart {
                 for (from, to, height) in bars {
                     let (left, right, top) = (self.x(*from), self.x(*to), self.y(*height));
                     if *height > 0.0 {
-                        // What is there at all must be seen.
+                        // A bar above zero must be visible.
                         let top = top.min(floor - 1.0);
                         write!(out, "M{left:.1} {floor}V{top:.1}H{right:.1}V{floor}z")?;
                     }
@@ -180,7 +180,7 @@ impl Chart {
         }
     }
 
-    /// The name of a rule at `x`.
+    /// The label of a rule at `x`.
     fn name(out: &mut String, x: f64, label: &str, above: bool) -> std::fmt::Result {
         let floor = HEIGHT - BOTTOM;
         let (x, y, anchor) = match above {
@@ -194,7 +194,7 @@ impl Chart {
         writeln!(out, r#"<text class="halo" x="{x:.1}" y="{y}" text-anchor="{anchor}">{}</text>"#, escape(label))
     }
 
-    /// Where the plot begins: behind the axis's name and the widest of its ticks'.
+    /// The left edge of the plot, right of the axis title and the widest tick label.
     fn left(&self) -> f64 {
         let widest = self.y.ticks.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(0);
         (widest as f64 * LETTER + 26.0).max(LEFT)
@@ -210,7 +210,7 @@ impl Chart {
     }
 }
 
-/// Where a name stands over or under `x`: around it, or where that is too near to the right edge, up to the edge.
+/// The position and anchor of a label at `x`: centred, or right-aligned if it would cross the right edge.
 fn within(x: f64, name: &str) -> (f64, &'static str) {
     match x + name.chars().count() as f64 * LETTER / 2.0 {
         end if end <= WIDTH => (x, "middle"),
@@ -218,7 +218,7 @@ fn within(x: f64, name: &str) -> (f64, &'static str) {
     }
 }
 
-/// So few of the ticks that their names do not touch.
+/// The ticks that can be labelled without overlap.
 fn spread(ticks: &[(f64, String)], width: f64) -> impl Iterator<Item = &(f64, String)> {
     let widest = ticks.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(1) as f64 * LETTER + 10.0;
     let room = (width / widest).max(1.0);

@@ -1,4 +1,4 @@
-//! What one pipeline did: the figures that matter first, drawings, where every frame went, every figure.
+//! The section of one pipeline: the most important figures, drawings, the fate of every frame, and all figures.
 
 use crate::slices::{nothing, stacked, waterfall};
 use crate::text::{details, escape, figures as kept, table};
@@ -32,11 +32,11 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out
 }
 
-/// Where frames spent their time, if that was followed: the mean as a bar, one frame as a waterfall, all figures.
+/// Where frames spent their time, if frames were traced: the mean as a bar, one frame as a waterfall, and all figures.
 fn slices(report: &PipelineReport) -> String {
     let Some(slices) = report.slices.as_ref().filter(|_| report.came.frames > 0) else { return String::new() };
     if slices.packets.matched == 0 {
-        let why = format!("1 frame in {} was to be followed, and none of them departed.", thousands(slices.every));
+        let why = format!("1 frame in {} was to be traced, and none of them departed.", thousands(slices.every));
         return nothing(&report.name, &why);
     }
     let of = |slice: &PipelineSlice| {
@@ -55,7 +55,7 @@ fn slices(report: &PipelineReport) -> String {
     let rows: Vec<Vec<String>> = slices.slices.iter().map(row).collect();
     let head = ["slice", "mean", "median", "p99", "intended", "mean error", "error p50", "error p99", "error max"];
     let untold =
-        if slices.ring_untold { "; the wait in the port's ring is not in it: its driver does not tell" } else { "" };
+        if slices.ring_untold { "; the wait in the port's ring is not in it: its driver does not report it" } else { "" };
     let caption = format!(
         "{}: 1 frame in {}, {} departed; error is what it was less what it was meant to be{untold}",
         report.name,
@@ -70,7 +70,7 @@ fn slices(report: &PipelineReport) -> String {
     )
 }
 
-/// The figures that are looked for first.
+/// The most important figures.
 fn tiles(report: &PipelineReport) -> String {
     let mut out = "<dl class=\"tiles\">\n".to_owned();
     // Writing to a string cannot fail.
@@ -95,7 +95,7 @@ fn tiles(report: &PipelineReport) -> String {
     tile("Frames out", thousands(report.left.frames), of);
     if let Some(rate) = &report.rate {
         let range = match (rate.min_bps, rate.max_bps) {
-            // A single value is not a range, and may lie beside the mean, which is of all frames.
+            // A single window is not a range, and its rate may differ from the mean, which covers all frames.
             (Some(only), _) if rate.windows == 1 => {
                 format!("{} in one window of {}", bits(digits(only, 4)), time(rate.window_ns))
             }
@@ -133,7 +133,7 @@ fn tiles(report: &PipelineReport) -> String {
     out
 }
 
-/// True where departures were asked for.
+/// True if departures had targets.
 fn paced(report: &PipelineReport) -> bool {
     report.pacer.is_some_and(|pacer| pacer != "none")
 }
@@ -169,7 +169,7 @@ fn conformance(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
 }
 
-/// How near the gaps are to the law that was asked or expected.
+/// How well the gaps fit the law that was asked or expected.
 fn fit(report: &PipelineReport) -> String {
     let Some(fit) = &report.fit else { return String::new() };
     let mut rows = Vec::new();
@@ -201,7 +201,7 @@ fn fit(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Fit to the law</h3>\n{}</div>\n", table(&caption, &[], &rows))
 }
 
-/// What stages did to the frames of this direction, asked and got.
+/// Effects of stages on the frames of this direction, asked and obtained.
 fn effects(report: &PipelineReport) -> String {
     let rows = impairments(report);
     if rows.is_empty() {
@@ -212,10 +212,10 @@ fn effects(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Impairments</h3>\n{table}</div>\n")
 }
 
-/// What the columns of [`impairments`] are.
+/// The column headings of [`impairments`].
 pub(crate) const IMPAIRMENTS: [&str; 4] = ["", "asked", "got", "frames"];
 
-/// A row for each thing that stages did to the frames of a direction or a class.
+/// A row for each effect of stages on the frames of a direction or a class.
 pub(crate) fn impairments(report: &PipelineReport) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (name, choice) in report.choices.iter() {
@@ -289,7 +289,7 @@ fn accounting(report: &PipelineReport) -> String {
     }
     if let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) {
         notes.push(format!(
-            "Measured were frames that meet “{rule}” only. Left out, and in no figure here: {}, {} B.",
+            "Only frames that match “{rule}” were measured. Excluded from all figures here: {}, {} B.",
             counted(left_out.frames, "frame"),
             thousands(left_out.bytes)
         ));
@@ -335,10 +335,10 @@ fn balance(caption: &str, came: &Tally, copies: u64, left: &Tally, drops: &Drops
     table(caption, &["", "frames", "bytes with FCS"], &rows) + &verdict
 }
 
-/// Every figure by its name in the JSON report.
+/// All figures, by name in the JSON report.
 fn figures(report: &PipelineReport) -> String {
     let mut rows = Vec::new();
-    // A report is made of figures and names: it always is JSON.
+    // A report consists of figures and names, so it can always be written as JSON.
     if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(report) {
         for (name, value) in &fields {
             flatten(name, value, &mut rows);

@@ -8,10 +8,10 @@ use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
 /// Rates are drawn on a logarithmic axis if the fastest is at least this many times the slowest.
 const DECADES: f64 = 1_000.0;
 
-/// Rows of the table beside a curve; it tells the course, the JSON report has every point.
+/// Rows of the table beside a curve. It shows the course; the JSON report has every point.
 const ROWS: usize = 24;
 
-/// All that can be drawn of a pipeline or a class, which `id` names within the page.
+/// All drawings of a pipeline or a class; `id` identifies it within the page.
 pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     let mut out = String::new();
     let plots = report.plots.clone().unwrap_or_default();
@@ -29,7 +29,7 @@ pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     }
     if let Some(delay) = &plots.delay {
         let about = match delay.asked {
-            Some(_) => "; asked is the law of the delay, or what the stages decided where there is none",
+            Some(_) => "; asked is the law of the delay, or without a law the decisions of the stages",
             None => "",
         };
         out.push_str(&histogram(delay, id, &DELAYS, about, got));
@@ -43,7 +43,7 @@ pub(crate) fn figures(report: &PipelineReport, id: &str) -> String {
     out
 }
 
-/// The histogram of gaps as a drawing of its own, with its colours.
+/// The histogram of gaps as a separate file, with its colours.
 pub(crate) fn gaps_alone(plot: &GapPlot) -> String {
     const STYLE: &str = "<style>svg { background: #fff; font: 11.5px sans-serif; } text { fill: #59636e; } .grid { stroke: #e9ecee; } \
         .axis { stroke: #59636e; } polyline { fill: none; } .asked { stroke: #d9822b; stroke-width: 5; opacity: .55; } \
@@ -54,7 +54,7 @@ pub(crate) fn gaps_alone(plot: &GapPlot) -> String {
     svg.replacen("</desc>", &format!("</desc>{STYLE}"), 1)
 }
 
-/// What a histogram is of.
+/// The quantity that a histogram shows.
 struct HistogramSubject {
     id: &'static str,
     title: &'static str,
@@ -88,7 +88,7 @@ fn figure(title: &str, caption: &str, chart: &Chart, (asked, got): (bool, &str),
     )
 }
 
-/// The unit that suits values up to `most` ns: how many ns, and its name.
+/// A suitable unit for values up to `most` ns: its length in ns, and its name.
 fn time_unit(most: f64) -> (f64, &'static str) {
     match most {
         most if most >= 1e9 => (1e9, "s"),
@@ -121,7 +121,7 @@ fn rate(plot: &RatePlot, id: &str, got: &str) -> String {
         marks.push(Mark::Line { class: "asked", points: middle(asked) });
     }
     marks.push(Mark::Line { class: "got", points: middle(&plot.got_bps) });
-    // More names would hide the curve.
+    // More labels would hide the curve.
     let named = plot.changes_ns.len() <= 12;
     marks.extend(plot.changes_ns.iter().enumerate().filter(|(_, at)| (0.0..=end).contains(*at)).map(|(number, at)| {
         Mark::Rule { at: *at, label: if named { (number + 1).to_string() } else { String::new() }, above: true }
@@ -163,17 +163,17 @@ fn rate(plot: &RatePlot, id: &str, got: &str) -> String {
     figure("Rate over time", &caption, &chart, (!asked.is_empty(), got), &data)
 }
 
-/// Where bin number `n` begins, and the one before it ends.
+/// The start of bin number `n`, which is the end of the bin before it.
 fn edge(plot: &GapPlot, n: usize) -> f64 {
     plot.edges_ns.get(n).copied().unwrap_or(plot.first_ns + n as f64 * plot.width_ns)
 }
 
-/// The place and the end of each bin.
+/// The index and the end of each bin.
 fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
     (0..plot.got.counts.len()).map(|n| (edge(plot, n), edge(plot, n + 1)))
 }
 
-/// What lies outside of the bins, in words.
+/// The number of values outside the bins, in words.
 fn outside(bins: &Bins, one: &str) -> String {
     match (bins.below, bins.above) {
         (0, 0) => String::new(),
@@ -246,14 +246,14 @@ fn histogram_chart(plot: &GapPlot, id: &str, of: &HistogramSubject, about: &str)
 
 fn histogram(plot: &GapPlot, id: &str, of: &HistogramSubject, about: &str, got: &str) -> String {
     let (chart, caption) = histogram_chart(plot, id, of, about);
-    // The asked gaps may be fewer quantiles of a law than frames came: scale them to the number that came.
+    // The asked gaps may be quantiles of a law, fewer than the measured gaps: scale them to the measured number.
     let scale = |bins: &Bins| plot.got.total() as f64 / bins.total().max(1) as f64;
     let rows = gap_rows(plot, |bins, n| thousands((bins.counts[n] as f64 * scale(bins)).round() as u64));
-    let data = table("Bins that hold anything", &head(plot, of.one, got), &rows);
+    let data = table("Non-empty bins", &head(plot, of.one, got), &rows);
     figure(of.title, &caption, &chart, (plot.asked.is_some(), got), &data)
 }
 
-/// The outlines of bars that stand side by side; where there is none, there is no line.
+/// The outlines of adjacent bars. There is no line where there is no bar.
 fn outline(bars: &[(f64, f64, f64)]) -> Vec<Vec<(f64, f64)>> {
     let groups = bars.split(|(_, _, height)| *height <= 0.0).filter(|group| !group.is_empty());
     let lines = groups.map(|group| {
@@ -264,7 +264,7 @@ fn outline(bars: &[(f64, f64, f64)]) -> Vec<Vec<(f64, f64)>> {
     lines.collect()
 }
 
-/// The share of gaps up to the end of each bin, from 0 to 1; first of those below.
+/// The share of gaps up to the end of each bin, from 0 to 1. The first value is the share below all bins.
 fn cumulated(bins: &Bins) -> Vec<f64> {
     let total = bins.total().max(1) as f64;
     let mut sum = bins.below;
@@ -309,7 +309,7 @@ fn distribution(plot: &GapPlot, id: &str, word: &str) -> String {
     )
 }
 
-/// A power of ten of ns in few letters.
+/// A power of ten in ns, as a short label.
 fn short(ns: f64) -> String {
     time(ns).replace(' ', "\u{a0}")
 }
@@ -331,7 +331,7 @@ fn errors(buckets: &[(f64, u64)], count: u64, id: &str, got: &str) -> String {
     for (at, label, above) in [(64.0, "64 ns", true), (256.0, "256 ns", false), (1_000.0, "1 µs", true)] {
         marks.push(Mark::Rule { at, label: label.to_owned(), above });
     }
-    let caption = "Share of gaps that are no further than this from the gap asked just there";
+    let caption = "Share of gaps that differ from their own asked gap by at most this";
     let chart = Chart {
         id: format!("{id}-errors"),
         description: format!("{caption}. Half of them are within {}.", time(half)),
@@ -370,7 +370,7 @@ fn lateness(late: &LatenessReport, id: &str, got: &str) -> String {
         id: format!("{id}-lateness"),
         description: format!("Histogram of lateness, both axes logarithmic: {caption}."),
         x: Axis::logarithmic(0.5, last, "departure − ask", short),
-        // From below one departure on, above a half, which there is not.
+        // The axis starts between one departure and a half, so that a single departure is visible.
         y: Axis::logarithmic(0.6, most * 2.0, "departures", |count| {
             if count >= 1e6 {
                 format!("{}M", count / 1e6)

@@ -1,4 +1,4 @@
-//! The page of a search: for each size its trials as loads against loss with the bounds that were found, and
+//! The page of a search: for each size the loss of each trial against its load with the bounds that were found, and the
 //! delays at the found rates by size.
 
 use crate::chart::{Axis, Chart, Mark};
@@ -6,16 +6,16 @@ use crate::text::{details, escape, figures, notes, table};
 use crate::{PageHeader, document, warnings};
 use measure::figures::{digits, frame_rate, thousands, time};
 
-/// What is drawn of a search.
+/// The content of the page of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// How loads were settled.
+    /// How loads were chosen.
     pub method: String,
-    /// What the figures cannot show, to stand below the verdict.
+    /// What the figures cannot show; printed below the verdict.
     pub warnings: Vec<String>,
-    /// Each size by itself.
+    /// The results of each size.
     pub sizes: Vec<SearchedSize>,
-    /// What the figures mean, and what they cannot say.
+    /// What the figures mean, and what they cannot show.
     pub notes: Vec<String>,
 }
 
@@ -24,29 +24,29 @@ pub struct Search {
 pub struct SearchedSize {
     /// The size as it was written.
     pub name: String,
-    /// What was found for each goal.
+    /// The result for each goal.
     pub goals: Vec<FoundGoal>,
     /// All trials in order.
     pub trials: Vec<DrawnTrial>,
-    /// The loss at each load of a row of them, if it was searched: what limits it, and of each load its share of the most,
-    /// frames/s, frames sent and lost, and their share.
+    /// The loss curve, if it was measured: what limits it, and for each load its share of the highest load, frames/s,
+    /// frames sent, frames lost, and the share lost.
     pub losses: Option<(&'static str, Vec<[String; 5]>)>,
-    /// The longest burst without loss, in words, if it was searched.
+    /// The longest burst without loss, in words, if it was measured.
     pub burst: Option<String>,
 }
 
-/// What was found for a goal.
+/// The result for a goal.
 #[derive(Clone, Debug, Default)]
 pub struct FoundGoal {
     /// The loss it allows, as a fraction.
     pub loss: f64,
     /// The highest load within it, in frames/s.
     pub lower: Option<f64>,
-    /// Measured in the trials at that load: frames/s offered, and the share of them that was lost.
+    /// Measured in the trials at that load: frames/s offered, and the share of frames lost.
     pub obtained: Option<(f64, f64)>,
-    /// True if nothing but the device, or the highest load to try, bounds what was found.
+    /// True if only the device, or the highest load to try, limits the result.
     pub settled: bool,
-    /// The lowest load beyond it, in frames/s.
+    /// The lowest load that did not meet the goal, in frames/s.
     pub upper: Option<f64>,
     /// What limits it.
     pub verdict: String,
@@ -61,11 +61,11 @@ pub struct DrawnTrial {
     pub load: f64,
     /// Intended duration, in ns.
     pub duration_ns: f64,
-    /// Frames that were sent.
+    /// Frames sent.
     pub sent: u64,
-    /// Frames that did not come back.
+    /// Frames lost.
     pub lost: u64,
-    /// Why it does not count.
+    /// Why the trial does not count, if so.
     pub flaw: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub struct DrawnTrial {
 const LEAST_LOSS: f64 = 1e-7;
 /// Loads are drawn on a logarithmic axis if the highest is at least this many times the lowest.
 const DECADES: f64 = 100.0;
-/// Delays below this, in ns, are drawn there too: in virtual time some are zero.
+/// Delays below this, in ns, are drawn at this value: in virtual time some are zero.
 const LEAST_DELAY: f64 = 1.0;
 
 /// The page of a search.
@@ -108,7 +108,7 @@ fn fps(rate: Option<f64>) -> String {
     rate.map_or("–".to_owned(), frame_rate)
 }
 
-/// A loss in four digits: goals are far below the hundredth of a percent at which other shares end.
+/// A loss with four digits. Goals are far below 0.01 %, the resolution of other shares.
 fn percent(loss: f64) -> String {
     format!("{} %", digits(loss * 100.0, 4))
 }
@@ -145,7 +145,7 @@ fn verdict(search: &Search) -> String {
     )
 }
 
-/// The delays by size.
+/// The delays for each size.
 fn delays(search: &Search) -> String {
     let mut rows = Vec::new();
     for (size, goal) in search.sizes.iter().flat_map(|size| size.goals.iter().map(move |goal| (size, goal))) {
@@ -164,7 +164,7 @@ fn delays(search: &Search) -> String {
     )
 }
 
-/// Quantiles of the delay, a curve through each size's for the first goal that has a rate.
+/// Quantiles of the delay, one curve per size, for the first goal with a rate.
 fn delay_chart(search: &Search) -> String {
     let drawn: Vec<(&SearchedSize, &FoundGoal)> = search
         .sizes
@@ -206,7 +206,7 @@ fn delay_chart(search: &Search) -> String {
     )
 }
 
-/// The trials of a size: load against loss.
+/// The trials of a size: loss against load.
 fn losses(size: &SearchedSize, i: usize) -> String {
     let counting = || size.trials.iter().filter(|trial| trial.flaw.is_none());
     let loads = size.trials.iter().map(|trial| trial.load);
@@ -215,7 +215,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     let decades = low > 0.0 && high / low >= DECADES;
     let margin = ((high - low) * 0.05).max(high * 1e-3);
     let (least, most) = if decades { (low / 1.2, high * 1.2) } else { (low - margin, high + margin) };
-    // A short stroke for each trial, as wide at every load: those that do not count are broad and pale.
+    // A short stroke for each trial, of equal width at every load. Trials that do not count are broad and pale.
     let around = |load: f64| match decades {
         true => {
             let ratio = (most / least).powf(1.0 / 90.0);
@@ -284,7 +284,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     )
 }
 
-/// The trials of a size in order.
+/// The trials of a size, in order.
 fn trials(size: &SearchedSize) -> String {
     let rows: Vec<Vec<String>> = size
         .trials

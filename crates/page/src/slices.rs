@@ -1,4 +1,4 @@
-//! The page of slices: one stacked bar of means, one packet's way as a waterfall, the table of all figures.
+//! The page of slices: a stacked bar of the means, the path of one packet as a waterfall, and a table of all figures.
 
 use crate::text::{escape, notes, table};
 use crate::{PageHeader, document, warnings};
@@ -6,27 +6,27 @@ use measure::figures::{brief, counted, share, thousands};
 use measure::slices::SliceFigures;
 use std::fmt::Write;
 
-/// What is drawn of a measurement of slices.
+/// The content of the page of a measurement of slices.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
-    /// What the figures cannot show, to stand on top.
+    /// What the figures cannot show; printed at the top.
     pub warnings: Vec<String>,
-    /// Top slices in the order of the way: name, mean per packet in ns, and from where to where.
+    /// Top slices in the order of the path: name, mean per packet in ns, and both ends.
     pub means: Vec<(String, f64, String)>,
-    /// One packet: what it is, then each part's name and length in ns.
+    /// One packet: its description, then the name and duration in ns of each part.
     pub packet: Option<(String, Vec<(String, f64)>)>,
-    /// Heads and rows of the table of figures.
+    /// Column headings of the table of figures.
     pub head: Vec<&'static str>,
     /// Its rows.
     pub rows: Vec<Vec<String>>,
-    /// What was counted and subtracted, in sentences.
+    /// What was counted and what was subtracted, in words.
     pub notes: Vec<String>,
 }
 
 const WIDTH: f64 = 960.0;
 
-/// Neighbours in the list are far apart on the wheel of colours, and one is darker than the other for those who do not see
-/// that, and on paper without colours.
+/// Consecutive colours are far apart in hue, and also differ in brightness, for readers who cannot tell the hues apart
+/// and for black-and-white print.
 fn colour(n: usize) -> String {
     format!("hsl({} 55% {}%)", (n * 137) % 360, if n.is_multiple_of(2) { 42 } else { 64 })
 }
@@ -36,13 +36,13 @@ fn colour(n: usize) -> String {
 pub fn slices(command: &str, slices: &Slices, about: &PageHeader) -> String {
     let mut main = warnings(&slices.warnings);
     if slices.means.is_empty() {
-        main.push_str(&nothing("", "No packet was followed to its end: is the filter right, did anything send?"));
+        main.push_str(&nothing("", "No packet was traced to its end: check the filter, and that a program sent packets."));
     } else {
         main.push_str(&stacked("", "all packets", &slices.means));
         if let Some((what, parts)) = &slices.packet {
             main.push_str(&waterfall("", what, parts, &slices.means));
         }
-        let figures = table("Less what the probes cost, unless it says otherwise", &slices.head, &slices.rows);
+        let figures = table("With the cost of the probes subtracted, unless stated otherwise", &slices.head, &slices.rows);
         let _ = writeln!(
             main,
             "<section class=\"stack\"><h2>All figures</h2>\n<div class=\"card\">{figures}</div></section>"
@@ -52,12 +52,12 @@ pub fn slices(command: &str, slices: &Slices, about: &PageHeader) -> String {
     document(command, about, "", &main, "The same report for programs is in report.json beside this page.")
 }
 
-/// The title of a section about `whose` slices, where there may be several.
+/// The title of a section about the slices of `whose`, if there may be several.
 fn title(what: &str, whose: &str) -> String {
     if whose.is_empty() { what.to_owned() } else { format!("{what}: {}", escape(whose)) }
 }
 
-/// Why nothing is drawn of `whose` slices.
+/// A section that says why no slices of `whose` are drawn.
 pub(crate) fn nothing(whose: &str, why: &str) -> String {
     format!(
         "<section class=\"stack\"><h2>{}</h2>\n<div class=\"card\"><p class=\"note\">{}</p></div></section>\n",
@@ -66,7 +66,7 @@ pub(crate) fn nothing(whose: &str, why: &str) -> String {
     )
 }
 
-/// The mean way of `packets`, those that were followed, as a bar divided into slices.
+/// The mean path of the traced `packets` as a bar divided into slices.
 pub(crate) fn stacked(whose: &str, packets: &str, means: &[(String, f64, String)]) -> String {
     let total: f64 = means.iter().map(|(_, ns, _)| ns).sum();
     let scale = if total > 0.0 { WIDTH / total } else { 0.0 };
@@ -97,22 +97,22 @@ pub(crate) fn stacked(whose: &str, packets: &str, means: &[(String, f64, String)
     }
     let drawing = if total > 0.0 {
         format!(
-            "<svg viewBox=\"0 0 {WIDTH} 46\" role=\"img\" aria-label=\"Bar of the mean way, {}, divided into its slices.\">\n{bars}</svg>\n",
+            "<svg viewBox=\"0 0 {WIDTH} 46\" role=\"img\" aria-label=\"Bar of the mean path, {}, divided into its slices.\">\n{bars}</svg>\n",
             brief(total)
         )
     } else {
-        "<p class=\"note\">None of them took any time: there is no bar to divide.</p>\n".to_owned()
+        "<p class=\"note\">None of them took any time, so there is no bar to draw.</p>\n".to_owned()
     };
     format!(
-        "<section class=\"stack\"><h2>{}</h2>\n<figure class=\"card\"><figcaption><h3>Mean of {}: {}</h3>\nThe slices in the order of the way; they do not overlap, and sum to the whole.</figcaption>\n{drawing}<dl class=\"terms\" style=\"margin-top:14px\">\n{legend}</dl></figure></section>\n",
+        "<section class=\"stack\"><h2>{}</h2>\n<figure class=\"card\"><figcaption><h3>Mean of {}: {}</h3>\nThe slices in the order of the path; they do not overlap, and sum to the total.</figcaption>\n{drawing}<dl class=\"terms\" style=\"margin-top:14px\">\n{legend}</dl></figure></section>\n",
         title("Where the time goes", whose),
         escape(packets),
         brief(total)
     )
 }
 
-/// One packet's way. A table, in which the bars take what room the names leave: at any width names can be read, and
-/// also by those who do not see bars.
+/// The path of one packet, as a table whose bars fill the space beside the names. The names stay readable at any width,
+/// and for readers who cannot see the bars.
 pub(crate) fn waterfall(whose: &str, what: &str, parts: &[(String, f64)], means: &[(String, f64, String)]) -> String {
     let total: f64 = parts.iter().map(|(_, ns)| ns).sum();
     let scale = if total > 0.0 { 100.0 / total } else { 0.0 };
@@ -120,7 +120,7 @@ pub(crate) fn waterfall(whose: &str, what: &str, parts: &[(String, f64)], means:
     let mut at = 0.0;
     for (row, (name, ns)) in parts.iter().enumerate() {
         let n = means.iter().position(|(mean, ..)| mean == name).unwrap_or(row);
-        // Of a slice of next to nothing the outline is seen.
+        // The outline keeps a very short slice visible.
         let (x, width) = ((at * scale).min(99.8), ns * scale);
         let _ = writeln!(
             rows,
@@ -131,7 +131,7 @@ pub(crate) fn waterfall(whose: &str, what: &str, parts: &[(String, f64)], means:
         );
         at += ns;
     }
-    let caption = format!("Of the first packets the one whose whole way, {}, is nearest to the median.", brief(total));
+    let caption = format!("Of the first packets, the one whose total, {}, is closest to the median.", brief(total));
     format!(
         "<section class=\"stack\"><h2>{}</h2>\n<div class=\"card\"><h3>{}</h3>\n<table class=\"way\"><caption>{caption}</caption>\n<tbody>\n{rows}</tbody></table></div></section>\n",
         title("One packet", whose),
@@ -139,7 +139,7 @@ pub(crate) fn waterfall(whose: &str, what: &str, parts: &[(String, f64)], means:
     )
 }
 
-/// The way from program to program; of several directions one each.
+/// The path from program to program, for each direction if there are several.
 pub(crate) fn end_to_end(report: &measure::EndToEnd) -> String {
     if !report.directions.is_empty() {
         return report.directions.iter().map(end_to_end).collect();
@@ -189,7 +189,7 @@ mod tests {
         assert!(page.contains("width=\"240.0\"") && page.contains("width=\"720.0\""), "a quarter and three: {page}");
         assert!(page.contains("250 ns, 25.0 %") && page.contains("from a &lt; b") && page.contains("udp &lt;1&gt; B"));
         assert_eq!(page.matches("<rect").count(), 4);
-        // The values of one packet are text, whatever becomes of the bars.
+        // The values of one packet are text, not only bars.
         let part = "link</th><td><svg aria-hidden=\"true\"><rect x=\"25.00%\" width=\"75.00%\"";
         assert!(page.contains(part) && page.contains("</svg></td><td>300 ns</td>"), "{page}");
     }
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn draws_nothing_without_traced_packets() {
         let page = slices("slice kernel", &Slices { head: vec!["slice"], ..Slices::default() }, &PageHeader::default());
-        assert!(page.contains("No packet was followed to its end: is the filter right"), "{page}");
+        assert!(page.contains("No packet was traced to its end: check the filter"), "{page}");
         assert!(!page.contains("<svg") && !page.contains("<table"), "{page}");
         let idle = stacked("", "1 frame in 64", &[("rx".into(), 0.0, "a look".into())]);
-        assert!(idle.contains("there is no bar to divide") && idle.contains("0 ns, 0.0 %: a look"), "{idle}");
+        assert!(idle.contains("there is no bar to draw") && idle.contains("0 ns, 0.0 %: a look"), "{idle}");
         assert!(!idle.contains("<svg"), "{idle}");
         let unmatched = measure::EndToEnd {
             name: Some("forward".into()),

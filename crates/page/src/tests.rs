@@ -7,7 +7,7 @@ use units::{FrameLen, Span, Time};
 
 mod slices;
 
-/// A report of `frames` asked every `gap`, each as late as told.
+/// A report of `frames` departures asked every `gap`, each late by `late`.
 fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport {
     let mut meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
     let mut books = FrameCounters::default();
@@ -35,12 +35,12 @@ fn page(pipelines: Vec<PipelineReport>) -> String {
     as_read(&html(&report, &PageHeader::default()))
 }
 
-/// The page as it is read: spaces that hold figures together are spaces.
+/// The page with non-breaking spaces replaced by spaces.
 fn as_read(page: &str) -> String {
     page.replace('\u{a0}', " ")
 }
 
-/// Every element that is opened is closed, in order.
+/// Checks that every element that is opened is closed, in order.
 fn assert_well_formed(page: &str) {
     let mut open = Vec::new();
     let body = page.split_once("</style>").expect("a style").1;
@@ -52,7 +52,7 @@ fn assert_well_formed(page: &str) {
             open.push(tag.split_whitespace().next().unwrap_or_default().to_owned());
         }
     }
-    // The style and the head were cut off at the front.
+    // The style and the head were removed from the front.
     assert!(open.is_empty(), "{open:?} are open at the end");
 }
 
@@ -164,7 +164,7 @@ fn shows_answered_requests_below_the_books() {
 fn a_wide_table_is_whole_on_paper() {
     let paper = super::STYLE.split("@media print").nth(1).expect("a style for paper");
     assert!(paper.contains(".wide { overflow: visible; }"), "paper cannot scroll: {paper}");
-    // A figure that is broken in the middle is two.
+    // A figure must not break across lines.
     assert!(!paper.contains("td { overflow-wrap") && !paper.contains("8px; overflow-wrap"), "{paper}");
 }
 
@@ -184,7 +184,7 @@ fn compares_nothing_without_a_target() {
     checked(&text);
     assert!(!text.contains("asked</p>") && !text.contains("Conformance</h3>") && !text.contains("Lateness</h3>"));
     assert!(text.contains("Gaps</h3>") && text.contains("Rate over time</h3>"));
-    // Stages that hold frames say when these depart.
+    // Stages that hold frames set their departures.
     let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
     report.add_effects(&measure::Effects::default(), &delays([Span::from_ms(10)]));
     report.forget_ask();
@@ -266,7 +266,8 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
     assert_eq!(text.matches("<h3>Impairments</h3>").count(), 1, "the other direction is untouched");
     assert!(text.contains("Direction backward") && text.contains("20.00 %") && text.contains("25.00 %"));
     assert!(text.contains("p1-delays") && text.contains("500 of 2 000"));
-    // A thousand quantiles were asked and two thousand delays came: the table compares as many with as many.
+    // One thousand quantiles were asked and two thousand delays were measured: the table scales them to the same
+    // number.
     let delays = text.split("p1-delays").last().and_then(|rest| rest.split("</table>").next()).expect("a table");
     let cells = |row: &str| -> Vec<f64> {
         let cells = row.split("<td>").skip(1).filter_map(|cell| cell.split("</td>").next());
@@ -312,7 +313,7 @@ fn classes_and_sources_have_tables_and_drawings_of_their_own() {
     assert!(text.contains("<th scope=\"row\">10.0.0.1</th><td>0</td><td>0</td><td>7</td><td>2</td>"));
     assert!(text.contains("6.855 ms") && text.contains("4 321") && text.contains("buffer 5 ms: too little"));
     assert!(text.contains("<th scope=\"row\">classes.api.contended.frames</th><td>17</td>"));
-    // Of a class that sent nothing there is nothing to draw.
+    // A class that sent nothing has no drawing.
     assert!(text.contains("api: drawings") && !text.contains("quiet: drawings"));
     for id in text.split("aria-labelledby=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
         assert_eq!(text.matches(&format!(" id=\"{id}\"")).count(), 1, "{id}");
@@ -370,5 +371,5 @@ fn limit_shows_the_rates_of_users() {
         assert!(checked(&text).contains(wanted), "no {wanted}");
     }
     let text = page(vec![report(LimitReport { error: [].into(), talkers: Vec::new(), ..limit })]);
-    assert!(text.contains("No user was held back for two windows") && !text.contains("who sent most"));
+    assert!(text.contains("No user was limited for two consecutive windows") && !text.contains("most traffic"));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// The text, with what HTML reads as markup replaced.
+/// The text with HTML markup escaped.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -18,7 +18,7 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// The text, safe in HTML, in which a figure stays on one line: its groups of digits and its unit.
+/// The text with HTML markup escaped, and non-breaking spaces within figures and before their units.
 pub(crate) fn figures(text: &str) -> String {
     const UNITS: [&str; 11] = ["%", "ps", "ns", "µs", "ms", "s", "B", "bit/s", "kbit/s", "Mbit/s", "Gbit/s"];
     let mut kept = String::with_capacity(text.len());
@@ -66,7 +66,7 @@ pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> Strin
     out
 }
 
-/// What can be opened.
+/// A section that the reader can expand.
 pub(crate) fn details(summary: &str, content: &str) -> String {
     format!("<details><summary>{}</summary>\n{content}</details>\n", escape(summary))
 }

@@ -83,7 +83,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Reads the next frame without regard to its stamp.
+    /// Reads the next frame, ignoring its stamp.
     pub(crate) fn read_unstamped(&mut self, frame: &mut HeapFrame) -> Result<bool, SimError> {
         Ok(self.reader.read(frame)?.is_some())
     }

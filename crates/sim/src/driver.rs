@@ -28,7 +28,7 @@ pub trait Observer {
     fn holds_many(&mut self) {}
 }
 
-/// Limit on the frames that a live run holds, and so on what is normal.
+/// More frames than a live run can hold: an unusual number.
 pub const MANY: u64 = 1 << 18;
 
 /// Result of a run.
@@ -44,7 +44,7 @@ pub struct RunResult {
 /// Arrivals and departures between two calls of the observer.
 const WATCH_EVERY: u64 = 4_096;
 
-/// Departures between two looks at what the sink's file holds.
+/// Departures between two checks of the sink's file.
 const SETTLE_EVERY: u64 = 1_024;
 
 /// Limit on the frames of a backlog in the stages.
@@ -109,7 +109,7 @@ enum NextEvent {
     DepartureChange(Time),
     /// Nothing happens before the end.
     End,
-    /// Nothing happens before instants end, and no other end was requested.
+    /// Nothing happens before the last representable instant, and no other end was requested.
     TooLong,
 }
 
@@ -185,7 +185,7 @@ impl Driver<'_> {
                 }
                 NextEvent::DepartureChange(at) => {
                     self.pipeline.change_departures(at);
-                    // Frames that are there from the start reach their stages when departures need them.
+                    // Frames that are present from the start enter their stages when departures need them.
                     if self.source.is_backlog() && self.pipeline.next_stage_change().is_some_and(|change| change <= at)
                     {
                         self.pipeline.change_stages(at);
@@ -240,7 +240,7 @@ impl Driver<'_> {
         let in_time = |at: &Time| due.is_none_or(|due| *at <= due) && change.is_none_or(|change| *at < change);
         let arrives = source.arrival().filter(|arrival| arrival < end);
         let arrival = arrives.filter(|_| !enough).filter(in_time);
-        // A change that no frame can meet any more waits for the end.
+        // A change after the last frame waits for the end.
         let change = change.filter(|change| due.is_none_or(|due| *change <= due));
         let change = change.filter(|_| waits && pipeline.held() > 0 || arrives.is_some());
         match (arrival, deadline.filter(in_time)) {
@@ -254,7 +254,7 @@ impl Driver<'_> {
                 NextEvent::Departure
             }
             (_, Some(_)) if *end == LAST => NextEvent::TooLong,
-            // Departures that nothing resumes hold back the rest of the input.
+            // Paused departures that no change resumes hold back the rest of the input.
             (None, None) if paused => NextEvent::End,
             // Nothing waits: the rest of the input arrives after the end.
             (None, None) if *end == LAST && source.arrival().is_some() => NextEvent::TooLong,

@@ -11,7 +11,8 @@ const REACH_NS: u64 = 18_000_000_000_000_000;
 /// The frames of several captures in the order of their stamps. Frames of one instant are in the order of the captures.
 /// The first frame of all starts the run.
 ///
-/// The stamps are taken as of one clock: what the clocks of several hosts differed by is part of the arrivals.
+/// All stamps count as those of one clock: offsets between the clocks of several hosts become part of the arrival
+/// times.
 pub struct MergedSource {
     inputs: Vec<Input>,
     anomalies: CaptureAnomalies,
@@ -21,7 +22,7 @@ struct Input {
     source: PcapSource,
     /// Its start after that of the run.
     after: Span,
-    /// Its oddities that are part of the sum.
+    /// The part of the sum of anomalies that comes from this capture.
     counted: CaptureAnomalies,
 }
 
@@ -62,7 +63,7 @@ impl MergedSource {
         arrivals.min().map(|(_, number)| number)
     }
 
-    /// Brings the sum of oddities up to date after a capture was read.
+    /// Updates the sum of anomalies after reading from a capture.
     fn count(&mut self, number: usize) {
         let input = &mut self.inputs[number];
         let Some(found) = input.source.anomalies().filter(|found| **found != input.counted) else { return };

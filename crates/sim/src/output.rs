@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that callers gather before a write.
 pub(crate) const WRITE_SIZE: usize = 256 << 10;
-/// At the end, how long a file that is not a regular file may take no byte before it is given up. After a signal, how
-/// long all such files have together.
+/// At the end, how long a file that is not regular may accept no byte before it is abandoned. After a signal, this is
+/// the total for all such files.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Interval between checks for room in the queue, and for the end.
 const LOOK: Duration = Duration::from_millis(2);

@@ -85,7 +85,7 @@ impl Sink for NullSink {
 pub struct PcapSink {
     writer: CaptureWriter,
     epoch_ns: u64,
-    /// Values of it from later instants on.
+    /// Later values of the epoch, each with the instant from which it holds.
     later: VecDeque<(Time, u64)>,
     stamps: bool,
 }

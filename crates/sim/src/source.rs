@@ -14,7 +14,7 @@ pub trait Source {
     /// Moves the next frame into `frame` and looks for the one after.
     fn take(&mut self, frame: &mut HeapFrame);
 
-    /// Whether the next frame is of a class that is not `full`. A source that cannot choose returns true.
+    /// Whether the next frame belongs to a class that is not `full`. A source that cannot choose returns true.
     fn wanted(&mut self, full: &dyn Fn(usize) -> bool) -> bool {
         let _ = full;
         true
@@ -25,12 +25,13 @@ pub trait Source {
         None
     }
 
-    /// UNIX time in nanoseconds of the start of the run, for the next frame. Changes where a gap was shortened.
+    /// UNIX time in nanoseconds that corresponds to the start of the run, as of the next frame. Changes where a gap was
+    /// shortened.
     fn epoch_ns(&self) -> u64 {
         0
     }
 
-    /// Oddities of its records so far.
+    /// Anomalies of its records so far.
     fn anomalies(&self) -> Option<&CaptureAnomalies> {
         None
     }

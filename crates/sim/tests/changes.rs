@@ -125,7 +125,7 @@ fn run(
     (sink.0, report)
 }
 
-/// The first difference tells more than all departures.
+/// The first difference is easier to read than all departures.
 fn assert_same(one: &[(u64, u32, u64)], other: &[(u64, u32, u64)], what: &str) {
     let differ = one.iter().zip(other).enumerate().find(|(_, (one, other))| one != other);
     assert!(differ.is_none() && one.len() == other.len(), "{what}: {differ:?}, {} and {}", one.len(), other.len());
@@ -163,7 +163,7 @@ fn schedule_that_changes_equals_two_runs_glued_together() {
         let (second, _) = run(rest, true, ("off", after), &[], None);
         let from = glued.len();
         glued.extend(second.into_iter().map(|(time, number, hash)| (time + last, number, hash)));
-        // A departure that the new setting would have made before the change is made at the change.
+        // A departure that the new setting places before the change happens at the change.
         let late = at.saturating_sub(glued.get(from + 1).map_or(at, |(time, ..)| *time));
         glued.iter_mut().skip(from + 1).for_each(|(time, ..)| *time += late);
         assert_eq!(whole.len(), 4_000, "{before} to {after}");
@@ -195,7 +195,7 @@ fn stage_that_changes_equals_two_runs_glued_together() {
         glued.extend(run(&rest, false, (after, "off"), &[], None).0);
         glued.sort_by_key(|(time, ..)| *time);
         if before == "delay 10us" {
-            // Frames of the new stage wait for those that the old one holds.
+            // Frames of the new stage wait for those held by the old one.
             let last = first.last().map_or(0, |(arrival, ..)| arrival + 10 * US);
             let new = |number: u32| number as usize >= first.len();
             glued.iter_mut().filter(|(_, number, _)| new(*number)).for_each(|(time, ..)| *time = last.max(*time));

@@ -75,7 +75,7 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     let what = match (lost, held) {
         (Some(lost), _) => format!("{} found no free descriptor", counted(lost, "frame")),
         (None, Some(times)) => {
-            format!("the NIC found no free descriptor {} times, and could still wait", thousands(times))
+            format!("the NIC found no free descriptor {} times, and could hold the frame", thousands(times))
         }
         (None, None) => return None,
     };
@@ -135,7 +135,7 @@ fn ring(report: &HostReport, interface: &InterfaceReport) -> Option<Advice> {
     }
 }
 
-/// Whether no CPU has time left, so that distribution does not help.
+/// Whether every CPU is busy, so that distribution does not help.
 fn all_full(report: &HostReport) -> bool {
     let mut busy = report.cpus.iter().filter_map(|cpu| cpu.busy_ratio).peekable();
     busy.peek().is_some() && busy.all(|busy| busy > FULL)
@@ -337,7 +337,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
         (
             "other-address",
             &["Ip.InAddrErrors", "Ip6InAddrErrors", "IpExt.InNoRoutes"],
-            "for no address of this host, or to nowhere: the kernel took them in and threw them away, which is all that a test of its intake needs",
+            "for no address of this host, or without a route: the kernel received and discarded them, which is enough for a test of its receive path",
             "ip -br address",
         ),
         (
@@ -349,7 +349,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
         (
             "checksum",
             &["Udp.InCsumErrors", "Udp6InCsumErrors"],
-            "with a wrong checksum: the sender leaves them to an offload that does not do it, or damages frames",
+            "with a wrong checksum: the sender leaves checksums to an offload that does not compute them, or damages frames",
             "ethtool -K DEVICE tx off     # at the sender",
         ),
         (
@@ -383,7 +383,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
     known.into_iter().filter_map(advice).collect()
 }
 
-/// A reader that loses more than this share is too slow, rather than affected by bursts.
+/// A reader that loses more than this share is too slow; below it, bursts are the cause.
 const SLOW: f64 = 0.1;
 const BUFFER: u64 = 16 << 20;
 
@@ -407,7 +407,7 @@ fn udp(report: &HostReport) -> Option<Advice> {
             larger(limits.rmem_max, BUFFER)
         ),
         format!(
-            "sysctl -w net.core.rmem_default={}     # for programs that do not ask, once started anew",
+            "sysctl -w net.core.rmem_default={}     # for programs that do not ask, once restarted",
             larger(limits.rmem_default, BUFFER)
         ),
     ];

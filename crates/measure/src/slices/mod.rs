@@ -431,7 +431,7 @@ mod tests {
             [("ring", 5_000.0), ("rx", 100.0), ("delay", 280.0), ("tx", 0.0)],
             "neither reads the clock"
         );
-        assert!((report.total.mean_ns - 5_380.0).abs() < 1e-9 && !report.table(false).contains("does not tell"));
+        assert!((report.total.mean_ns - 5_380.0).abs() < 1e-9 && !report.table(false).contains("does not report"));
         other.come_from_port(false);
         let report = other.another().report();
         assert!(report.ring_untold && report.slices.len() == 3);

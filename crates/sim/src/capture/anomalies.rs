@@ -44,10 +44,10 @@ impl SkipReason {
             SkipReason::NotIp => "no Ethernet header, and no IP packet that could get one".into(),
             SkipReason::NotEthernet => "CAN, netlink or 802.11 of a cooked capture, which Ethernet cannot carry".into(),
             SkipReason::Short => "shorter than the header of the link type".into(),
-            SkipReason::LongLlc => "an LLC frame over 1500 B, which the length field of Ethernet cannot say".into(),
+            SkipReason::LongLlc => "an LLC frame over 1500 B, which the length field of Ethernet cannot express".into(),
             SkipReason::TooLong => "longer than 262 144 B".into(),
             SkipReason::NoStamp => {
-                "no time stamp, as all simple packet blocks: gen --pcap with --rate, --gap or --speed max needs none"
+                "no time stamp, like all simple packet blocks: gen --pcap with --rate, --gap or --speed max needs none"
                     .into()
             }
             SkipReason::UnknownInterface => "an interface that the file does not describe".into(),

@@ -112,5 +112,5 @@ fn reports_a_port_without_ring_times() {
     assert_eq!(slices["ring_untold"], true, "{report}");
     assert_eq!(slices["slices"][0]["name"], "rx");
     let page = std::fs::read_to_string(bed.path("page/report.html")).expect("a page");
-    assert!(page.contains("its driver does not tell"));
+    assert!(page.contains("its driver does not report it"));
 }
