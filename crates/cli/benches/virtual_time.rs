@@ -1,5 +1,5 @@
-//! How fast virtual time is: frames per second on one thread, beside what the machine could do with
-//! the same file in the same run. Medians of several rounds; nothing here passes or fails.
+//! Speed of virtual time: frames per second on one thread, compared with the limit of the machine for the same file in
+//! the same run. Medians of several rounds; nothing here passes or fails.
 
 use engine::filler::FillerPlanner;
 use engine::schedules::{Draw, Lengths, Target};
@@ -27,7 +27,7 @@ impl Observer for Unwatched {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo bench --bench virtual_time -- decisions`: the last part alone.
+    // `cargo bench --bench virtual_time -- decisions` runs only the last part.
     if std::env::args().any(|argument| argument == "decisions") {
         return decide();
     }
@@ -57,7 +57,7 @@ fn row(what: &str, seconds: f64, floor: f64) {
     println!("  {what:<52} {rate:>7.2} M frames/s   {:>5.2} x the time of the limit", seconds / floor);
 }
 
-/// The median time of a few rounds, in seconds.
+/// The median time of several rounds, in seconds.
 fn median(mut round: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -99,7 +99,7 @@ fn shape(file: &Path, ask: &Target) -> Result<(), Box<dyn Error>> {
     run(&mut PcapSource::open(file)?, &mut WireSink::filled(line, FillerKind::Own, 1, FrameLen::MAX_STANDARD), ask)
 }
 
-/// A stage on the way from a capture to nowhere.
+/// A stage between a capture and the port `null`.
 fn emulate(file: &Path, stage: &str) -> Result<(), Box<dyn Error>> {
     let stage = engine::stages::StageConfig::parse(stage)?.build(DRAW.seed, DRAW.path);
     through(vec![stage], &mut PcapSource::open(file)?, &mut sim::NullSink, &Target::Nothing)
@@ -163,7 +163,7 @@ fn decide() -> Result<(), Box<dyn Error>> {
         asks.push((format!("--gap '{law}'"), scenario::parse_gap(law)?));
     }
     for (name, ask) in asks {
-        // Tables are made once, before the first frame.
+        // Tables are built once, before the first frame.
         let mut schedule = ask.schedule(Some(line), DRAW).map_err(|error| format!("{error:?}"))?;
         let seconds = median(|| {
             let mut planner = FillerPlanner::new(line, 1);

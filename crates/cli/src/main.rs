@@ -1,8 +1,8 @@
 //! netlathe: exactly known traffic on a wire, and what happened to it.
 //!
-//! A command goes one way through the folders here: `options` reads what was typed, `plan` makes of it what will run,
-//! `run` carries it out, and `render` writes the results. Each may use those before it, never those after it; `output`
-//! (messages) and `rights` (capabilities) are used by all. A test in `tests/suite/house.rs` checks this.
+//! A command passes through four folders in this order: `options` parses the command line, `plan` turns it into a plan,
+//! `run` carries the plan out, and `render` writes the results. A folder may use those before it, and never those after
+//! it. All of them use `output` (messages) and `rights` (capabilities). A test in `tests/suite/house.rs` checks this.
 
 mod options;
 mod output;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static MEMORY: dpdk::AbortOnOutOfMemory = dpdk::AbortOnOutOfMemory;
 
-/// The least stack to run in, in bytes: building the options alone takes some 100 KiB.
+/// Minimum stack size in bytes. Building the options alone takes some 100 KiB.
 const LEAST_STACK: u64 = 256 << 10;
 
 fn main() -> ExitCode {
@@ -40,14 +40,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// How far the stack may grow, in bytes; none where there is no limit.
+/// Stack limit in bytes; `None` if unlimited.
 fn stack() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let soft = limits.lines().find_map(|line| line.strip_prefix("Max stack size"))?;
     soft.split_whitespace().next()?.parse().ok()
 }
 
-// Not a part of main, whose frame is there before the stack is looked at.
+// A separate function, because the frame of `main` exists before the stack is checked.
 #[inline(never)]
 fn carry_out() -> ExitCode {
     let words = match words() {
@@ -74,7 +74,7 @@ fn carry_out() -> ExitCode {
     }
 }
 
-/// What was typed.
+/// The command line.
 #[cfg(any(feature = "service", feature = "slice"))]
 fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
     run::child_processes::arguments()
@@ -85,7 +85,7 @@ fn words() -> Result<Vec<std::ffi::OsString>, ExitCode> {
     Ok(std::env::args_os().collect())
 }
 
-/// Says why, one line for each problem.
+/// Prints one line for each problem.
 fn ended(failure: &Failure) -> ExitCode {
     for line in failure.to_string().lines() {
         output::say(line);

@@ -43,24 +43,24 @@ pub(crate) fn all(done: impl IntoIterator<Item = Result<(), Failure>>) -> Result
     if problems.is_empty() { Ok(()) } else { Err(Failure(problems.join("\n"))) }
 }
 
-/// Leaves stdout to a capture: from now on, reports go to stderr.
+/// Reserves stdout for a capture: from now on, reports go to stderr.
 pub(crate) fn leave_stdout() {
     STDOUT_LEFT.store(true, Ordering::Relaxed);
 }
 
 static STDOUT_LEFT: AtomicBool = AtomicBool::new(false);
 
-/// Prints on stdout. A reader that went away is not an error, as usual on UNIX.
+/// Prints on stdout. A closed stdout is not an error, as usual on UNIX.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     is_read(text).map(drop)
 }
 
-/// Prints one of many items on stdout. Returns false when the reader went away, so that the caller can stop.
+/// Prints one of many items on stdout. Returns false if stdout is closed, so that the caller can stop.
 pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
     styled(&shown(text))
 }
 
-/// Prints text that has styles on stdout as it is; false when its reader went away.
+/// Prints styled text on stdout without changes. Returns false if stdout is closed.
 pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     if STDOUT_LEFT.load(Ordering::Relaxed) {
         stderr::write(text.to_owned());
@@ -74,37 +74,37 @@ pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// A line that says that a run is starting is on the terminal, and what is said meanwhile goes over it.
+/// Set while the line "starting" is on the terminal; messages printed meanwhile replace it.
 static STARTING: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether such a line is on the terminal.
+/// Sets whether this line is on the terminal.
 pub(crate) fn set_starting(is_shown: bool) {
     STARTING.store(is_shown, Ordering::Relaxed);
 }
 
-/// What clears the line that says that a run is starting, if there is one.
+/// The escape sequence that clears this line, if it is there.
 fn clears() -> &'static str {
     if STARTING.load(Ordering::Relaxed) { "\r\u{1b}[2K" } else { "" }
 }
 
-/// Writes a whole line to stderr, since DPDK writes there, too. A failure cannot be reported anywhere.
+/// Writes a whole line to stderr at once, because DPDK also writes there. A failure cannot be reported anywhere.
 pub(crate) fn say(text: impl fmt::Display) {
     stderr::write(format!("{}netlathe: {}\n", clears(), visible(&text.to_string())));
 }
 
-/// Says a line on stderr as it is, of a run that goes on.
+/// Prints a line on stderr unchanged while a run continues.
 pub(crate) fn line(text: impl fmt::Display) {
     stderr::write(format!("{}\n", visible(&text.to_string())));
 }
 
-/// Whether a character acts on a terminal instead of standing there: control characters, those of bidirectional text, and
-/// separators of lines.
+/// Whether a character controls a terminal instead of being printed: control characters, those of bidirectional text,
+/// and line separators.
 fn moves(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text with such characters written out as JSON has them, so that JSON stays the same; lines and tabs stay.
+/// Text with these characters escaped as in JSON, so that JSON keeps its meaning. Newlines and tabs stay.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     let hidden = |character: char| moves(character) && !matches!(character, '\n' | '\t');
     if !text.contains(hidden) {
@@ -120,8 +120,8 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// A line with its control characters written out: a name out of a file, or of one, must not move the cursor, colour the
-/// terminal or begin a line of its own.
+/// A line with its control characters escaped: a name in a file, or a file name, must not move the cursor, colour the
+/// terminal or start a new line.
 fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(moves) {
         return text.into();
@@ -151,7 +151,7 @@ pub(crate) fn warn(text: impl fmt::Display) {
     }
 }
 
-/// Says that a file lacks records, if it lacks any.
+/// Warns that a file lacks records, if it does.
 pub(crate) fn warn_of_lacks(path: &Path, missed: u64, what: &str) {
     if missed > 0 {
         warn(format!("{} lacks {} because its reader was too slow", path.display(), counted(missed, what)));
@@ -166,7 +166,7 @@ pub(crate) fn warnings() -> Vec<String> {
 /// A command has one report.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// A figure of the report with its unit, and with all digits: some of them tell it from its bound.
+/// A figure of the report with its unit and all digits, because the last ones may distinguish it from its bound.
 pub(crate) fn figure(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Time => format!("{value} ns"),

@@ -1,4 +1,4 @@
-//! A lab of source, box and receiver, and the programs in it.
+//! A lab of source, box and receiver, with the programs in it.
 
 use crate::Outcome;
 use lab::{Guard, Node, Topology};
@@ -7,13 +7,13 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The lab, gone with this value.
+/// The lab, which is removed when this value is dropped.
 pub(crate) struct Bed {
     lab: Guard,
 }
 
 impl Bed {
-    /// A lab for a part of the bench. None, and the reason printed, where there can be no labs.
+    /// A lab for a part of the bench. If labs are unavailable, prints the reason and returns `None`.
     pub(crate) fn up(part: &str) -> Result<Option<Bed>, Box<dyn Error>> {
         match Guard::up(&Topology::named(format!("{part}{}", std::process::id()))) {
             Ok(lab) => Ok(Some(Bed { lab })),
@@ -25,7 +25,7 @@ impl Bed {
         }
     }
 
-    /// Runs a line of words in a node; it must succeed.
+    /// Runs a command line in a node. It must succeed.
     pub(crate) fn sh(&self, node: Node, line: &str) -> Result<String, Box<dyn Error>> {
         let mut words = line.split_whitespace();
         let output = self.command(node, words.next().unwrap_or("true"))?.args(words).output()?;
@@ -35,13 +35,13 @@ impl Bed {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Sends from a node by the bare loop, see `programs`.
+    /// Sends from a node with the bare loop, see `programs`.
     pub(crate) fn send(&self, node: Node, interface: &str, gap: u64, count: u64, batch: u64, sizes: &str) -> Outcome {
         self.sender(node, interface, gap, count, batch, sizes)?.end()
     }
 
-    /// The same, until all is sent. The program stays until it is to end: what ends gives back its memory, which takes
-    /// some CPU, that of a departure as likely as any, for milliseconds.
+    /// The same, until everything is sent. The program then stays alive until it is told to end: freeing its memory
+    /// occupies a CPU for milliseconds, perhaps that of a departure.
     pub(crate) fn sender(
         &self,
         node: Node,
@@ -59,12 +59,12 @@ impl Bed {
         if sent == 0 { Err(sender.end().err().unwrap_or_else(|| "a sender says nothing".into())) } else { Ok(sender) }
     }
 
-    /// A receiver at the server, once it listens.
+    /// A receiver at the server, which is listening.
     pub(crate) fn receiver(&self, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
         self.receives(Node::Server, "receive", "eth0", gap, count)
     }
 
-    /// A receiver in the driver of a device of the box that is to come.
+    /// A receiver in the driver of a device of the box that does not exist yet.
     pub(crate) fn receiver_in_driver(&self, interface: &str, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
         self.receives(Node::Box, "receive-in-driver", interface, gap, count)
     }
@@ -91,25 +91,25 @@ impl Bed {
     }
 }
 
-/// What has sent.
+/// A sender that has sent everything.
 pub(crate) struct Sender(Child);
 
 impl Sender {
-    /// Lets it end.
+    /// Ends it.
     pub(crate) fn end(mut self) -> Outcome {
         drop(self.0.stdin.take());
         finish(self.0)
     }
 }
 
-/// What holds a run in its ring.
+/// A receiver that stores a run in its ring.
 pub(crate) struct Receiver {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Receiver {
-    /// Tells it that the run is over, and takes its figures.
+    /// Tells the receiver that the run is over, and reads its figures.
     pub(crate) fn figures(mut self) -> Result<Value, Box<dyn Error>> {
         self.child.stdin.take().ok_or("piped")?.write_all(b"drain\n")?;
         let mut text = String::new();

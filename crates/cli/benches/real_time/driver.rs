@@ -1,5 +1,5 @@
-//! A receiver in the driver: an XDP program that stamps frames and drops them. Where the receiver's kernel runs on the
-//! sender's CPU, as it does of a TAP device, the sender pays for the program only, and not for a socket.
+//! A receiver in the driver: an XDP program that stamps frames and drops them. With a TAP device, the receiving kernel
+//! code runs on the sender's CPU, so the sender only pays for this program, and not for a socket.
 
 use crate::{Outcome, programs};
 use aya::maps::Array;
@@ -11,10 +11,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/real_time/stamps.bpf.c");
-/// How long a sender may take to make its device.
+/// Time limit for a sender to create its device.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Stamps the first `count` frames that come to a device, once there is one of that name. Prints gaps against `gap_ns`.
+/// Waits for a device of this name and stamps the first `count` frames that arrive on it. Prints gaps against `gap_ns`.
 pub(crate) fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     let mut bpf = load(count)?;
     let program: &mut Xdp = bpf.program_mut("stamp").ok_or("no program")?.try_into()?;

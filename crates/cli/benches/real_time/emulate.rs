@@ -1,4 +1,4 @@
-//! What `emulate` adds where nothing is asked of it, beside the same wires without it.
+//! What `emulate` adds without an impairment, compared with the same wires without it.
 
 use crate::bed::{self, Bed};
 use crate::pass::tcp;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 const HOST: Node = Node::Client(1);
 
-/// How frames get from the client to the server: by the kernel's bridge alone, through netlathe in its place, and
-/// through netlathe on the client's own interface with the bridge behind it.
+/// The paths from the client to the server: through the kernel's bridge alone, through netlathe in its place, and
+/// through netlathe on the client's own interface followed by the bridge.
 const WAYS: [(&str, Option<(Node, &str)>); 4] = [
     ("bridge alone", None),
     ("--between, af_packet", Some((Node::Box, "--between if:c0,driver=af_packet if:s0,driver=af_packet"))),

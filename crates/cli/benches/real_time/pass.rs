@@ -1,4 +1,4 @@
-//! What a frame takes that only passes through, and how many pass without loss.
+//! Latency of frames that only pass through, and the rate without loss.
 
 use crate::Outcome;
 use crate::bed::{self, Bed};
@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Ways from `c0` to `s0` of the box.
+/// Paths from `c0` to `s0` of the box.
 const WAYS: [&str; 4] = ["bridge", "af_packet", "af_xdp", "tap"];
 
 pub(crate) fn run() -> Outcome {
@@ -36,10 +36,10 @@ pub(crate) fn run() -> Outcome {
     Ok(())
 }
 
-/// What joins the box's interfaces: netlathe, and what undoes the rest.
+/// The connection of the box's interfaces: netlathe if it runs, and the commands that undo the rest.
 type Joint = (Option<Child>, &'static [&'static str]);
 
-/// Joins the box's interfaces in one way.
+/// Connects the box's interfaces by one of the paths.
 fn open(bed: &Bed, way: &str) -> Result<Joint, Box<dyn Error>> {
     let shape = |input: &str, output: &str| -> Result<Child, Box<dyn Error>> {
         let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
@@ -87,14 +87,14 @@ fn zero_loss(bed: &Bed) -> Result<f64, Box<dyn Error>> {
         bed.send(Node::Client(1), "eth0", gap, count, 1, "64B")?;
         thread::sleep(Duration::from_millis(100));
         let figures = receiver.figures()?;
-        // A source that did not keep the rate tells nothing about it.
+        // A trial counts only if the source kept the rate.
         let kept = figures["mean"].as_f64().is_some_and(|mean| mean < gap as f64 * 1.02);
         if figures["frames"].as_u64() == Some(count) && kept { low = rate } else { high = rate }
     }
     Ok(low)
 }
 
-/// What one TCP flow moves, in bits per second.
+/// Throughput of one TCP flow in bits per second.
 pub(crate) fn tcp(bed: &Bed) -> Result<f64, Box<dyn Error>> {
     let server = bed.command(Node::Server, "iperf3")?.args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
     thread::sleep(Duration::from_millis(300));

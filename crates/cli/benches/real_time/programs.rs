@@ -1,4 +1,4 @@
-//! What the benches run inside of a lab's namespaces: this same program, with other arguments.
+//! Programs that the benches run in a lab's namespaces: this executable with other arguments.
 
 use crate::{Outcome, driver};
 use dpdk::{Burst, Eal, EalConfig, PacketRing, PacketSender, Pool, Port, PortConfig, RingConfig, TscClock, Vdev};
@@ -9,7 +9,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Runs the program of that name; `None` when there is none.
+/// Runs the program of this name; `None` if there is none.
 pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let interface = arguments.first().map_or("", String::as_str);
@@ -25,13 +25,13 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
     })
 }
 
-/// Of all frames, the share at the start that a source of batches sends twice as fast, so that what
-/// follows never waits for the source.
+/// Share of the frames that a batching source sends first, at twice the rate, so that later departures never wait for
+/// the source.
 const LEAD: u64 = 5;
 
-/// The floor: waits for an absolute instant, then sends by one system call. With `batch` above 1,
-/// that many frames at once, at that multiple of the gap. The wall clock stands in each frame. Says that all are sent, and
-/// ends with stdin.
+/// The floor: waits for an absolute instant, then sends with one system call. With `batch` above 1, it sends batches of
+/// this size at this multiple of the gap. Each frame carries the wall clock. Reports when everything is sent, and ends
+/// when stdin does.
 fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
     let sender = PacketSender::open(interface)?;
@@ -50,7 +50,7 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
             let taken = sender.send(next.bytes())?;
             sent += u64::from(taken);
             refused += u64::from(!taken);
-            // In the same memory, and before it is due: what is sent is at hand.
+            // Prepared in the same memory before it is due, so that the frame is in the cache.
             stream.fill(&mut next);
         }
         let leads = batch > 1 && sent + refused < count / LEAD;
@@ -61,7 +61,8 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
     Ok(())
 }
 
-/// The floor onto a TAP device of that name, which it makes: one call of DPDK's driver for each frame, made before the wait.
+/// The floor onto a TAP device of this name, which it creates: one call of DPDK's driver per frame. Each frame is built
+/// before the wait.
 fn send_tap(interface: &str, gap: Span, count: u64) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
     let pool = Pool::new(eal, "bench", 1024, 2048)?;
@@ -85,7 +86,7 @@ fn send_tap(interface: &str, gap: Span, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Where in a frame the wall clock stands: in a payload that is zero.
+/// Offset of the wall clock in a frame; the rest of the payload is zero.
 const STAMP: std::ops::Range<usize> = 50..58;
 
 fn wall_ns() -> u64 {
@@ -93,11 +94,11 @@ fn wall_ns() -> u64 {
     now.as_nanos() as u64
 }
 
-/// Holds all that comes in a ring, and reads it when a line on stdin says that it is over: during a
-/// run the receiver takes no time. Prints gaps against `gap_ns`, and the age of the stamps.
+/// Stores arrivals in a ring, and reads it once a line on stdin says that the run is over, so that the receiver takes
+/// no CPU time during the run. Prints gaps against `gap_ns`, and the age of the stamps.
 fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
-    // 208 B hold the start of a frame and what the kernel writes beside it; a block is handed over
-    // every 10 ms, full or not.
+    // 208 B hold the start of a frame and the kernel's metadata. The kernel hands over a block every 10 ms, full or
+    // not.
     let by_time = gap_ns * count / 10_000_000 * 2;
     let blocks = ((count * 208).div_ceil(256 << 10) + by_time) as u32 + 32;
     let config = RingConfig { blocks, snaplen: Some(64), ..RingConfig::default() };
@@ -113,7 +114,7 @@ fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
         for frame in &batch {
             bytes.clear();
             frame.write_to(&mut bytes);
-            // Ours, and no chatter of the kernel's.
+            // Counts our frames, and not those of the kernel.
             if bytes.get(12..14) == Some(&[8, 0]) && bytes.get(23) == Some(&17) {
                 stamps.push(frame.time_ns);
                 if let Some(sent) = bytes.get(STAMP).and_then(|stamp| stamp.try_into().ok()) {
@@ -126,8 +127,7 @@ fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Of gaps: their mean, the median of |gap − ask|, and the shares within ±100 ns and ±1 µs of it. Of
-/// ages: quantiles. All in ns.
+/// Gaps: mean, median of |gap − ask|, and the shares within ±100 ns and ±1 µs. Ages: quantiles. All in ns.
 pub(crate) fn figures(stamps: &[u64], ages: &mut [i64], ask: u64) -> serde_json::Value {
     let mut errors: Vec<u64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]).abs_diff(ask)).collect();
     errors.sort_unstable();

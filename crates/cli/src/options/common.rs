@@ -1,11 +1,11 @@
-//! Options that several commands have.
+//! Options shared by several commands.
 
 use super::start_at::StartAt;
 use super::values::{Cores, TraceInterval, parse, parse_cores, parse_every, parse_sampling, parse_window};
 use std::path::PathBuf;
 use units::Span;
 
-/// Options that every command which moves frames has.
+/// Options of every command that moves frames.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Common {
     /// End after this time (virtual time in virtual runs), such as 10s
@@ -68,7 +68,7 @@ pub(crate) struct Common {
     pub(crate) quiet: bool,
 }
 
-/// Files with the results of a run for other programs.
+/// Files for the results of a run, for other programs.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ResultFiles {
     /// Write the expectations and their outcomes to FILE as JUnit XML, for continuous integration

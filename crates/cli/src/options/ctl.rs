@@ -25,7 +25,7 @@ pub(crate) struct Ctl {
     pub(crate) action: Action,
 }
 
-/// Where the service is.
+/// Address of the service.
 #[derive(clap::Args)]
 pub(crate) struct Socket {
     /// The socket of a run or a service [default: $XDG_RUNTIME_DIR/netlathe.sock, for root /run/netlathe.sock]
@@ -41,12 +41,12 @@ impl Socket {
     }
 }
 
-/// Where a service is unless it was asked to be elsewhere.
+/// Default address of a service.
 pub(crate) fn default_socket() -> PathBuf {
     runtime_folder().join("netlathe.sock")
 }
 
-/// A folder that is this user's alone, or root's.
+/// A folder that only this user can use, or that of root.
 pub(crate) fn runtime_folder() -> PathBuf {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     of_session.unwrap_or_else(|| {

@@ -2,7 +2,7 @@ use super::common::{Common, Departures};
 use super::values::{parse, parse_count};
 use std::path::PathBuf;
 
-/// Help of `--cores` here, where streams may be made on several.
+/// Help of `--cores` for `gen`, which can generate streams on several CPUs.
 const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are generated on all of them, \
 each with its own queue; otherwise one CPU runs the pipeline, and a second one runs the departures";
 

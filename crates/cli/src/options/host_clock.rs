@@ -1,10 +1,10 @@
-//! The clock of this host. Tests let it disagree with the clocks of other processes.
+//! The clock of this host. Tests can make it differ from the clocks of other processes.
 
 use super::start_at::unix_kernel_ns;
 use crate::output::Failure;
 use units::{PS_PER_NS, Span};
 
-/// CLOCK_REALTIME, plus what [`HostClock::VARIABLE`] adds to it.
+/// CLOCK_REALTIME plus the offset in [`HostClock::VARIABLE`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostClock {
     /// Added to the kernel's clock, in ns.
@@ -35,13 +35,13 @@ impl HostClock {
         unix_kernel_ns().saturating_add_signed(self.injected_ns)
     }
 
-    /// A stamp of the kernel, by this clock.
+    /// Converts a stamp of the kernel to this clock.
     #[cfg(feature = "live")]
     pub(crate) fn of_kernel_ns(self, ns: i64) -> i64 {
         ns.saturating_add(self.injected_ns)
     }
 
-    /// The kernel's time at an instant of this clock.
+    /// Converts an instant of this clock to the kernel's time.
     #[cfg(feature = "live")]
     pub(crate) fn to_kernel_ns(self, ns: u64) -> u64 {
         ns.saturating_add_signed(self.injected_ns.saturating_neg())

@@ -135,7 +135,7 @@ Examples:
     },
 }
 
-/// What a lab that is built looks like.
+/// The shape of a lab to build.
 #[derive(clap::Args)]
 pub(crate) struct Shape {
     /// Number of clients [default: 1]
@@ -169,7 +169,7 @@ pub(crate) struct SiteOptions {
     pub(crate) check: bool,
 }
 
-/// How pairs of sites are pinged.
+/// Options of pings between sites.
 #[derive(clap::Args)]
 pub(crate) struct PingOptions {
     /// Pings of each pair and direction

@@ -5,7 +5,7 @@ use units::{PS_PER_S, Share, Span};
 
 /// Measure gaps, rates, loss and delay of frames that arrive
 #[derive(clap::Args)]
-// Both are refused, with what to do instead.
+// Both are refused, and the error names the alternative.
 #[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)),
     mut_arg("take_over", |option| option.hide(true)))]
 #[cfg_attr(feature = "service", command(mut_arg("control", |option| option.hide(true))))]
@@ -76,7 +76,7 @@ pub(crate) struct Measure {
     pub(crate) common: Common,
 }
 
-/// Reads how often to look at counters: that costs some milliseconds.
+/// Parses the interval between two readings of counters, which take some milliseconds each.
 fn parse_interval(text: &str) -> Result<Span, units::ParseError> {
     let interval: Span = text.parse()?;
     if interval < Span::from_ps(PS_PER_S / 10) {

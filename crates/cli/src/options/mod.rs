@@ -1,5 +1,4 @@
-//! What can be typed: commands and their options, and how each is parsed. One file per command, one line in the list
-//! below.
+//! Commands, their options, and how each is parsed: one file per command, and one line in the list below.
 
 pub(crate) mod check;
 #[cfg(feature = "live")]
@@ -49,7 +48,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What follows the commands: the kinds of port.
+/// The text after the commands: the kinds of port.
 fn after_help() -> String {
     let ports: String =
         PortSpec::KINDS.iter().map(|kind| format!("  {:<58}   {}\n", kind.grammar, kind.summary)).collect();
@@ -98,7 +97,7 @@ mod tests {
     use super::Arguments;
     use clap::{CommandFactory as _, ValueHint};
 
-    /// Adds the arguments of `command` that take a path, with the words before them.
+    /// Adds the arguments of `command` that take a path, each with the command words before it.
     fn add_paths(command: &clap::Command, words: &str, paths: &mut Vec<(String, String)>) {
         for argument in command.get_arguments().filter(|argument| argument.get_value_hint() == ValueHint::AnyPath) {
             let value = || argument.get_value_names().map(|names| names[0].to_string()).unwrap_or_default();

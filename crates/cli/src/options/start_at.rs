@@ -1,4 +1,4 @@
-//! The instant of `--start-at`, and the clock that it is on.
+//! The instant of `--start-at`, and the clock it refers to.
 
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use std::fmt;
@@ -11,20 +11,20 @@ use units::{PS_PER_NS, ParseError, Span};
 pub(crate) enum StartAt {
     /// At this UNIX time in ns.
     Utc(u64),
-    /// At this instant of TAI, in ns since 1970 by that scale.
+    /// At this TAI instant, in ns since 1970 on that scale.
     Tai(u64),
-    /// This time after the command has begun.
+    /// This long after the command began.
     After(Span),
-    /// At the instant on the next line of stdin, which is read once all ports are open.
+    /// At the instant in the next line of stdin, which is read once all ports are open.
     Stdin,
 }
 
-/// TAI − UTC in s since 2017 (IERS Bulletin C), used where the kernel was not given it.
+/// TAI − UTC in s since 2017 (IERS Bulletin C), used if the kernel does not know it.
 #[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 const TAI_AHEAD_S: u64 = 37;
 const NS: u64 = 1_000_000_000;
 
-/// The first and the last UNIX second that are taken: 1970 and 2262.
+/// The first and the last accepted UNIX second: 1970 and 2262.
 const LAST_S: i64 = 9_223_372_036;
 
 const REMEDY: &str = "write 2026-11-25T18:00:00Z, 2026-11-25T18:00:37 TAI, +5s, or stdin";
@@ -47,7 +47,7 @@ impl FromStr for StartAt {
     }
 }
 
-/// Reads a date and a time of day as ns since 1970. UTC has its offset behind it, TAI has none.
+/// Parses a date and a time of day as ns since 1970. UTC is followed by its offset, TAI is not.
 fn instant(whole: &str, text: &str, with_offset: bool) -> Result<u64, ParseError> {
     let bad = |why: &str| ParseError::new(format!("'{whole}' {why}"), REMEDY);
     let read: Datetime = text.parse().map_err(|_| bad("is not an instant"))?;
@@ -74,7 +74,7 @@ fn instant(whole: &str, text: &str, with_offset: bool) -> Result<u64, ParseError
     Ok(seconds.unsigned_abs() * NS + u64::from(time.nanosecond.unwrap_or(0)))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that the leap day is last.
+/// Days from 1970-01-01 to a Gregorian date. Years start in March, so that the leap day is the last day.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;
@@ -85,7 +85,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 impl StartAt {
-    /// The UNIX time in ns, if the command began at `begun`; `None` if it is still to be read.
+    /// The UNIX time in ns, if the command began at `begun`; `None` if it has not been read yet.
     pub(crate) fn unix_ns(self, begun: u64) -> Option<u64> {
         match self {
             StartAt::Utc(ns) => Some(ns),
@@ -96,7 +96,7 @@ impl StartAt {
     }
 }
 
-/// TAI − UTC: what the kernel was given by its time service, else what holds since 2017.
+/// TAI − UTC as set by the kernel's time service, or else the value since 2017.
 #[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 fn tai_ahead_ns() -> u64 {
     let read = || Some((clock_gettime_dynamic(DynamicClockId::Tai).ok()?, clock_gettime(ClockId::Realtime)));
@@ -113,14 +113,14 @@ pub(crate) fn unix_kernel_ns() -> u64 {
     now.tv_sec.max(0).unsigned_abs() * NS + now.tv_nsec.unsigned_abs()
 }
 
-/// A UNIX time in ns as RFC 3339 writes it in UTC, with all its digits.
+/// A UNIX time in ns in the format of RFC 3339, in UTC and with all digits.
 pub(crate) struct Utc(pub(crate) u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, ns) = (self.0 / NS, self.0 % NS);
         let (days, second) = ((seconds / 86_400).cast_signed(), seconds % 86_400);
-        // The year is the last one that begins on or before the day.
+        // The latest year that begins on or before the day.
         let mut year = 1970 + days / 366;
         while days_since_1970(year + 1, 1, 1) <= days {
             year += 1;

@@ -5,8 +5,8 @@ use crate::output::Failure;
 use clap::CommandFactory;
 use std::ffi::OsString;
 
-/// Checks that the command which `of`, such as `lab run`, is to run is meant as one. It takes all that follows, so a
-/// mistyped option, or a word too many before `--`, looks like its beginning.
+/// Checks that the words after `of`, such as `lab run`, are meant as a command. The command takes all remaining words,
+/// so a mistyped option, or an extra word before `--`, would become its beginning.
 pub(crate) fn check(of: &str, command: &[OsString]) -> Result<(), Failure> {
     let Some(first) = command.first().map(|first| first.to_string_lossy()) else { return Ok(()) };
     let words: Vec<OsString> = std::env::args_os().collect();

@@ -4,7 +4,7 @@ use crate::options::Arguments;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A usage error, which clap spreads over paragraphs: what is wrong, and the tip if there is one.
+/// A usage error in one line: the problem, and clap's tip if there is one. clap itself writes several paragraphs.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -12,7 +12,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
     let tip = tip.filter(|_| helps(error));
-    // If a command has several forms, the missing option of one form says little.
+    // If a command has several forms, the missing option of one form is no help.
     let ways = ways(&text);
     let lacking = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(lacking)) if error.kind() == ErrorKind::MissingRequiredArgument => {
@@ -78,7 +78,7 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
     remedy(words, taken)
 }
 
-/// Whether what the library suggests is near to what was typed.
+/// Whether the suggestion of clap is similar to what the user typed.
 fn helps(error: &clap::Error) -> bool {
     let typed = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue, ContextKind::InvalidArg];
     let typed = typed.into_iter().find_map(|kind| match error.get(kind) {
@@ -99,7 +99,7 @@ fn helps(error: &clap::Error) -> bool {
     suggested.is_empty() || typed.is_some_and(|typed| units::nearest(typed, &suggested).is_some())
 }
 
-/// Where a word belongs that stands behind the options: a SPEC, a stream, a port.
+/// The option for a word that follows the options: a SPEC, a stream, a port.
 fn place(error: &clap::Error) -> Option<String> {
     let word = unknown_option(error).filter(|word| !word.starts_with('-'))?;
     let command = std::env::args().nth(1)?;
@@ -116,7 +116,7 @@ fn place(error: &clap::Error) -> Option<String> {
     Some(format!("write {option} {quoted}"))
 }
 
-/// Whether a text of several words is what a command does to frames.
+/// Whether a text of several words is a stage or an impairment.
 fn is_stage(text: &str, command: &str) -> bool {
     let spec = if command == "emulate" { format!("netem {text}") } else { text.to_owned() };
     text.contains(char::is_whitespace) && engine::stages::StageConfig::parse(&spec).is_ok()
@@ -129,12 +129,12 @@ fn unknown_option(error: &clap::Error) -> Option<&str> {
     }
 }
 
-/// What is written for a word.
+/// The correct spelling for a word.
 fn remedy(words: &[(&[&str], &str)], taken: &str) -> Option<String> {
     words.iter().find(|(names, _)| names.contains(&taken)).map(|(_, how)| (*how).to_owned())
 }
 
-/// Commands by what others call them.
+/// Names of commands in other tools.
 const COMMANDS: [(&[&str], &str); 6] = [
     (&["capture", "dump", "record", "sniff"], "write netlathe measure --in eth0 --write FILE"),
     (&["replay", "tcpreplay", "play"], "write netlathe gen --out eth0 --pcap FILE"),
@@ -175,7 +175,7 @@ const EMULATE: [(&[&str], &str); 6] = [
     ),
 ];
 
-/// Words of those who capture.
+/// Options of capture tools.
 const MEASURE: [(&[&str], &str); 4] = [
     (&["--filter", "-f", "-Y", "--class", "--match"], "write --only 'udp dport 53', with the words of classes"),
     (&["--out", "-w"], "write --write FILE"),
@@ -211,7 +211,7 @@ const GEN: [(&[&str], &str); 18] = [
     ),
 ];
 
-/// Words of policers.
+/// Options of policers.
 const LIMIT: [(&[&str], &str); 6] = [
     (&["--cir", "--bandwidth"], "write --rate 1Mbps"),
     (&["--cbs"], "write --burst 3036B"),
@@ -221,7 +221,7 @@ const LIMIT: [(&[&str], &str); 6] = [
     (&["--limit", "--latency"], "write --mode shape --queue 100ms"),
 ];
 
-/// Words of other searches.
+/// Options of other search tools.
 const SEARCH: [(&[&str], &str); 7] = [
     (&["--stats"], "write --trials FILE, which has a line of JSON for each trial as it ends"),
     (&["--duration", "--trial-duration", "-t"], "write --trial 10s"),
@@ -232,7 +232,7 @@ const SEARCH: [(&[&str], &str); 7] = [
     (&["--precision", "--resolution"], "write --width 0.5%"),
 ];
 
-/// The commands that have the option which another one was given.
+/// The commands that have an option which the typed command lacks.
 fn owners(error: &clap::Error) -> Option<String> {
     let name = unknown_option(error)?.strip_prefix("--")?;
     let commands = Arguments::command();
@@ -249,13 +249,13 @@ fn owners(error: &clap::Error) -> Option<String> {
     Some(if before.is_empty() { last.clone() } else { format!("{} and {last}", before.join(", ")) })
 }
 
-/// The ways to write a command, from what clap says of its usage.
+/// The forms of a command, from clap's usage text.
 fn ways(text: &str) -> Vec<&str> {
     let usage = text.split("\n\n").find_map(|lines| lines.strip_prefix("Usage: "));
     usage.unwrap_or_default().lines().map(|way| way.trim().trim_end_matches(" [OPTIONS]")).collect()
 }
 
-/// What to write where the library only says how reading a number failed.
+/// The remedy for errors of clap's number parser, which has none.
 fn of_number(what: &str) -> Option<String> {
     let remedies = [
         ("invalid digit found in string", "write a whole number"),
@@ -265,18 +265,18 @@ fn of_number(what: &str) -> Option<String> {
     remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
 }
 
-/// A value of several words that the shell has split: its option, the first word, and then one that belongs nowhere.
+/// A value of several words that the shell has split: its option, the first word, and then an unexpected word.
 fn unquoted(error: &clap::Error) -> Option<String> {
     let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let is_split = |three: &&[String]| three[0].starts_with("--") && !three[1].starts_with('-') && three[2] == *taken;
-    // One that has spaces was in quotes.
+    // A value with spaces was in quotes.
     let apart = !taken.starts_with('-') && !taken.contains(char::is_whitespace);
     let three = words.windows(3).find(is_split).filter(|_| apart)?;
     Some(format!("write a value of several words in quotes, as {} '{} {taken}'", three[0], three[1]))
 }
 
-/// The option before a number with a sign that was taken for an option of its own.
+/// The option before a signed number that clap took for another option.
 fn negative(error: &clap::Error) -> Option<String> {
     let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
     taken.strip_prefix('-').filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit() || first == '.'))?;

@@ -1,24 +1,24 @@
-//! Values of options that several commands have, and how each is read.
+//! Values of options shared by several commands, and their parsers.
 
 use scenario::Override;
 
-/// Reads a value whose text form knows its own errors.
+/// Parses a value by its `FromStr`, whose errors have a remedy.
 pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -> Result<T, units::ParseError> {
     text.parse()
 }
 
-/// Reads how many frames.
+/// Parses a number of frames.
 pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| units::ParseError::new(format!("'{text}' is not a count"), "write a whole number from 1"))
 }
 
-/// Reads a value that replaces one of a scenario.
+/// Parses a value that replaces one of a scenario.
 pub(super) fn parse_override(text: &str) -> Result<Override, units::ParseError> {
     Override::parse(text)
 }
 
-/// CPUs by their numbers.
+/// A list of CPU numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cores(pub(crate) Vec<usize>);
 

@@ -1,4 +1,4 @@
-//! Standard error, written by one thread: a terminal that is stopped, or a pipe that is not read, must not hold up a
+//! Standard error, written by a separate thread: a stopped terminal, or a pipe that is not read, must not block a
 //! thread that waits for the end of a run.
 
 use std::cell::Cell;
@@ -10,9 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a caller waits for its text to be written. Later callers do not wait until the thread has caught up.
+/// How long a caller waits for its text to be written. After a timeout, callers do not wait until the thread has caught
+/// up.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Texts that wait to be written; more are left out.
+/// Limit on queued texts; further ones are dropped.
 const WAITING: usize = 1_024;
 
 /// A job, and where its end is reported.
@@ -38,14 +39,14 @@ pub(crate) fn run(job: impl FnOnce() + Send + 'static) {
     let Some(queue) = QUEUE.get_or_init(start).as_ref().filter(|_| !IS_WRITER.get()) else { return job() };
     let (tell, done) = sync_channel(1);
     if let Err(refused) = queue.try_send((Box::new(job), tell)) {
-        // Dropping a line of progress draws it.
+        // Dropping a progress line redraws it.
         mem::forget(refused);
     } else if !STALLED.load(Ordering::Relaxed) && done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         STALLED.store(true, Ordering::Relaxed);
     }
 }
 
-/// Gives a slow reader the chance to take the last texts before the program ends.
+/// Waits for a slow reader to take the last texts before the program ends.
 pub(crate) fn finish() {
     if STALLED.swap(false, Ordering::Relaxed) {
         run(|| {});

@@ -1,10 +1,10 @@
-//! What was left out of a capture, or changed in it, in words.
+//! Anomalies of a capture, in words.
 
 use measure::{Caveat, CaveatKind};
 use sim::CaptureAnomalies;
 use std::fmt;
 
-/// What of a capture was left out or changed: records that were skipped, and gaps that were shortened.
+/// The skipped records and shortened gaps of a capture.
 pub(crate) fn warnings(name: impl fmt::Display, anomalies: &CaptureAnomalies) -> Vec<Caveat> {
     let input = name.to_string();
     let skipped = anomalies.skipped.iter().map(|(why, records)| CaveatKind::SkippedRecords {

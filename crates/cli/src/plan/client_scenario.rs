@@ -1,5 +1,5 @@
-//! Which scenarios a service runs for its clients. They may send on the ports of this machine, which is what the service is
-//! for; files, programs and drivers of DPDK are others' business unless its owner permits them.
+//! The scenarios that a service runs for its clients. Clients may send on the ports of this machine. They may not use
+//! files, programs or DPDK drivers, unless the owner of the service permits it.
 
 use super::files::OnDisk;
 use engine::schedules::{Advise, Files};
@@ -9,7 +9,7 @@ use sim::is_standard;
 use std::path::{Path, PathBuf};
 use units::ParseError;
 
-/// How a scenario gets at files, in messages.
+/// How to permit files, for messages.
 const NO_FILES: &str = "start netlathe serve with --files DIR to permit those in DIR";
 
 /// Checks a scenario as `netlathe check` does, and that it names files in `folder` only, or none.
@@ -29,7 +29,7 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
     let beside = match (scenario.programs.first(), &scenario.lab, &scenario.sweep) {
         (Some(program), ..) => Some((format!("program '{}'", program.name), "start programs")),
         (None, Some(_), _) => Some(("lab".to_owned(), "build labs")),
-        // Its values could name what is checked here.
+        // Environment variables could replace values that are checked here.
         (None, None, Some(_)) => Some(("sweep".to_owned(), "run sweeps")),
         (None, None, None) => None,
     };
@@ -57,7 +57,8 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
     Ok(())
 }
 
-/// What is wrong with a new value of a setting, if it names a file. Changes reach a run that may read what its owner may.
+/// The problem of a new value of a setting, if it names a file. The run that applies the change may read every file of
+/// its owner.
 pub(crate) fn file_in_value(value: &str) -> Option<String> {
     let words: Vec<&str> = value.split([' ', '\t', '\n', '\r', ',']).filter(|word| !word.is_empty()).collect();
     let named = words.iter().zip(words.iter().skip(1).copied().chain([""])).find(|(word, next)| match **word {
@@ -69,7 +70,7 @@ pub(crate) fn file_in_value(value: &str) -> Option<String> {
     named.map(|(word, next)| format!("clients may name no files in changes, as in '{word} {next}'"))
 }
 
-/// Captures and lists that a pipeline reads and writes.
+/// Captures and lists that a pipeline reads or writes.
 fn files(plan: &PipelinePlan) -> Vec<&Path> {
     let mut files: Vec<&Path> = plan.captures().collect();
     match &plan.output {
@@ -86,18 +87,18 @@ fn ports(plan: &PipelinePlan) -> Vec<&PortSpec> {
     input.into_iter().chain([&plan.output]).collect()
 }
 
-/// `net_null` has no arguments that name files; others have.
+/// Arguments of `net_null` name no files; those of other drivers may.
 fn is_foreign(port: &PortSpec) -> bool {
     matches!(port, PortSpec::Dpdk(device) if !device.starts_with("net_null") || device.contains('/'))
 }
 
-/// Files of a folder, or none.
+/// The permitted files: those in a folder, or none.
 struct Permitted<'a> {
     folder: Option<&'a Path>,
 }
 
 impl Permitted<'_> {
-    /// Where a path leads, if that is in the folder.
+    /// The target of a path, if it is in the folder.
     fn check(&self, path: &Path) -> Result<PathBuf, String> {
         let shown = path.display();
         let Some(folder) = self.folder else {
@@ -108,7 +109,7 @@ impl Permitted<'_> {
             return Err(format!("clients may not name {shown}, which is the service's own"));
         }
         let whole = folder.join(path);
-        // A file that is not there yet will be in the folder that is; a link that leads nowhere could lead elsewhere later.
+        // A missing file will be in its existing folder. A dangling link could point elsewhere later, so it is refused.
         let resolved = match whole.symlink_metadata() {
             Ok(_) => whole.canonicalize().ok(),
             Err(_) => whole

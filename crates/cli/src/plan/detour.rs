@@ -1,4 +1,4 @@
-//! One interface of this host, whose frames are led through netlathe and back.
+//! An interface of this host whose frames are diverted through netlathe.
 
 use crate::output::Failure;
 #[cfg(feature = "live")]
@@ -8,18 +8,18 @@ use std::path::Path;
 #[cfg(feature = "live")]
 const MTU: u32 = 1_500;
 
-/// An interface and the TAP devices that its frames pass.
+/// An interface, and the TAP devices through which its frames are diverted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DetourPlan {
     pub(crate) interface: String,
-    /// What the host sends comes out here.
+    /// Frames sent by the host arrive here.
     pub(crate) host: String,
-    /// What arrives comes out here.
+    /// Frames received from the link arrive here.
     pub(crate) wire: String,
 }
 
 impl DetourPlan {
-    /// Looks whether it can be done, before anything is.
+    /// Checks whether the detour is possible, before changing anything.
     #[cfg(feature = "live")]
     pub(crate) fn check(interface: &str) -> Result<DetourPlan, Failure> {
         let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
@@ -47,7 +47,7 @@ impl DetourPlan {
             )));
         }
         crate::rights::require(&crate::rights::list::ON)?;
-        // By its number, so that no two runs may be on one interface.
+        // Named by the interface's number, so that two runs cannot use one interface.
         let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
         if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
             return Err(Failure::new(format!(
@@ -63,8 +63,8 @@ impl DetourPlan {
         Err(Failure::no_live_ports())
     }
 
-    /// The other end of the SSH session that this process descends from, if the way to it leaves by the interface, or by
-    /// one that is unknown: whoever types may be cut off.
+    /// The peer of the SSH session that this process descends from, if the route to it uses the interface or is
+    /// unknown: the user may be cut off.
     #[cfg(feature = "live")]
     pub(crate) fn carries_session(&self) -> Option<String> {
         let (text, way) = session()?;
@@ -77,18 +77,18 @@ impl DetourPlan {
     }
 }
 
-/// The other end of the SSH session that this process descends from, if the way to it leaves by this interface.
+/// The peer of the SSH session that this process descends from, if the route to it uses this interface.
 #[cfg(feature = "live")]
 pub(crate) fn session_by(interface: &str) -> Option<String> {
     let (peer, way) = session()?;
     (way.as_deref() == Some(interface)).then_some(peer)
 }
 
-/// The far end's address of the SSH session, and the interface by which frames to it leave, if there is one.
+/// The peer's address of the SSH session, and the interface of the route to it, if there is one.
 #[cfg(feature = "live")]
 fn session() -> Option<(String, Option<String>)> {
     let peer = ssh_peer()?;
-    // A link-local address has its interface behind it.
+    // A link-local address is followed by its interface.
     let way = match peer.split_once('%') {
         Some((_, zone)) => Some(zone.to_owned()),
         None => peer.parse().ok().and_then(dpdk::way_to),
@@ -96,16 +96,17 @@ fn session() -> Option<(String, Option<String>)> {
     Some((peer, way))
 }
 
-/// Whether rights of this process are rights on the machine: not in `unshare -Urn` nor in the labs of ordinary users.
+/// Whether the rights of this process apply to the whole machine. They do not in `unshare -Urn`, or in labs of ordinary
+/// users.
 #[cfg(feature = "live")]
 fn is_first_user_namespace() -> bool {
-    // Only the first user namespace maps all users onto themselves.
+    // Only the initial user namespace maps all users to themselves.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// The far end's address of the SSH session that this process or one of its ancestors was started in: `sudo`
-/// takes the variable away.
+/// The peer's address of the SSH session of this process or an ancestor. The ancestors are searched because `sudo`
+/// removes the variable.
 #[cfg(feature = "live")]
 fn ssh_peer() -> Option<String> {
     let mut process = std::process::id();

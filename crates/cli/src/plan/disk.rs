@@ -5,14 +5,14 @@ use disk::{Delay, DiskConfig, Fault, Operations};
 use std::path::PathBuf;
 use units::ParseError;
 
-/// What `disk` will do.
+/// The plan of `disk`.
 pub(crate) enum DiskPlan {
     Unmount { mount: PathBuf, quiet: bool },
     Mount { ask: Box<DiskConfig>, options: Disk },
 }
 
 impl Disk {
-    /// What will be mounted, or unmounted.
+    /// Mount, or unmount.
     pub(crate) fn plan(self) -> Result<DiskPlan, Failure> {
         match self.unmount {
             Some(mount) => Ok(DiskPlan::Unmount { mount, quiet: self.quiet }),
@@ -33,7 +33,7 @@ impl Disk {
             };
             ask.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
         }
-        // One after the other or in one word: they come in pairs, or with operations before them.
+        // Errors may be in one value or in several options. Each has a share, and may have operations before it.
         let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
         let mut words = words.as_slice();
         while let Some(first) = words.first() {

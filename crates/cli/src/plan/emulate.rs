@@ -10,7 +10,7 @@ const FORWARD: &str = "forward";
 const BACKWARD: &str = "backward";
 
 impl Emulate {
-    /// What will run.
+    /// The plan of `emulate`.
     pub(crate) fn plan(self) -> Result<Request, Failure> {
         let two_ways = self.between.is_some() || self.on.is_some() || self.backward.is_some();
         self.check(two_ways)?;
@@ -46,7 +46,7 @@ impl Emulate {
             stages.extend(self.both.iter().map(|spec| ("--both", "netem", spec.clone())));
             stages.extend(self.replay.iter().map(|file| ("--replay", "replay", again(file, direction))));
         }
-        // Each class has a log of its own.
+        // Each class has a separate log.
         if let Some(file) = &self.replay {
             for class in &self.classes {
                 let name = class.split_once('=').map_or(class.as_str(), |(name, _)| name).trim();

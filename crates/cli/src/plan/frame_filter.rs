@@ -1,11 +1,11 @@
-//! `measure --only`: which frames are measured, by a rule as classes have it, and how many were left out.
+//! `measure --only`: selects the measured frames by a class rule, and counts the excluded ones.
 
 use engine::classes::{Classifier, Rule, Unusable};
 use measure::Tally;
 use std::str::FromStr;
 use units::{FrameLen, ParseError};
 
-/// Tells the frames that meet a rule from the others, which it counts.
+/// Separates frames that match a rule from the others, and counts the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameFilter {
     rule: Rule,
@@ -18,7 +18,7 @@ impl FromStr for FrameFilter {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         if text.trim().is_empty() {
-            // As from a script whose variable is not set.
+            // This happens in scripts if a variable is not set.
             return Err(ParseError::new("the rule is empty", "write 'udp dport 53', or leave --only out"));
         }
         let rule: Rule = text.parse()?;
@@ -33,7 +33,7 @@ impl FromStr for FrameFilter {
 }
 
 impl FrameFilter {
-    /// Whether a frame is measured. `frame` is without FCS, and `length` what it had on the link.
+    /// Whether a frame is measured. `frame` excludes the FCS; `length` is that on the link.
     pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
         let meets = self.classifier.class(frame) == 0;
         if !meets {
@@ -42,12 +42,12 @@ impl FrameFilter {
         meets
     }
 
-    /// The rule as it was understood.
+    /// The parsed rule.
     pub(crate) fn rule(&self) -> String {
         self.rule.to_string()
     }
 
-    /// Frames that came and did not meet it.
+    /// Frames that arrived and did not match the rule.
     pub(crate) fn left_out(&self) -> Tally {
         self.left_out
     }

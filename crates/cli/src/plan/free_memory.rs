@@ -1,8 +1,8 @@
-//! Memory that is left for a run.
+//! Memory available for a run.
 
 use std::fs;
 
-/// Memory that is left, in bytes, with the words for what leaves it, and the remedy.
+/// Available memory in bytes, with the text for what limits it, and the remedy.
 pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo");
@@ -19,7 +19,7 @@ pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
     bounds.into_iter().filter_map(|(free, leaves, raise)| Some((free? * 1024, leaves, raise))).collect()
 }
 
-/// A field of a file in /proc whose unit is KiB.
+/// A field in KiB of a file in /proc.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }

@@ -6,7 +6,7 @@ use crate::output::Failure;
 use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text};
 
 impl Generate {
-    /// What will run.
+    /// The plan of `gen`.
     pub(crate) fn plan(self) -> Result<Request, Failure> {
         let departures = departures(self.departures, "gen");
         let pipeline = PipelineText {

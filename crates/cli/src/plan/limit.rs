@@ -5,7 +5,7 @@ use scenario::{PipelineText, Text};
 use units::Rate;
 
 impl Limit {
-    /// What will run.
+    /// The plan of `limit`.
     pub(crate) fn plan(self) -> Result<Request, Failure> {
         let stage = self.stage()?;
         let by_user = self.by_user;
@@ -21,7 +21,7 @@ impl Limit {
         Ok(Request { by_user, ..request })
     }
 
-    /// The stage as a scenario would have it.
+    /// The stage as written in a scenario.
     fn stage(&self) -> Result<String, Failure> {
         let Rate::Bits(rate, layer) = self.rate else {
             let problem = format!("'{}' is not a bit rate", self.rate);

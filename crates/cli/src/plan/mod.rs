@@ -1,4 +1,4 @@
-//! From options to plans: what will run, on which ports, with which files.
+//! Turns options into plans: what runs, on which ports, with which files.
 
 pub(crate) mod capture_anomalies;
 #[cfg(feature = "service")]
@@ -29,7 +29,7 @@ use crate::output::Failure;
 use request::Request;
 use scenario::Scenario;
 
-/// What a command will do.
+/// The plan of a command.
 pub(crate) enum Plan {
     Pipelines(Box<Request>),
     Sweep(sweep::SweepPlan),
@@ -57,7 +57,7 @@ pub(crate) enum Plan {
     Help(options::help::Help),
 }
 
-/// The plan of a command. Opens no port and writes no file.
+/// Creates the plan of a command. Opens no port and writes no file.
 pub(crate) fn plan(command: Command) -> Result<Plan, Failure> {
     Ok(match command {
         Command::Shape(options) => Plan::Pipelines(Box::new(options.plan()?)),

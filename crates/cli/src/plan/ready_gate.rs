@@ -1,21 +1,21 @@
-//! The instant from which frames pass.
+//! The instant at which frames start to pass.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Opened once, when the frames of a run pass; programs of the scenario start then.
+/// Opens once, when the frames of a run start to pass. The programs of the scenario then start.
 #[derive(Clone, Default)]
 pub(crate) struct ReadyGate(Arc<(Mutex<Option<Instant>>, Condvar)>);
 
 impl ReadyGate {
-    /// Opens it, if it is not open yet.
+    /// Opens the gate, if it is not open yet.
     pub(crate) fn open(&self) {
         let (opened, wakes) = &*self.0;
         opened.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         wakes.notify_all();
     }
 
-    /// Waits until it is open, at most for `patience`. Returns when it was opened.
+    /// Waits up to `patience` for the gate to open. Returns when it opened.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "programs are refused"))]
     pub(crate) fn wait(&self, patience: Duration) -> Option<Instant> {
         let (opened, wakes) = &*self.0;

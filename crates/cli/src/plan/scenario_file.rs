@@ -12,7 +12,7 @@ use scenario::{Override, Scenario, SweepRun};
 use std::path::Path;
 
 impl Run {
-    /// What will run.
+    /// The plan of `run`.
     pub(crate) fn plan(self) -> Result<Plan, Failure> {
         let files = RecordedFiles::default();
         let mut scenario = read_scenario(&self.file, &files, &self.set)?;
@@ -60,7 +60,7 @@ impl Run {
 }
 
 impl Check {
-    /// The scenario, if it has no problem.
+    /// The scenario, if it has no problems.
     pub(crate) fn plan(self) -> Result<Scenario, Failure> {
         read_scenario(&self.file, &OnDisk, &self.set)
     }
@@ -73,7 +73,7 @@ fn read_runs(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Vec<Swe
     Ok(runs.unwrap_or_default())
 }
 
-/// Reads a scenario file with other values, and the tables that it names out of `files`.
+/// Reads a scenario file with replaced values, and the tables that it names from `files`.
 fn read_scenario(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Scenario, Failure> {
     let source = source_of(file)?;
     scenario::read_with(&file.display().to_string(), &source, Some(files), set).map_err(Failure::new)

@@ -1,4 +1,4 @@
-//! What `search` will try: its device, sizes and goals, from options that depend on each other.
+//! The plan of `search`: device, sizes and goals, from options that depend on each other.
 
 use crate::options::common::REPORT_FILES;
 use crate::options::search::Search;
@@ -14,11 +14,11 @@ use scenario::{PortSpec, Problems, Text, parse_stream};
 use std::path::PathBuf;
 use units::{BitRate, FrameRate, ParseError, Share, Span};
 
-/// A size that is to be searched.
+/// A size to search.
 pub(crate) struct ToSearch {
-    /// As it was written.
+    /// The size as written.
     pub(crate) size: String,
-    /// The streams with it.
+    /// The streams with this size.
     pub(crate) specs: Vec<StreamSpec>,
     /// Highest load to try.
     pub(crate) most: FrameRate,
@@ -27,13 +27,13 @@ pub(crate) struct ToSearch {
 /// The device under test.
 #[derive(Debug)]
 pub(crate) enum Device {
-    /// Stages, in virtual time, and the line that frames come by.
+    /// Stages in virtual time, and the line on which frames arrive.
     Stages { stages: Vec<String>, line: BitRate },
-    /// Whatever is between two ports.
+    /// The network between two ports.
     Ports {
         out: String,
         input: String,
-        /// As they were written, without sizes.
+        /// The streams as written, without sizes.
         streams: Vec<String>,
         /// Options of `gen` that are the same for all trials.
         options: Vec<String>,
@@ -48,7 +48,7 @@ pub(crate) struct SearchPlan {
     pub(crate) options: Search,
 }
 
-/// A stage as it is written, with the files that it names, behind a line.
+/// A stage as written, with the files that it names, behind a line.
 pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseError> {
     let mut stage = StageConfig::parse(text)?;
     stage.load(&OnDisk)?;
@@ -60,7 +60,7 @@ pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseErr
 const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
 
 impl Search {
-    /// What will be searched.
+    /// Creates the plan.
     pub(crate) fn plan(self) -> Result<SearchPlan, Failure> {
         let (device, sized) = self.read()?;
         let goals = self.goals()?;
@@ -68,7 +68,7 @@ impl Search {
         Ok(SearchPlan { device, sized, goals, options: self })
     }
 
-    /// Reads the options that depend on each other.
+    /// Parses the options that depend on each other.
     fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
         let mut problems = Problems::default();
         let device = self.read_device(&mut problems);
@@ -136,7 +136,7 @@ impl Search {
             let mut specs = Vec::new();
             for stream in &self.streams {
                 let text = Text::option("--stream", stream.clone());
-                // With its size from the start: what a stream needs depends on it.
+                // The size is included from the start, because the requirements of a stream depend on it.
                 let mut spec = problems.read(&text, |text| parse_stream(&format!("{text} size {size}")));
                 if let Some(StreamSpec { stack: Stack::Captured { path, frame, bytes }, .. }) = &mut spec {
                     *bytes = problems.read(&text, |_| OnDisk.frame(path, *frame));
@@ -170,7 +170,7 @@ impl Search {
         sized
     }
 
-    /// Further trials at each bound. MLRsearch has many at each already.
+    /// Extra trials at each bound. MLRsearch already runs many at each.
     pub(crate) fn confirmations(&self) -> u32 {
         self.confirm.unwrap_or(if self.method == "rfc2544" { 2 } else { 0 })
     }
@@ -209,7 +209,7 @@ impl Search {
         Ok(self.loss.iter().map(goal).collect())
     }
 
-    /// No file is written by two options.
+    /// Checks that no two options write to the same file.
     fn check_files(&self) -> Result<(), Failure> {
         let pages = self.folder.iter().flat_map(|folder| REPORT_FILES.map(|file| folder.join(file)));
         let pages: Vec<PathBuf> = pages.collect();

@@ -5,7 +5,7 @@ use crate::output::Failure;
 use scenario::{ClassOptions, PipelineText, Text};
 
 impl Shape {
-    /// What will run.
+    /// The plan of `shape`.
     pub(crate) fn plan(self) -> Result<Request, Failure> {
         let departures = departures(self.departures, "shape");
         let delays = self.delays.into_iter().map(|delay| ("--delay", "delay", delay));

@@ -6,14 +6,14 @@ use crate::plan::files::same;
 use scenario::{PipelinePlan, PortSpec, SweepRun};
 use std::path::{Path, PathBuf};
 
-/// Set for a netlathe that carries out one run of a sweep: its number, from 1.
+/// Environment variable of a netlathe process that carries out one run of a sweep: the number of the run, from 1.
 pub(crate) const MARK: &str = "NETLATHE_SWEEP_RUN";
 
 /// A sweep.
 pub(crate) struct SweepPlan {
     /// The scenario's file.
     pub(crate) title: String,
-    /// Paths and values of each run.
+    /// The paths and values of each run.
     pub(crate) runs: Vec<Vec<(String, String)>>,
     pub(crate) results: ResultFiles,
     pub(crate) json: bool,
@@ -22,12 +22,12 @@ pub(crate) struct SweepPlan {
     pub(crate) tells: bool,
 }
 
-/// The run of a sweep that this process is to carry out, from 0.
+/// The run of a sweep that this process carries out, from 0.
 pub(crate) fn own_run() -> Option<usize> {
     std::env::var(MARK).ok()?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Options of one run of a sweep: its report is read by another netlathe, and its page has a folder of its own.
+/// Options of one run of a sweep: the parent process reads its report, and its page has a separate folder.
 pub(crate) fn options_of_run(common: Common, number: usize) -> Common {
     let folder = common.folder.map(|folder| folder.join(format!("run-{}", number + 1)));
     Common { json: true, quiet: false, progress: "never".to_owned(), folder, ..common }
@@ -82,6 +82,6 @@ fn outputs(plan: &PipelinePlan) -> Vec<&Path> {
         PortSpec::Line(line) => line.frames.iter().map(|path| path.as_path()).collect(),
         _ => Vec::new(),
     };
-    // Devices such as /dev/null may be written by many.
+    // Several outputs may write to a device such as /dev/null.
     paths.into_iter().filter(|path| !path.exists() || path.is_file()).collect()
 }

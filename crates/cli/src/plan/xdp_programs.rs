@@ -1,8 +1,8 @@
-//! Programs of others on an interface, which get its frames first.
+//! XDP programs of others on an interface, which get its frames first.
 
 use crate::output;
 
-/// An XDP program gets what arrives before packet sockets do, and af_xdp's passes nothing on.
+/// An XDP program gets arriving frames before packet sockets do, and that of af_xdp passes none on.
 pub(crate) fn warn_if_any(interface: &str) {
     if let Ok(Some(program)) = dpdk::xdp_program(interface) {
         output::warn(format!(

@@ -1,12 +1,12 @@
-//! Help as wide as the terminal: descriptions of options are folded at their own column. What follows the options,
-//! examples above all, stays as it is written, so that it can be copied.
+//! Help that fits the terminal: descriptions of options are wrapped at their own column. The text after the options
+//! stays as written, so that examples can be copied.
 
 use crate::output::{self, Failure};
 use console::Term;
 
-/// Minimum width of descriptions; with less room they go below the option.
+/// Minimum width of descriptions. With less room they start on the line below the option.
 const LEAST: usize = 32;
-/// Where they go then.
+/// Their indentation in this case.
 const BELOW: usize = 10;
 
 /// Prints help or the version on stdout.
@@ -22,7 +22,7 @@ pub(crate) fn print(message: &clap::Error) -> Result<(), Failure> {
     output::styled(&folded(&plain, &styled, columns)).map(drop)
 }
 
-/// Help with descriptions folded to `columns`; `styled` is the same text with escape sequences.
+/// Help with descriptions wrapped to `columns`; `styled` is the same text with escape sequences.
 fn folded(plain: &str, styled: &str, columns: usize) -> String {
     let mut out = String::with_capacity(styled.len());
     let mut listed = false;
@@ -33,7 +33,7 @@ fn folded(plain: &str, styled: &str, columns: usize) -> String {
             _ => listed,
         };
         match description(line).filter(|_| listed && line.chars().count() > columns) {
-            // A description has no style of its own, so it ends both.
+            // A description is not styled, so both texts end with it.
             Some((column, words)) if styled.ends_with(words) => {
                 let head = &styled[..styled.len() - words.len()];
                 if columns < column + LEAST && !head.trim().is_empty() {
@@ -44,7 +44,7 @@ fn folded(plain: &str, styled: &str, columns: usize) -> String {
                     fold(&mut out, words, column, columns);
                 }
             }
-            // Notes are sentences; examples are indented, and stay as they are.
+            // Notes are sentences and are wrapped. Examples are indented and stay as written.
             _ if line.chars().count() > columns && line == styled && !line.starts_with([' ', '{']) => {
                 fold(&mut out, line, 0, columns);
             }
@@ -60,14 +60,14 @@ fn description(line: &str) -> Option<(usize, &str)> {
     let indent = line.len() - line.trim_start().len();
     let begin = match line[indent..].find("  ") {
         Some(gap) => line.len() - line[indent + gap..].trim_start().len(),
-        // One that stands below its option already.
+        // A description that is already below its option.
         None if indent >= BELOW => indent,
         None => return None,
     };
     Some((line[..begin].chars().count(), &line[begin..]))
 }
 
-/// Adds words from `column` on, to as many lines as they need.
+/// Adds words from `column` on, on as many lines as necessary.
 fn fold(out: &mut String, words: &str, column: usize, columns: usize) {
     let mut used = column;
     for word in words.split(' ') {

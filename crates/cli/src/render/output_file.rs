@@ -1,15 +1,15 @@
-//! Files for other programs that are opened before a run and written after it.
+//! Files for other programs, opened before a run and written after it.
 
 use crate::output::{self, Failure};
 use sim::{Lines, WhenFull};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// A file that is to be written at the end.
+/// A file to be written at the end.
 pub(crate) struct Table(Lines);
 
 impl Table {
-    /// Opens it, so that a run does not end with a table that has no place.
+    /// Opens the file before the run, so that the results cannot be lost after it.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         Lines::create(path, WhenFull::Wait).map(Table).map_err(Failure::new)
     }
@@ -24,7 +24,7 @@ impl Table {
     }
 }
 
-/// Writes a whole file, as [`Table::finish`] does.
+/// Writes a whole file, like [`Table::finish`].
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     Table::create(path)?.finish(text)
 }

@@ -1,10 +1,10 @@
-//! How far a run is: one line for each pipeline, on a terminal only, gone when the run ends.
+//! Progress of a run: one line per pipeline, only on a terminal, removed when the run ends.
 
 use crate::output::{self, stderr};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// The lines. Nothing is drawn unless stderr is a terminal.
+/// The progress lines. They are only drawn if stderr is a terminal.
 pub(crate) struct Progress {
     all: MultiProgress,
     lines: Vec<ProgressBar>,
@@ -15,10 +15,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Between two looks at a run.
+    /// Interval between updates.
     const EVERY: Duration = Duration::from_millis(250);
 
-    /// A line for each of these names, if standard error is a terminal and they are `wanted`.
+    /// Creates a line for each of these names, if standard error is a terminal and progress is `wanted`.
     pub(crate) fn new<'a>(wanted: bool, names: impl IntoIterator<Item = &'a str>) -> Self {
         let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let shown = !target.is_hidden();
@@ -44,7 +44,7 @@ impl Progress {
         progress
     }
 
-    /// True now and then, where somebody looks: then the lines want to be told what to say.
+    /// True if the lines are visible and due for an update.
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.shown && self.last.is_none_or(|last| last.elapsed() >= Self::EVERY);
         if due {
@@ -64,7 +64,7 @@ impl Progress {
         stderr::run(move || all.suspend(|| output::note(text)));
     }
 
-    /// What line number `i` says from now on.
+    /// Sets the text of line number `i`.
     pub(crate) fn say(&self, i: usize, text: String) {
         let line = self.lines[i].clone();
         stderr::run(move || line.set_message(text));

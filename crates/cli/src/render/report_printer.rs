@@ -1,4 +1,4 @@
-//! Prints on a separate thread, so that a reader of stdout that has stopped reading does not delay the end of a run.
+//! Prints on a separate thread, so that a stalled reader of stdout does not delay the end of a run.
 
 use crate::output::{self, Failure, stderr};
 #[cfg(feature = "slice")]
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How long a reader of stdout has to take the rest after the user ends the run.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
-/// Interval between checks for room, and for the end.
+/// Interval between checks for room and for the end.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Prints the report of a run on stdout. If a signal ends a run whose stdout is not read, the report goes to stderr.
@@ -28,11 +28,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     printing.join().unwrap_or_else(|_| Err(Failure::new("the thread that prints the report failed")))
 }
 
-/// Texts that wait to be printed.
+/// Limit on queued texts.
 #[cfg(feature = "slice")]
 const WAITING: usize = 1 << 14;
 
-/// Many items that are printed on stdout while a run goes on.
+/// Prints items on stdout during a run.
 #[cfg(feature = "slice")]
 pub(crate) struct ItemPrinter {
     queue: SyncSender<String>,
@@ -60,7 +60,7 @@ impl ItemPrinter {
         Ok(ItemPrinter { queue, thread, waits, left_out: 0 })
     }
 
-    /// Prints an item soon. Returns false when stdout has no reader any more, or cannot be written.
+    /// Queues an item for printing. Returns false if stdout is closed or cannot be written.
     pub(crate) fn print(&mut self, text: String) -> bool {
         let mut next = text;
         loop {
@@ -77,7 +77,7 @@ impl ItemPrinter {
         }
     }
 
-    /// Prints what is left. A reader that has stopped reading is waited for until the user ends the run.
+    /// Prints the queued items. Waits for a stalled reader until the user ends the run.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let ItemPrinter { queue, thread, left_out, .. } = self;
         drop(queue);

@@ -11,11 +11,11 @@ use std::fmt::Write as _;
 pub(crate) struct RunResult {
     /// Its name in the results.
     pub(crate) name: String,
-    /// Paths and values, if it is one of a sweep.
+    /// Paths and values, if the run is part of a sweep.
     pub(crate) values: Vec<(String, String)>,
     /// Its report as JSON.
     pub(crate) report: Value,
-    /// The failure that ended it.
+    /// The failure that ended it early.
     pub(crate) failure: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct ResultTables {
 }
 
 impl ResultTables {
-    /// Opens the files before anything runs.
+    /// Opens the files, before anything runs.
     pub(crate) fn open(files: &ResultFiles) -> Result<Self, Failure> {
         let open = |path: &Option<_>| path.as_deref().map(Table::create).transpose();
         Ok(ResultTables { junit: open(&files.junit)?, csv: open(&files.csv)? })
@@ -108,7 +108,7 @@ fn xml(text: &str) -> String {
     escaped
 }
 
-/// A line for each figure. Those of a sweep begin with the number of the run and its values.
+/// A line for each figure. In a sweep, lines begin with the number of the run and its values.
 fn csv(runs: &[RunResult]) -> String {
     let mut text = String::new();
     if let Some(first) = runs.first().filter(|run| !run.values.is_empty()) {
@@ -152,7 +152,7 @@ fn add_figures(report: &Value, name: &str, list: &[Figure], rows: &mut Vec<[Stri
     }
 }
 
-/// Calls `found` for each number that the path of a figure leads to, with its own path.
+/// Calls `found` for each number that the path of a figure matches, with the number's own path.
 fn each_value(value: &Value, path: &[String], before: &str, found: &mut impl FnMut(&str, &Value)) {
     let Some((name, rest)) = path.split_first() else {
         if value.is_number() {

@@ -78,7 +78,7 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
     report
 }
 
-/// What was measured in all trials at a load that count: frames sent and frames that came back, per second of sending.
+/// Measured over all trials that count at a load: frames sent and frames received, per second of sending.
 struct Obtained {
     offered: f64,
     forwarded: f64,
@@ -100,7 +100,7 @@ fn obtained(one: &Searched, load: FrameRate) -> Option<Obtained> {
     })
 }
 
-/// A number of frames per second of sending, absent if nothing was sent.
+/// A number of frames per second of sending; absent if nothing was sent.
 fn per_second(frames: u64, run: &TrialResult) -> Option<f64> {
     let seconds = run.outcome.took.as_secs_f64();
     (seconds > 0.0).then(|| frames as f64 / seconds)
@@ -130,7 +130,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Definitions of the page's terms, which differ from the JSON names.
+/// Definitions of the terms on the page, which differ from the JSON names.
 const MEANINGS: &[(&str, &str)] = &[
     ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
     (
@@ -167,7 +167,7 @@ fn trial_json(run: &TrialResult, measured: &Measured) -> Value {
     })
 }
 
-/// Remarks on the trials of a size that the table does not show.
+/// Notes on the trials of a size that the table does not show.
 pub(crate) fn remarks(one: &Searched, goals: &[Goal]) -> Vec<String> {
     let mut remarks = flaws(one);
     remarks.extend(of_trials(one));
@@ -215,7 +215,7 @@ pub(crate) fn remarks(one: &Searched, goals: &[Goal]) -> Vec<String> {
     remarks
 }
 
-/// How many trials do not count, by reason.
+/// The number of trials that do not count, by reason.
 fn flaws(one: &Searched) -> Vec<String> {
     let runs = one.machine.runs();
     [Flaw::Shortfall, Flaw::Overrun, Flaw::Receiver, Flaw::Hiccup]
@@ -229,8 +229,8 @@ fn flaws(one: &Searched) -> Vec<String> {
         .collect()
 }
 
-/// The warnings of the trials' own reports. Their figures differ from trial to trial, so that those with the same words
-/// are one.
+/// The warnings in the reports of trials. Their figures differ from trial to trial, so warnings with the same words are
+/// merged.
 fn of_trials(one: &Searched) -> Vec<String> {
     let words = |text: &str| text.chars().filter(|c| !c.is_ascii_digit() && !"., ".contains(*c)).collect::<String>();
     let mut kinds: Vec<(String, &str, usize)> = Vec::new();
@@ -295,7 +295,7 @@ fn bursts_json(bursts: &Bursts, one: &Searched) -> Value {
     })
 }
 
-/// Mean, standard deviation, least and most of the lengths that were found.
+/// Mean, standard deviation, minimum and maximum of the lengths found.
 fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
     let found = bursts.found();
     let (min, max) = (*found.iter().min()?, *found.iter().max()?);
@@ -312,7 +312,7 @@ pub(crate) fn trial_words(run: &TrialResult) -> String {
     format!("{} for {}: {sent} sent, {lost} lost{flaw}", run.trial.load, run.trial.duration)
 }
 
-/// Why a trial does not count, if it does not.
+/// Why a trial does not count, if so.
 pub(crate) fn flaw_words(flaw: Option<Flaw>) -> String {
     let why = match flaw {
         None => return String::new(),
@@ -334,11 +334,11 @@ pub(crate) fn known_words(found: &GoalResult) -> String {
     }
 }
 
-/// Of each load of a curve: the load as a share of the most, in frames/s, frames sent, and those lost; or why the tester
-/// could not tell.
+/// Each load of a curve: its share of the highest load, frames/s, frames sent, and frames lost; or why the trial does
+/// not count.
 fn losses(curve: &Curve, load: fn(f64) -> String) -> Vec<[String; 5]> {
     let runs = curve.runs();
-    // Of a load that was tried several times the last trial decides.
+    // If a load was tried several times, the last trial decides.
     let last = |n: &usize| runs.get(n + 1).is_none_or(|next| next.trial.load != runs[*n].trial.load);
     let row = |run: &TrialResult| {
         [
@@ -362,7 +362,7 @@ fn delay_at(one: &Searched, load: FrameRate) -> Option<&Value> {
     at.max_by_key(|(run, _)| run.trial.duration.as_ps()).and_then(|(_, measured)| measured.delay.as_ref())
 }
 
-/// The delay at the rate that was found for a goal: of a run of its own, or of a trial.
+/// The delay at the rate found for a goal, from a separate run or from a trial.
 fn delay_of(one: &Searched, number: usize) -> Option<&Value> {
     let own = one.latency.get(number).and_then(Option::as_ref).and_then(|(_, measured)| measured.delay.as_ref());
     own.or_else(|| delay_at(one, one.found.get(number)?.lower?))
@@ -423,7 +423,7 @@ pub(crate) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
         MEASURED.split(',').map(str::to_owned).collect(),
     )];
     for one in searched {
-        // A mix has commas.
+        // A mix contains commas.
         let size = format!("\"{}\"", one.size);
         for (number, (goal, found)) in goals.iter().zip(&one.found).enumerate() {
             let rate = |rate: Option<FrameRate>| rate.map_or(String::new(), |rate| fps(rate).to_string());
@@ -471,7 +471,7 @@ pub(crate) fn csv(searched: &[Searched], goals: &[Goal]) -> String {
     text
 }
 
-/// Columns of what was found for a goal, and of what was measured at a load or by a burst.
+/// Columns for the results of a goal, and for the measurements at a load or with a burst.
 const FOUND: &str = "size,loss,lower_fps,upper_fps,verdict,trials,delay_min_ns,delay_p50_ns,delay_p99_ns,delay_max_ns";
 const MEASURED: &str = "of,load_fps,sent,lost,flaw,frames,frames_std,frames_min,frames_max,buffer_ns";
 

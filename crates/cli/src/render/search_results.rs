@@ -1,4 +1,4 @@
-//! The results of a search, which tables, JSON and the page show.
+//! The results of a search, for tables, JSON and the page.
 
 use engine::search::{Bursts, Curve, GoalResult, Outcome, Search as Machine, Trial};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use units::FrameRate;
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) outcome: Outcome,
-    /// One-way delays, as reports have them.
+    /// One-way delays, in the form of reports.
     pub(crate) delay: Option<Value>,
-    /// Copies that the device made, which are neither sent nor lost.
+    /// Duplicates made by the device, which count as neither sent nor lost.
     pub(crate) duplicates: u64,
-    /// Frames of earlier trials that came during this one.
+    /// Frames of earlier trials that arrived during this one.
     pub(crate) earlier: u64,
-    /// Observations at the ports if nothing came back.
+    /// Observations at the ports, if no frame was received.
     pub(crate) seen: Option<String>,
-    /// What the trial's own report warns of.
+    /// Warnings in the report of the trial.
     pub(crate) warnings: Vec<String>,
 }
 
-/// One size of a search, found or not.
+/// The results of a size, complete or not.
 pub(crate) struct Searched {
     pub(crate) size: String,
     /// The highest load to try.
@@ -28,7 +28,7 @@ pub(crate) struct Searched {
     pub(crate) machine: Machine,
     pub(crate) measured: Vec<Measured>,
     pub(crate) found: Vec<GoalResult>,
-    /// Of each goal: the found rate once more, for its latency.
+    /// The latency run at the found rate of each goal.
     pub(crate) latency: Vec<Option<(Trial, Measured)>>,
     pub(crate) curve: Option<Curve>,
     pub(crate) bursts: Option<Bursts>,

@@ -1,4 +1,4 @@
-//! The report of kernel slices: one object, one table.
+//! The report of kernel slices, as a JSON object and as a table.
 
 use crate::output::{self, brief, thousands};
 use crate::render::report_text;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use slice::{Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceBook, SliceReport, Unsupported};
 use std::fmt::Write;
 
-/// The object of `--json`; the names are a contract.
+/// The object of `--json`. Scripts depend on its names.
 #[derive(Serialize)]
 pub(crate) struct SlicesReport {
     schema: u32,
@@ -19,40 +19,40 @@ pub(crate) struct SlicesReport {
     packets: Packets,
     slices: Vec<SliceReport>,
     total: SliceTimes,
-    /// Round trips, where frames went back and forth.
+    /// Round trips, if frames went in both directions.
     #[serde(rename = "loop")]
     rounds: Option<Loop>,
     overhead: OverheadReport,
-    /// Those of `--windows`.
+    /// The windows of `--windows`.
     #[serde(skip_serializing_if = "Option::is_none")]
     windows: Option<WindowsReport>,
     /// The events of `--counters`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     counters: Vec<EventReport>,
-    /// `tp_btf`, or `fentry` when functions were traced, too.
+    /// `tp_btf`, or `fentry` if functions were traced as well.
     probes: String,
-    /// Why this set of probes, and what of it this kernel lacks.
+    /// Why this set of probes was used, and which probes this kernel lacks.
     probes_why: Vec<String>,
-    /// The exit status of COMMAND, 128 + n when signal n ended it.
+    /// The exit status of COMMAND; 128 + n if signal n ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<i32>,
     caveats: Vec<Caveat>,
 }
 
-/// What measuring costs, in nanoseconds.
+/// The cost of measuring, in nanoseconds.
 #[derive(Serialize)]
 struct OverheadReport {
-    /// What was subtracted from a frame's total, on the mean.
+    /// Mean amount subtracted from a frame's total.
     per_packet_ns: f64,
-    /// How much longer the probes took than in the calibration, on the mean over the frames.
+    /// How much longer the probes took than in the calibration: mean over the frames.
     pace_ratio: f64,
-    /// The same as a share of the total as stamped.
+    /// The same, as a share of the stamped total.
     total_ratio: f64,
     tau_alpha_ns: f64,
     tau_beta_ns: f64,
     tau_o_ns: f64,
     tau_gamma_ns: f64,
-    /// Into a probe and out of it; at system calls.
+    /// Entering and leaving a probe at system calls.
     way_ns: f64,
     call_way_ns: f64,
     probes: Vec<ProbeReport>,
@@ -61,10 +61,10 @@ struct OverheadReport {
 #[derive(Serialize)]
 struct ProbeReport {
     name: &'static str,
-    /// Runs during the measurement, for any frame; absent when records were read from a file.
+    /// Runs during the measurement, for any frame; absent if records were read from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<u64>,
-    /// All of a run.
+    /// A whole run.
     run_ns: f64,
 }
 
@@ -74,12 +74,12 @@ struct ProbeReport {
 enum EventReport {
     Counted {
         event: String,
-        /// In each slice, on the CPU of its two stamps.
+        /// Counts in each slice, on the CPU of its two stamps.
         slices: Vec<Counted>,
-        /// On all CPUs during the measurement, whoever ran; absent when records were read from a file.
+        /// Counts on all CPUs during the measurement, for any program; absent if records were read from a file.
         #[serde(skip_serializing_if = "Option::is_none")]
         run: Option<u64>,
-        /// What the probes add, and what of it was subtracted: n(β,e), n(o,e), n(γ,e).
+        /// Events added by the probes, and the part that was subtracted: n(β,e), n(o,e), n(γ,e).
         overhead: EventOverhead,
     },
     Unsupported(Unsupported),
@@ -92,29 +92,29 @@ struct EventOverhead {
     n_gamma: f64,
 }
 
-/// When the probes were in place, where they were not all the time.
+/// The windows during which the probes were attached, if they were not attached all the time.
 #[derive(Serialize)]
 pub(crate) struct WindowsReport {
-    /// How many windows there were.
+    /// Number of windows.
     pub(crate) count: u64,
-    /// For how long in each new packets were followed, and in what time there was one.
+    /// Duration of a window in which new packets were traced, and its period.
     pub(crate) open_ns: f64,
     pub(crate) every_ns: f64,
-    /// Share of the run in which probes were in place.
+    /// Share of the run during which probes were attached.
     pub(crate) in_place_ratio: f64,
 }
 
-/// Which probes there were, and why.
+/// The probes used, and why.
 #[derive(Default)]
 pub(crate) struct ProbeSet {
     pub(crate) probes: String,
     pub(crate) why: Vec<String>,
     pub(crate) counters: Option<Counters>,
-    /// What each event counted during the measurement.
+    /// The count of each event during the measurement.
     pub(crate) totals: Vec<EventTotal>,
     /// Events that this machine does not count.
     pub(crate) unsupported: Vec<Unsupported>,
-    /// Those that were asked for.
+    /// The requested events.
     pub(crate) windows: Option<WindowsReport>,
 }
 
@@ -149,7 +149,7 @@ impl WindowsReport {
 }
 
 impl EventReport {
-    /// For the page.
+    /// Data for the page.
     fn note(&self) -> String {
         match self {
             EventReport::Unsupported(Unsupported { event, unsupported }) => {
@@ -215,7 +215,7 @@ impl SlicesReport {
         }
     }
 
-    /// What the page shows.
+    /// The content of the page.
     pub(crate) fn page(&self, packet: Option<(String, Vec<(&'static str, f64)>)>) -> page::Slices {
         let meaning =
             |name: &str| slice::Slice::ALL.iter().find(|slice| slice.name() == name).map(|slice| slice.meaning());
@@ -271,7 +271,7 @@ impl SlicesReport {
         }
     }
 
-    /// What the probes cost, of a packet and each operation.
+    /// The cost of the probes per packet and per operation.
     fn subtracted(&self) -> String {
         let cost = &self.overhead;
         format!(
@@ -294,7 +294,7 @@ impl SlicesReport {
         }
     }
 
-    /// The report for people.
+    /// The text report.
     pub(crate) fn text(&self, book: &SliceBook, raw: bool) -> String {
         let mut out = report_text::warnings(&self.warnings) + "slice kernel\n";
         self.packet_lines(&mut out);
@@ -343,7 +343,7 @@ impl SlicesReport {
         }
     }
 
-    /// Packets of whose way a part is not known.
+    /// Packets with an unknown part of the path.
     fn note_lines(&self, out: &mut String) {
         let packets = &self.packets;
         if packets.without_call > 0 {
@@ -353,7 +353,7 @@ impl SlicesReport {
                 thousands(packets.without_call)
             );
         }
-        // Where all of them do, that is what was asked for.
+        // If all packets do, this was requested.
         if (1..packets.matched).contains(&packets.without_sender) {
             let _ = writeln!(
                 out,
@@ -364,10 +364,10 @@ impl SlicesReport {
     }
 }
 
-/// A share of the calibration that others may have.
+/// Share of the calibration that other programs may take without a warning.
 const OTHERS: f64 = 0.1;
 
-/// Caveats of the run. All but the clock are warnings.
+/// Caveats of the run. All except that of the clock are warnings.
 fn caveats(costs: &Costs, counters: Option<&Counters>, totals: &[EventTotal]) -> Vec<Caveat> {
     let mut kinds = vec![CaveatKind::Clock { source: ClockSource::Monotonic }];
     let counted = |of: fn(&Counters) -> u64| counters.map(of).filter(|n| *n > 0);

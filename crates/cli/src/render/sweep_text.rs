@@ -9,7 +9,7 @@ pub(crate) fn values(values: &[(String, String)]) -> String {
     values.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A line for each run: its values, the figures that are expected, and whether all were as expected.
+/// A line for each run: its values, the figures with expectations, and whether all were met.
 pub(crate) fn table(runs: &[RunResult]) -> String {
     let mut header = vec!["run".to_owned()];
     let mut rows = Vec::new();
@@ -41,8 +41,8 @@ fn expectations(run: &RunResult) -> impl Iterator<Item = &serde_json::Value> {
     run.report["expectations"].as_array().into_iter().flatten()
 }
 
-/// The figures of a run, each once: those that are expected, else the frames and the rate of each pipeline. `*` marks one
-/// that was missed.
+/// The figures of a run, each once: those with expectations, or else the frames and the rate of each pipeline. `*`
+/// marks a missed expectation.
 fn cells(run: &RunResult) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = Vec::new();
     for expectation in expectations(run) {

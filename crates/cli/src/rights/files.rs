@@ -1,4 +1,4 @@
-//! Landlock: which files may be opened for writing once a run is set up.
+//! Landlock: the files that may be opened for writing once a run is set up.
 
 use landlock::{
     ABI, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
@@ -6,18 +6,18 @@ use landlock::{
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Rules that permit no writing but to these files, and to what is in these folders, and to remove what is in the folder
-/// `removable`. Reading is as it was. None where the kernel has no Landlock.
+/// Rules that permit writing only to these files and within these folders, and removing files only in the folder
+/// `removable`. Reading is not restricted. `None` if the kernel has no Landlock.
 ///
 /// # Errors
 /// The kernel takes no rules.
 pub(super) fn rules(writable: &[PathBuf], removable: Option<&Path>) -> Result<Option<OwnedFd>, RulesetError> {
-    // With Linux 6.2 and later. Kernels since 5.13 have all but truncation, and moves between folders before 5.19.
+    // Complete since Linux 6.2. Earlier kernels do not cover truncation, and before 5.19 not moves between folders.
     let writing = AccessFs::from_write(ABI::V3);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing)?;
     let mut ruleset = ruleset.create()?;
     for path in writable.iter().map(PathBuf::as_path).chain([Path::new("/dev/null")]) {
-        // One that is not there cannot be written to either.
+        // A missing file cannot be written to either.
         let Ok(there) = PathFd::new(path) else { continue };
         let access = if path.is_dir() { writing } else { AccessFs::from_file(ABI::V3) & writing };
         ruleset = ruleset.add_rule(PathBeneath::new(there, access))?;

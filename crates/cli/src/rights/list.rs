@@ -1,5 +1,5 @@
-//! Which capabilities each command and kind of port needs, and which a run keeps once it is set up. The messages, `doctor`,
-//! docs/guide/privileges.md, packaging/ and the tests follow this list.
+//! The capabilities that each command and kind of port needs, and those that a run keeps once it is set up. Messages,
+//! `doctor`, docs/guide/privileges.md, packaging/ and tests follow this list.
 
 /// A capability of Linux, by its number in linux/capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ use Capability::{
 };
 
 impl Capability {
-    /// As the manual and systemd call it.
+    /// Its name in the manual and in systemd.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Chown => "CAP_CHOWN",
@@ -58,16 +58,16 @@ impl Capability {
     }
 }
 
-/// What one command or kind of port needs.
+/// The needs of a command or kind of port.
 #[derive(Debug)]
 pub(crate) struct RequiredRights {
-    /// As messages and the guide name it.
+    /// Its name in messages and in the guide.
     pub(crate) what: &'static str,
-    /// Without one of these it is refused.
+    /// The capabilities required at the start.
     pub(crate) needs: &'static [Capability],
-    /// What of that a run keeps after set-up.
+    /// The capabilities that a run keeps after set-up.
     pub(crate) keeps: &'static [Capability],
-    /// What the capabilities are for, from "to".
+    /// The purpose of the capabilities, beginning with "to".
     pub(crate) why: &'static str,
 }
 
@@ -79,7 +79,7 @@ pub(crate) const NOTHING: RequiredRights = RequiredRights {
     why: "for files only",
 };
 
-/// Interfaces by packet sockets.
+/// Interfaces with packet sockets.
 pub(crate) const PACKET: RequiredRights = RequiredRights {
     what: "`if:` by af_packet, `measure --in`, `gen --in`, `search`",
     needs: &[NetRaw],
@@ -95,7 +95,7 @@ pub(crate) const OTG: RequiredRights = RequiredRights {
     why: "to open packet sockets, again if an interface is made again, and to take links up and down",
 };
 
-/// Interfaces by XDP sockets.
+/// Interfaces with XDP sockets.
 pub(crate) const XDP: RequiredRights = RequiredRights {
     what: "`if:` by af_xdp",
     needs: &[IpcLock, NetAdmin, NetRaw, SysAdmin],
@@ -111,7 +111,7 @@ pub(crate) const TAP: RequiredRights = RequiredRights {
     why: "to make the device and to read when frames arrived in it",
 };
 
-/// One interface of the host.
+/// An interface of the host.
 pub(crate) const ON: RequiredRights = RequiredRights {
     what: "`emulate --on`",
     needs: &[Bpf, NetAdmin, NetRaw],
@@ -119,7 +119,7 @@ pub(crate) const ON: RequiredRights = RequiredRights {
     why: "to load programs, attach them, make TAP devices and read when frames arrived in these",
 };
 
-/// NICs that are bound to DPDK.
+/// NICs bound to DPDK.
 pub(crate) const PCI: RequiredRights = RequiredRights {
     what: "`pci:`, `dpdk:` devices other than `net_null`",
     needs: &[],
@@ -154,15 +154,15 @@ pub(crate) const LAB: RequiredRights = RequiredRights {
 /// All rows, in the order of the guide.
 pub(crate) const ROWS: [&RequiredRights; 10] = [&NOTHING, &PACKET, &OTG, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
 
-/// What the systemd unit and the setcap line of the guide give: interfaces by af_packet and TAP devices.
+/// The rows that the systemd unit and the setcap line of the guide cover: interfaces with af_packet, and TAP devices.
 pub(crate) const SHIPPED: &[Capability] = &[NetAdmin, NetRaw];
 
-/// Names with commas, such as for a message.
+/// Names separated by commas, for messages.
 pub(crate) fn names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// A set as setcap(8) takes it.
+/// A set in the notation of setcap(8).
 pub(crate) fn for_setcap(capabilities: &[Capability]) -> String {
     names(capabilities).to_lowercase().replace(", ", ",") + "+ep"
 }

@@ -1,8 +1,8 @@
-//! What this process may do: capabilities that a command needs, and those that it gives up once it is set up.
+//! The rights of this process: capabilities that a command needs, and those that it gives up once it is set up.
 
 #[cfg(feature = "live")]
 mod files;
-// A build without live ports or without slices uses some rows only; the list stays whole.
+// A build without live ports or slices uses only some rows. The list is the same in every build.
 #[cfg_attr(
     not(all(feature = "live", feature = "slice")),
     allow(dead_code, reason = "the list is the same in every build")
@@ -16,18 +16,18 @@ use list::{Capability, RequiredRights, SHIPPED, for_setcap, names};
 #[cfg(feature = "live")]
 use std::path::{Path, PathBuf};
 
-/// The effective capabilities of this thread, a bit each.
+/// The effective capabilities of this thread, one bit each.
 pub(crate) fn held() -> u64 {
-    // The call has no way to fail but a kernel without capabilities, whose programs may do everything as root.
+    // The call fails only in kernels without capabilities, where root may do everything.
     rustix::thread::capabilities(None).map_or(u64::MAX, |sets| sets.effective.bits())
 }
 
-/// Those of a row that this process lacks.
+/// The capabilities of a row that this process lacks.
 pub(crate) fn missing(row: &RequiredRights) -> Vec<Capability> {
     let (held, locks_memory) = (held(), locks_memory());
     let has = |capability: &Capability| {
         let alone = held & capability.bit() != 0;
-        // CAP_SYS_ADMIN had these two in it before Linux 5.8, and has still.
+        // CAP_SYS_ADMIN includes these two: before Linux 5.8 they did not exist.
         let within =
             matches!(capability, Capability::Bpf | Capability::Perfmon) && held & Capability::SysAdmin.bit() != 0;
         alone || within || (*capability == Capability::IpcLock && locks_memory)
@@ -35,7 +35,7 @@ pub(crate) fn missing(row: &RequiredRights) -> Vec<Capability> {
     row.needs.iter().copied().filter(|capability| !has(capability)).collect()
 }
 
-/// Refuses what needs capabilities that this process lacks.
+/// Refuses a row if this process lacks some of its capabilities.
 pub(crate) fn require(row: &RequiredRights) -> Result<(), Failure> {
     let missing = missing(row);
     if missing.is_empty() {
@@ -64,7 +64,7 @@ pub(crate) fn remedy(needs: &[Capability]) -> String {
     format!("run it as root, or permit it to all users by {setcap}{unit}")
 }
 
-/// Whether memory may be locked without a limit.
+/// Whether locked memory is unlimited.
 fn locks_memory() -> bool {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Memlock).current.is_none()
@@ -76,18 +76,19 @@ pub(crate) fn set(capabilities: &[Capability]) -> u64 {
     capabilities.iter().fold(0, |set, capability| set | capability.bit())
 }
 
-/// What threads keep when a run is set up, a bit for each capability.
+/// The capabilities that threads keep when a run is set up, one bit each.
 #[cfg(feature = "live")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunCapabilities {
-    /// The calling thread. Those that it starts begin with the same.
+    /// The calling thread. Threads that it starts inherit them.
     pub(crate) own: u64,
-    /// Threads that there are already.
+    /// Existing threads.
     pub(crate) others: u64,
 }
 
-/// Gives up all other rights for good, on all threads, and the right to open files for writing but for these and what is
-/// in these folders, and to remove files but in the folder `removable`. A run that cannot do that goes on, and says so.
+/// Permanently gives up all other rights on all threads. Files can then be opened for writing only if they are listed
+/// or in a listed folder, and be removed only in the folder `removable`. A run that cannot do this continues, with a
+/// note.
 #[cfg(feature = "live")]
 pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>, removable: Option<&Path>) {
     use std::os::fd::AsFd;
@@ -103,7 +104,8 @@ pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>, remov
     }
 }
 
-/// Gives up all rights of a run that only reads and writes files; those of root are a way to files of other users.
+/// Gives up all rights of a run that only reads and writes files, because those of root give access to files of other
+/// users.
 #[cfg(feature = "live")]
 pub(crate) fn keep_files() {
     let own = set(&[Capability::DacOverride, Capability::DacReadSearch]);
@@ -116,7 +118,7 @@ pub(crate) fn has_landlock() -> bool {
     files::rules(&[], None).is_ok_and(|rules| rules.is_some())
 }
 
-/// Gives up the rights of the calling thread but for these capabilities, where the thread that started it has more.
+/// Gives up all rights of the calling thread except these capabilities, if the thread that started it has more.
 #[cfg(feature = "live")]
 pub(crate) fn narrow(keep: u64) {
     if let Err(cause) = dpdk::give_up_here(keep) {

@@ -1,4 +1,4 @@
-//! Compares the asked rate, as typed, with the measured one, and reports the share lost for lack of frames.
+//! Compares the asked rate, as typed, with the measured one, and reports the share that went unused for lack of frames.
 
 use crate::output;
 use crate::run::changes;
@@ -8,7 +8,7 @@ use measure::{AskedRate, PipelineReport};
 use scenario::{Pacer, PipelinePlan, PortSpec};
 use units::{BitRate, FrameRate, Layer, Rate, Share, Span};
 
-/// Warns of the share of a waveform for which no frame was ready.
+/// Warns about the share of a waveform for which no frame was ready.
 pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     let classes = report.classes.iter().map(|class| (format!("{}.{}", report.name, class.name), class));
     for (name, part) in std::iter::once((report.name.clone(), report)).chain(classes) {
@@ -18,10 +18,9 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     }
 }
 
-/// Puts the asked rate beside the measured one, and draws it as typed instead of the target computed for the
-/// frames that arrived.
+/// Adds the asked rate to the report. Plots show it as typed, and not the targets of the frames that arrived.
 pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
-    // Of the pipeline, no single rate was asked; each departure is drawn where its own target was.
+    // No single rate was asked of the whole pipeline, so plots show the target of each departure.
     if changes::changed_target(report) {
         return plan_only(plan, report);
     }
@@ -44,8 +43,8 @@ pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
     plan_only(plan, report);
 }
 
-/// The rate asked of the whole pipeline: the sum of those of its classes, if each that got frames has one, and all are in
-/// one unit.
+/// The rate asked of the whole pipeline: the sum over its classes, if each class with frames has one, and all use the
+/// same unit.
 fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
     let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
     let mut rates = asks
@@ -65,25 +64,25 @@ fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
     })
 }
 
-/// Gaps and rates start anew at the next arrival: they have a buffer only if one was asked or would have helped.
+/// Gaps and rates restart at the next arrival. They have a buffer only if one was asked or would have helped.
 fn forget_buffer(ask: &Target, report: &mut PipelineReport) {
     let restarts = matches!(ask, Target::Gap(_) | Target::IdleGap(_) | Target::Rate(_));
     report.buffer = report.buffer.filter(|buffer| !restarts || buffer.asked_ns > 0.0 || buffer.width_ns > 0.0);
 }
 
-/// Whether departures are where the plan has them, and not measured: with fillers on a real port.
+/// Whether reported departures are planned and not measured, as with fillers on a real port.
 fn is_planned(plan: &PipelinePlan) -> bool {
     plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_))
 }
 
-/// Marks what is drawn as planned where it is.
+/// Marks the plots as planned if they are.
 fn plan_only(plan: &PipelinePlan, report: &mut PipelineReport) {
     for part in report.classes.iter_mut().map(|class| class.plots.as_mut()).chain([report.plots.as_mut()]).flatten() {
         part.planned = is_planned(plan);
     }
 }
 
-/// Bytes of a frame on the wire beyond those with FCS: preamble and inter-frame gap.
+/// Bytes on the wire beyond a frame with FCS: preamble and inter-frame gap.
 const ON_WIRE: f64 = 20.0;
 /// Bytes of Ethernet's header and FCS.
 const ETHERNET: f64 = 18.0;

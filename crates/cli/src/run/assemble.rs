@@ -1,4 +1,4 @@
-//! Makes the pipeline of a plan, in virtual time and live: its stages, its schedules, its classes, its replay.
+//! Builds the pipeline of a plan, in virtual time and live: stages, schedules, classes and replay.
 
 use crate::options::values::TraceInterval;
 use crate::output::Failure;
@@ -16,8 +16,8 @@ use scenario::{ClassPlan, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Spe
 use sim::{CaptureReader, Pauses, ReplaySource, Source};
 use units::Span;
 
-/// The pipeline of a plan. `build` makes a stage, by the path that its draws are keyed by; `schedule` that of a
-/// class, by its number, what it asks, and that path.
+/// The pipeline of a plan. `build` creates a stage; its random stream is named by a path. `schedule` creates the
+/// schedule of a class from the class's number, its target and such a path.
 pub(crate) fn pipeline<F: Frame + Send + 'static>(
     plan: &PipelinePlan,
     build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
@@ -35,7 +35,7 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
         let mut classes = Vec::new();
         for (i, class) in plan.classes.iter().enumerate() {
             let ClassPlan { name, rule, target: ask, stages: configs, sync, buffer } = class;
-            // The default class keeps the draws that it has without other classes.
+            // The default class draws the same numbers as without other classes.
             let path = format!("{}/{name}", plan.name);
             let schedule = schedule(i, ask, &path)?;
             let name = class_name(name, Some(rule), ask);
@@ -64,28 +64,28 @@ pub(crate) fn stages<F: Frame>(
     configs.iter().enumerate().map(|(i, stage)| build(stage, &format!("{path}/{i}"))).collect()
 }
 
-/// Which frames of the pipeline or direction `name` are followed, if that was asked for; `backlog` says that all are there
-/// from the start.
+/// Selects the traced frames of the pipeline or direction `name`, if asked. `backlog`: all frames are present from the
+/// start.
 pub(crate) fn sampling(request: &Request, name: &str, backlog: bool) -> Option<Sampling> {
     let TraceInterval(every) = request.common.slices?;
     let listener = request.listener.hears.as_ref().map(|hears| hears(name));
     Some(Sampling { every, seed: request.seed(), backlog, listener })
 }
 
-/// Names of the stages of each class, as slices are called; the default class is last.
+/// The names of the stages of each class, which are the names of their slices; the default class is last.
 pub(crate) fn stage_names(plan: &PipelinePlan) -> Vec<Vec<String>> {
     let classes = plan.classes.iter().map(|class| &class.stages).chain([&plan.stages]);
     classes.map(|stages| names(stages)).collect()
 }
 
-/// The kinds of stages, as slices are called.
+/// The kinds of stages, which are the names of their slices.
 pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
     let kind = |stage: &StageConfig| stage.to_string().split(' ').next().unwrap_or_default().to_owned();
     stages.iter().map(kind).collect()
 }
 
-/// The streams of a plan, numbered from `first` on. Where the classes that they are of have rates or gaps, those say which
-/// stream has its turn, if each is of one class, and if frames wait for nothing but their schedules.
+/// The streams of a plan, numbered from `first` on. If their classes have rates or gaps, these determine which stream
+/// is next, provided that each stream belongs to one class and frames wait only for their schedules.
 pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, first: u16) -> Result<Streams, Failure> {
     let streams = Streams::new(specs, seed, first).map_err(Failure::new)?;
     let asks: Vec<&Target> = plan.classes.iter().map(|class| &class.target).chain([&plan.target]).collect();
@@ -103,7 +103,7 @@ pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, firs
     })
 }
 
-/// Tells the classes of a plan apart.
+/// The classifier of a plan.
 pub(crate) fn classifier(plan: &PipelinePlan) -> Result<Classifier, Failure> {
     let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
     Classifier::new(&rules).map_err(|_| Failure::new(format!("{}: a class can never match", plan.name)))
@@ -118,16 +118,16 @@ fn class_name(name: &str, rule: Option<&Rule>, ask: &Target) -> ClassName {
     }
 }
 
-/// How late a departure may be and still count as on time: the steps of a line, or of a clock.
+/// Lateness up to which a departure counts as on time: the step of a line, or of a clock.
 fn tolerance(plan: &PipelinePlan) -> Span {
     match (plan.pacer, plan.line) {
-        // Where fillers do not fit, 42 byte times are carried.
+        // Up to 42 byte times are carried where no filler fits.
         (Pacer::Filler | Pacer::LaunchTime, Some(line)) => line.span(43),
         _ => Span::from_us(1),
     }
 }
 
-/// A capture that is sent again; at the most, all of its frames are there from the start.
+/// A replayed capture. At maximum speed, all of its frames are present from the start.
 pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
     let speed = replay.speed;
     let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
@@ -136,8 +136,7 @@ pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError
     ReplaySource::open(&replay.path, often, scale, pauses, replay.rewrite.clone())
 }
 
-/// How many frames of each class will come, where that is asked for and can be told: strata span the
-/// whole run.
+/// The number of frames of each class, if needed and known: strata span the whole run.
 pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     let stratified = |ask: &Target| matches!(ask, Target::Law(law) if law.sampling == LawSampling::Stratified);
     let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
@@ -157,7 +156,7 @@ pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
             }
         }
         SourcePlan::Replay(replay) if counted && !replay.is_endless() && files::is_read_again(&replay.path) => {
-            // All rounds are alike, unless the last one ends early.
+            // All rounds are equal, unless the last one ends early.
             let (read, rounds) = if replay.count.is_some() { (replay.times, 1) } else { (1, replay.times) };
             let mut source = open_replay(&Replay { times: read, ..replay.clone() }).map_err(Failure::new)?;
             let mut classifier = classifier(plan)?;

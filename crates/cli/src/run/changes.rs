@@ -1,4 +1,4 @@
-//! Makes the changes of settings that pipelines take while they run.
+//! Creates the changes of settings that running pipelines apply.
 
 use crate::output::{self, Failure};
 use crate::plan::request::Request;
@@ -11,11 +11,11 @@ use scenario::{ClassPlan, PipelinePlan, SettingChange, SettingValue, TimelineCha
 use std::collections::BTreeMap;
 use units::Time;
 
-/// What asks for the changes of a scenario.
+/// Who asked for the changes of a scenario, for reports.
 pub(crate) const TIMELINE: &str = "timeline";
 
-/// Numbers the stages that are set at each place, so that each draws from a random stream of its own. The first one
-/// draws as in a run of its own.
+/// Numbers the stages set at each place, so that each has its own random stream. The first one draws the same numbers
+/// as in a separate run.
 #[derive(Default)]
 pub(crate) struct DrawNames(BTreeMap<(String, usize), usize>);
 
@@ -27,17 +27,17 @@ impl DrawNames {
     }
 }
 
-/// Makes the part that a setting describes, whose draws the path names.
+/// Creates the stage or schedule of a setting. The path names its random stream.
 type Maker<'a, Setting, Part> = &'a dyn Fn(&Setting, &str) -> Result<Box<Part>, Failure>;
 
-/// How the stages and schedules of a pipeline are made.
+/// Creates the stages and schedules of a pipeline.
 pub(crate) struct Makers<'a, F> {
     pub(crate) stage: Maker<'a, StageConfig, dyn Stage<F>>,
     pub(crate) schedule: Maker<'a, Target, dyn Schedule>,
 }
 
 impl<F> Makers<'_, F> {
-    /// Makes a change of a pipeline with this many classes; `by` asked for it.
+    /// Creates a change of a pipeline with this number of classes, asked for by `by`.
     pub(crate) fn change(
         &self,
         change: &SettingChange,
@@ -95,20 +95,20 @@ impl<F> Makers<'_, F> {
     }
 }
 
-/// The timeline of pipeline number `pipeline`, or of its way back. Changes are numbered from 1 on, over all pipelines.
+/// The timeline of pipeline number `pipeline`, or of its way back. Changes are numbered from 1 across all pipelines.
 pub(crate) fn timeline_of(request: &Request, pipeline: usize, back: bool) -> Vec<(u64, &TimelineChange)> {
     let is_of = |change: &SettingChange| change.pipeline == pipeline && change.back == back;
     (1..).zip(&request.timeline).filter(|(_, entry)| is_of(&entry.change)).collect()
 }
 
-/// Whether a pipeline gets a target while it runs.
+/// Whether a change gives a pipeline a target during the run.
 pub(crate) fn will_ask(request: &Request, pipeline: usize) -> bool {
     let asks =
         |change: &SettingChange| matches!(&change.to, SettingValue::Target(target) if *target != Target::Nothing);
     timeline_of(request, pipeline, false).iter().any(|(_, entry)| asks(&entry.change))
 }
 
-/// The plan with the stages that took the place of others last, for what these report.
+/// The plan with the stages that were in use at the end, for their reports.
 pub(crate) fn final_plan<'a>(
     plan: &PipelinePlan,
     changes: impl IntoIterator<Item = &'a SettingChange>,
@@ -132,7 +132,7 @@ pub(crate) fn final_plan<'a>(
     plan
 }
 
-/// Warns of changes that the run did not reach.
+/// Warns about changes that the run did not reach.
 pub(crate) fn say_what_was_not_reached(reports: &[PipelineReport]) {
     for report in reports {
         let missed = report.changes.iter().filter(|change| change.took_effect_at_ns.is_none()).count() as u64;
@@ -149,7 +149,7 @@ pub(crate) fn say_what_was_not_reached(reports: &[PipelineReport]) {
     }
 }
 
-/// True if the target of departures changed while the run went on: then no single one was asked.
+/// True if the target of departures changed during the run, so that there is no single asked value.
 pub(crate) fn changed_target(report: &PipelineReport) -> bool {
     let sets_target = |path: &str| {
         let parts: Vec<&str> = path.rsplit('.').take(2).collect();
@@ -158,7 +158,7 @@ pub(crate) fn changed_target(report: &PipelineReport) -> bool {
     report.changes.iter().any(|change| change.took_effect_at_ns.is_some() && sets_target(&change.path))
 }
 
-/// Full-size frames that stages of the timeline may hold beyond those of the plan: the most of each place.
+/// Full-size frames that stages of the timeline may hold beyond those of the plan: the maximum at each place.
 #[cfg(feature = "live")]
 pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
     let mut most: BTreeMap<(bool, Option<usize>, usize), u64> = BTreeMap::new();
@@ -172,7 +172,7 @@ pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
     most.into_values().fold(0, u64::saturating_add)
 }
 
-/// Refuses changes of a live pipeline that is split over CPUs, or of stages with threads of their own.
+/// Refuses changes of a live pipeline that is split over CPUs, or of stages with their own threads.
 #[cfg(feature = "live")]
 pub(crate) fn check_live(
     plan: &PipelinePlan,

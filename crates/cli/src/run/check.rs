@@ -2,7 +2,7 @@ use crate::output::{self, Failure};
 use scenario::Scenario;
 use std::process::ExitCode;
 
-/// Prints the scenario in its long form.
+/// Prints the scenario in its full form.
 pub(crate) fn run(scenario: &Scenario) -> Result<ExitCode, Failure> {
     for plan in &scenario.pipelines {
         for line in plan.all_stages().flat_map(|stage| [stage.notes(), stage.elsewhere()].concat()) {

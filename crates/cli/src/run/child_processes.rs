@@ -1,9 +1,9 @@
-//! Programs that end with this process, however it ends: a generator without an owner would go on sending.
+//! Programs that end with this process, however it ends, because an orphaned generator would continue to send.
 //!
-//! The kernel ends a child when the thread that started it ends (PR_SET_PDEATHSIG), but only the child itself can ask for
-//! that. So netlathe starts itself, asks, and then is or becomes the program. Children are started by the main thread, which
-//! lives as long as the process. What a program has started in turn is found by a variable of its environment, and ended
-//! by a guardian process.
+//! The kernel ends a child when the thread that started it ends (PR_SET_PDEATHSIG), but only the child itself can ask
+//! for that. So netlathe starts itself, asks the kernel, and then acts as the program or is replaced by it. The main
+//! thread starts children, because it lives as long as the process. A guardian process finds the descendants of a
+//! program by an environment variable, and ends them.
 
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
@@ -22,24 +22,24 @@ use std::process::{self, Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Marks the programs of a run, by its process and the time of its start.
+/// Environment variable that marks the programs of a run, with the run's process ID and start time.
 const RUN: &str = "NETLATHE_RUN";
-/// How long a guardian looks for programs that start others while it ends them.
+/// How long a guardian searches for programs, since programs may start others while it ends them.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The first argument of a guardian; the number of its parent follows, then the value of [`RUN`].
+/// The first argument of a guardian. The process ID of its parent and the value of [`RUN`] follow.
 const GUARDIAN: &str = "guardian-of";
-/// The first argument of a netlathe that is started by another one; its number follows, then what to do.
+/// The first argument of a netlathe started by another one. The process ID of the parent and the arguments follow.
 const NETLATHE: &str = "netlathe-child-of";
-/// The same for a program that netlathe replaces itself with.
+/// The same for a program that replaces this netlathe process.
 const PROGRAM: &str = "program-child-of";
 
-/// A netlathe that ends, orderly, when this process does.
+/// A netlathe that shuts down cleanly when this process ends.
 #[cfg(feature = "service")]
 pub(crate) fn netlathe() -> io::Result<Command> {
     with(NETLATHE)
 }
 
-/// The same for a program that waits until a byte comes on its standard input.
+/// The same for a program that waits for a byte on its standard input.
 #[cfg(feature = "live")]
 const WAITING: &str = "waiting-child-of";
 
@@ -54,7 +54,7 @@ impl Guardian {
         Guardian::start_with(None)
     }
 
-    /// The same, and it also removes the lab of this name, if it belongs to this process.
+    /// The same. It also removes the lab of this name, if this process owns the lab.
     #[cfg(feature = "live")]
     pub(crate) fn with_lab(name: &str) -> io::Result<Guardian> {
         Guardian::start_with(Some(name))
@@ -65,21 +65,21 @@ impl Guardian {
         let run = format!("{}-{}", process::id(), now.as_nanos());
         let mut command = with(GUARDIAN)?;
         command.arg(&run).args(lab).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Signals of the terminal are not for it.
+        // It must not receive signals of the terminal.
         let process = command.process_group(0).spawn()?;
         Ok(Guardian { process, run })
     }
 
-    /// The command, as one that is killed when this process ends, with all that it starts unless they clear their
-    /// environment. Its environment is kept; what else was set is not.
+    /// The command in a form that is killed when this process ends, together with everything it starts, unless a
+    /// program clears its environment. Keeps the command's environment, and no other settings.
     pub(crate) fn ending_with_us(&self, command: &Command) -> io::Result<Command> {
         let mut command = ending_with_us(command, PROGRAM)?;
         command.env(RUN, &self.run);
         Ok(command)
     }
 
-    /// The same, as one that begins when a byte is written to its standard input, and ends if that is closed before. It has the
-    /// rights of this process as of now.
+    /// The same, but the command begins when a byte is written to its standard input, and ends if that is closed first.
+    /// It has the current rights of this process.
     #[cfg(feature = "live")]
     pub(crate) fn waiting(&self, command: &Command) -> io::Result<Command> {
         let mut command = ending_with_us(command, WAITING)?;
@@ -87,10 +87,10 @@ impl Guardian {
         Ok(command)
     }
 
-    /// Ends all that the programs of the run have started, and waits for the end.
+    /// Ends everything that the programs of the run have started, and waits until it has ended.
     #[cfg(feature = "live")]
     pub(crate) fn end_programs(mut self) {
-        // SIGTERM is what it gets when this process is killed.
+        // The guardian gets SIGTERM when this process is killed.
         if let Ok(id) = i32::try_from(self.process.id())
             && kill(Pid::from_raw(id), Signal::SIGTERM).is_ok()
         {
@@ -101,7 +101,7 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // A run that ends by itself leaves alone what its program left running on purpose.
+        // A run that ends by itself does not end what its program deliberately left running.
         let _ended = self.process.kill().and_then(|()| self.process.wait());
     }
 }
@@ -116,13 +116,13 @@ fn guard(run: &OsStr, lab: Option<&OsStr>) -> io::Result<()> {
     ended.read_exact(&mut [0])?;
     let wanted = [RUN.as_bytes(), b"=", run.as_encoded_bytes()].concat();
     let start = Instant::now();
-    // A program may start another one between two looks.
+    // A program may start another one between two searches.
     while end_marked(&wanted) && start.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
     #[cfg(feature = "live")]
     if let (Some(name), Ok(owner)) = (lab.and_then(OsStr::to_str), u32::try_from(parent.as_raw())) {
-        // Nothing can be said any more; `lab list` shows what is left.
+        // There is no way to report this; `lab list` shows what is left.
         let _removed = lab::down_of(name, owner);
     }
     #[cfg(not(feature = "live"))]
@@ -138,21 +138,21 @@ fn end_marked(wanted: &[u8]) -> bool {
         let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
         if environment.split(|byte| *byte == 0).any(|set| set == wanted) {
             any = true;
-            // It may have ended meanwhile, which is what is wanted.
+            // It may have ended already, which is fine.
             let _ended = kill(Pid::from_raw(id), Signal::SIGKILL);
         }
     }
     any
 }
 
-/// Asks the kernel for a signal when the parent ends. Fails if the parent of the second argument has ended already.
+/// Asks the kernel for a signal when the parent ends. Fails if the parent in the second argument has already ended.
 fn ask_for(signal: Signal) -> io::Result<()> {
     let parent = env::args().nth(2).and_then(|number| number.parse().ok()).map(Pid::from_raw);
     prctl::set_pdeathsig(signal)?;
     if parent == Some(getppid()) { Ok(()) } else { Err(io::Error::other("the parent has ended")) }
 }
 
-/// The command, as one that is killed when this process ends.
+/// The command in a form that is killed when this process ends.
 fn ending_with_us(command: &Command, word: &str) -> io::Result<Command> {
     let mut other = with(word)?;
     other.arg(command.get_program()).args(command.get_args());
@@ -189,8 +189,8 @@ pub(crate) fn find(name: &OsStr) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::Error::from_raw_os_error(cause))
 }
 
-/// The arguments of this process without those of [`netlathe`]. If it is to become a program it does, and what is given
-/// is why it could not.
+/// The arguments of this process without those of [`netlathe`]. If the process is to become a program, this does not
+/// return unless that fails.
 pub(crate) fn arguments() -> Result<Vec<OsString>, ExitCode> {
     let mut all: Vec<OsString> = env::args_os().collect();
     let signal = match all.get(1).and_then(|word| word.to_str()) {

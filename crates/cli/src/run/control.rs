@@ -1,4 +1,4 @@
-//! A run that clients can watch and change by `--control`. Without the feature `service` there is none.
+//! `--control`: lets clients watch and change a run. Not available without the feature `service`.
 
 #[cfg(feature = "service")]
 pub(crate) use with_service::Control;
@@ -18,13 +18,13 @@ mod with_service {
     use std::time::Instant;
     use units::Time;
 
-    /// The service of this run. It ends with it.
+    /// The service of this run, which ends with it.
     pub(crate) struct Control {
         run: Arc<Run>,
         service: Option<RunService>,
     }
 
-    /// What clients see.
+    /// The state that clients see.
     struct Run {
         command: &'static str,
         stop: Stop,
@@ -39,18 +39,18 @@ mod with_service {
         report: Option<String>,
     }
 
-    /// Where figures come from.
+    /// The source of figures.
     enum Source {
         /// The counters of the workers of a live run.
         Live(Box<dyn Fn() -> Vec<PipelineFigures> + Send>),
-        /// Pipelines of virtual time: those that have ended, the one that runs, and its clock.
+        /// Pipelines in virtual time: those that have ended, the running one, and its clock.
         Virtual { ended: Vec<PipelineFigures>, now: Option<Box<PipelineFigures>>, clock_ns: u64 },
         /// The report.
         Ended(Figures),
     }
 
     impl Control {
-        /// Opens the socket, if one is wanted, and serves it. The run has not begun.
+        /// Opens the socket, if asked, and serves it. The run has not begun yet.
         ///
         /// # Errors
         /// The socket cannot be opened.
@@ -88,11 +88,11 @@ mod with_service {
         /// From now on clients may make these changes.
         #[cfg(feature = "live")]
         pub(crate) fn attach(&self, changes: Arc<dyn Changes>) {
-            // A run has one set of changes.
+            // A run has only one set of changes.
             let _first = self.run.changes.set(changes);
         }
 
-        /// A pipeline of virtual time has sent this number of frames.
+        /// A pipeline in virtual time has sent this number of frames.
         pub(crate) fn reaches(&self, name: &str, frames: u64, at: Time) {
             let mut progress = self.run.progress();
             progress.state = RunState::Running;
@@ -104,7 +104,7 @@ mod with_service {
             }
         }
 
-        /// A pipeline of virtual time has ended.
+        /// A pipeline in virtual time has ended.
         pub(crate) fn pipeline_ends(&self, report: &PipelineReport) {
             if let Source::Virtual { ended, now, .. } = &mut self.run.progress().source {
                 *now = None;
@@ -131,7 +131,7 @@ mod with_service {
 
     impl Drop for Control {
         fn drop(&mut self) {
-            // A run that failed has no report, but its clients see its end, too.
+            // A failed run has no report, but clients must still see its end.
             if let Some(service) = self.service.take() {
                 let mut progress = self.run.progress();
                 let so_far = progress.figures();
@@ -201,7 +201,7 @@ mod without_service {
     use ::measure::{PipelineReport, Report};
     use units::Time;
 
-    /// There is none.
+    /// Not available.
     pub(crate) enum Control {}
 
     impl Control {

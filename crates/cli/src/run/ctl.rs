@@ -69,7 +69,7 @@ impl Ctl {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The run that is meant: the one of this number, or the only one that has not ended, or the only one.
+    /// The run to act on: the one with this number, or the only one that has not ended, or the only one.
     fn choose(&self, runs: Vec<RunView>) -> Result<RunView, Failure> {
         let there = runs.iter().map(|run| run.id.to_string()).collect::<Vec<_>>().join(", ");
         if let Some(id) = self.run {
@@ -99,7 +99,7 @@ pub(super) fn connect(socket: &Path) -> Result<Client, Failure> {
     Client::new(socket).map_err(|cause| failure(socket, &ClientError::Io(cause)))
 }
 
-/// What a user reads of an error.
+/// The text of an error for users.
 pub(super) fn failure(socket: &Path, error: &ClientError) -> Failure {
     match error {
         ClientError::Io(cause) => Failure::new(format!(
@@ -110,7 +110,7 @@ pub(super) fn failure(socket: &Path, error: &ClientError) -> Failure {
     }
 }
 
-/// A run in some lines.
+/// A run, on several lines.
 fn shown(run: &RunView, settings: &[Setting]) -> String {
     let mut text = format!("run {}: {}, {}", run.id, run.command, run.state.name());
     if let Some(status) = run.status {
@@ -137,7 +137,7 @@ fn shown(run: &RunView, settings: &[Setting]) -> String {
     text
 }
 
-/// A pipeline in a line.
+/// A pipeline, on one line.
 fn line(pipeline: &PipelineFigures) -> String {
     let count = |count: &FrameCount| output::thousands(count.frames);
     let dropped: u64 = pipeline.drops.values().sum();
@@ -180,7 +180,7 @@ fn watch(client: &Client, only: Option<u64>, as_json: bool) -> Result<ExitCode, 
             }
             (false, _) => format!("{} events were skipped, since they were read too slowly\n", value["events"]),
         };
-        // A reader that went away ends it, as does the end of the run that is watched.
+        // Ends when stdout is closed, or when the watched run ends.
         let is_read = output::is_read(&text).unwrap_or(false);
         is_read && !(kind == "end" && only.is_some())
     })?;

@@ -1,4 +1,4 @@
-//! Logs of decisions: what was done to each frame, a line for each.
+//! Logs of decisions: what was done to each frame, one line per frame.
 
 use crate::output::{self, Failure};
 use crate::plan::files::beside;
@@ -13,14 +13,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A log that is being written.
+/// A log in progress.
 pub(crate) struct DecisionFile {
     state: Arc<Mutex<State>>,
 }
 
 struct State {
     out: Lines,
-    /// The error that ended the writing.
+    /// The error that ended writing.
     failure: Option<SimError>,
     /// Frames in queues, by their numbers and their copies': each has its line when it leaves, or when the run ends.
     held: BTreeMap<(u64, u32), Decision>,
@@ -35,7 +35,7 @@ impl DecisionFile {
         Ok(DecisionFile { state: Arc::new(Mutex::new(state)) })
     }
 
-    /// Who is to be told of decisions.
+    /// The recorders of decisions.
     pub(crate) fn log(&self) -> Log {
         let state = self.state.clone();
         Box::new(move |decision| {
@@ -49,7 +49,7 @@ impl DecisionFile {
         })
     }
 
-    /// Writes the rest, as far as the file takes it.
+    /// Writes the rest, as far as the file accepts it.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for decision in std::mem::take(&mut state.held).values() {
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// Logs the decisions of the direction `name` of `plan`, if the request asks for it: each class to a file of its own.
+/// Logs the decisions of the direction `name` of `plan`, if the request asks for it. Each class has a separate file.
 pub(crate) fn attach<F: Frame>(
     request: &Request,
     plan: &PipelinePlan,

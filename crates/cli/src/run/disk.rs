@@ -15,10 +15,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use units::{BitRate, Span};
 
-/// Between two looks at the clock and at signals.
+/// Interval between checks of the clock and of signals.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Mounts a disk until it is to end, or unmounts one.
+/// Mounts a disk until the run ends, or unmounts one.
 pub(crate) fn run(plan: DiskPlan) -> Result<ExitCode, Failure> {
     match plan {
         DiskPlan::Unmount { mount, quiet } => {
@@ -42,7 +42,7 @@ impl Disk {
         let stop = Stop::on_signals()?;
         let start = Instant::now();
         let mounted = disk::mount(ask).map_err(Failure::new)?;
-        // Of others fusermount3 unmounts, which needs to gain rights.
+        // For other users fusermount3 unmounts, which needs to gain rights.
         #[cfg(feature = "live")]
         if root {
             let keeps = rights::set(DISK.keeps);
@@ -98,7 +98,7 @@ impl Disk {
     }
 }
 
-/// Bytes and the time in which they moved, without what was answered before its time.
+/// Bytes, and the time in which they moved, without operations that were answered early.
 fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
     let moving: Vec<&Tally> = tallies.iter().map(|(_, tally)| tally).filter(|tally| tally.passed > 0).collect();
     let first = moving.iter().filter_map(|tally| tally.span).map(|(first, _)| first).min();
@@ -107,7 +107,7 @@ fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
     (moving.iter().map(|tally| tally.passed).sum(), seconds)
 }
 
-/// `duration` is what was asked, `lasted` what was measured.
+/// `duration` was asked, `lasted` was measured.
 fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, Duration), tallies: &Tallies) -> Value {
     let times = |times: &Times| {
         if times.count() == 0 {
@@ -152,7 +152,7 @@ fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, D
     let mut report = json!({
         "schema": Report::SCHEMA,
         "command": "disk",
-        // Paths may not be UTF-8, which JSON needs.
+        // JSON needs UTF-8, and paths may not be UTF-8.
         "backing": ask.backing.to_string_lossy(),
         "mount": ask.mount.to_string_lossy(),
         "asked": {
@@ -182,7 +182,7 @@ fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, D
     report
 }
 
-/// The share of these operations that is asked to fail; absent if no error is asked for them.
+/// The asked share of failures of these operations; absent if no error was asked for them.
 fn faults(ask: &DiskConfig, operation: Operation) -> Option<f64> {
     let of = |fault: &&Fault| fault.operations.unwrap_or(ask.operations).iter().any(|one| one == operation);
     let shares: Vec<f64> = ask.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
@@ -230,7 +230,7 @@ fn table(ask: &DiskConfig, tallies: &Tallies) -> String {
     text
 }
 
-/// Bytes per second in the unit that disk rates are given in.
+/// Bytes per second in the usual unit of disk rates.
 fn bytes_rate(rate: f64) -> String {
     let (scale, unit) = match rate {
         rate if rate >= 1e9 => (1e9, "GB/s"),

@@ -1,4 +1,4 @@
-//! The figures of a report as those of a run in progress are.
+//! Converts a report to the figures of a run in progress.
 
 use measure::{Drops, PipelineReport, ReturnReport, Tally};
 use service::control::{FrameCount, Lateness, PipelineFigures};

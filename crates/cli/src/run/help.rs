@@ -1,4 +1,4 @@
-//! Help on a command, and the lists of what can be written: each comes from the list that the parser reads.
+//! Help on commands, and the lists of accepted words. Each comes from the list that the parser uses.
 
 use crate::options::Arguments;
 use crate::options::help::Help;
@@ -24,7 +24,7 @@ impl Help {
             ["report-schema"] => output::print(&report_schema()?)?,
             ["figures", path] => output::print(&figures(path)?)?,
             [list] if kinds(list).is_some() => output::print(&table(list, &kinds(list).unwrap_or_default()))?,
-            // The name of a field may have two words.
+            // Names of fields may have two words.
             [list, ref name @ ..] if !name.is_empty() && kinds(list).is_some() => {
                 output::print(&entry(list, &name.join(" "), &kinds(list).unwrap_or_default())?)?;
             }
@@ -34,10 +34,10 @@ impl Help {
     }
 }
 
-/// The lists but for the figures, which are not kinds.
+/// All lists except the figures, which are not kinds.
 const LISTS: [&str; 8] = ["stages", "laws", "waves", "ports", "rules", "fields", "layers", "keys"];
 
-/// What can be written in a place.
+/// A list of accepted words.
 struct Entry {
     name: String,
     grammar: String,
@@ -99,7 +99,7 @@ fn fields_of(kind: LayerKind) -> String {
     lines.collect::<Vec<_>>().join("\n  ")
 }
 
-/// The conditions of rules: those with a grammar of their own, each protocol, and their fields.
+/// The conditions of rules: those with their own grammar, each protocol, and the fields.
 fn rules() -> Vec<Entry> {
     let mut entries: Vec<Entry> = Rule::CONDITIONS.iter().map(Entry::from).collect();
     for kind in LayerKind::ALL {
@@ -114,7 +114,7 @@ fn rules() -> Vec<Entry> {
     entries
 }
 
-/// Every field of every protocol, by the shortest words that name it, then the words that only streams have.
+/// Every field of every protocol, by its shortest name, then the words that only streams accept.
 fn fields() -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     for kind in LayerKind::ALL {
@@ -149,7 +149,7 @@ fn fields() -> Vec<Entry> {
     entries
 }
 
-/// The entries of a list; none if there is no such list.
+/// The entries of a list; `None` if there is no such list.
 fn kinds(list: &str) -> Option<Vec<Entry>> {
     let of = |kinds: &[Kind]| kinds.iter().map(Entry::from).collect();
     Some(match list {
@@ -172,7 +172,7 @@ fn table(list: &str, entries: &[Entry]) -> String {
     format!("{lines}\nnetlathe help {list} NAME shows the grammar and an example\n")
 }
 
-/// All that is known of one entry.
+/// Everything about one entry.
 fn entry(list: &str, name: &str, entries: &[Entry]) -> Result<String, Failure> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -186,7 +186,7 @@ fn entry(list: &str, name: &str, entries: &[Entry]) -> Result<String, Failure> {
     Ok(format!("{name}: {summary}\n\n  {grammar}\n\nExample:\n  {example}\n"))
 }
 
-/// The figures in and below a group of a report, with their meanings; all with an empty path.
+/// The figures of a report at and below a path, with their meanings. An empty path lists all.
 fn figures(path: &str) -> Result<String, Failure> {
     let parts: Vec<String> = path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     if let Named::Nothing(at, known) = measure::named(&parts) {
@@ -262,7 +262,7 @@ mod tests {
         for Entry { name, example, .. } in kinds("rules").expect("rules") {
             assert!(example.parse::<Rule>().is_ok(), "{name}: {example}");
         }
-        // A stream has every key that its protocol needs, and no other of its keys may be given twice.
+        // The stream has all keys that its protocol needs, so that only the tested key is added.
         let ends = [("src", "10.0.0.1"), ("dst", "10.0.0.2"), ("sport", "1"), ("dport", "2")];
         for Entry { name, example, .. } in kinds("fields").expect("fields") {
             let name = name.as_str();
@@ -279,7 +279,7 @@ mod tests {
                 })
             });
             let of_streams = Key::named(name).is_some() || STREAM_KEYS.iter().any(|key| key.name == name);
-            // A rule reads lists of flags, streams one value.
+            // Rules accept a list of flags, streams a single value.
             let in_rule = example.replace('+', ",").parse::<Rule>().is_ok();
             let only_streams = kinds("fields")
                 .expect("fields")
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Streams, rules, rewriting and keys write the values of a field in one way.
+    /// Streams, rules, rewrites and keys use the same notation for the values of a field.
     #[test]
     fn keys_of_streams_have_the_values_of_the_fields() {
         for key in Key::ALL {

@@ -1,4 +1,5 @@
-//! The lab of a scenario: built for the run, which is carried out in its box by another netlathe, and removed after it.
+//! The lab of a scenario: built for the run and removed after it. Another netlathe process carries out the run in the
+//! lab's box.
 
 use crate::output::Failure;
 use crate::plan::request::Request;
@@ -7,10 +8,10 @@ use ::lab::{Node, RunRequest, Shape};
 use std::env;
 use std::process::ExitCode;
 
-/// Set for the netlathe in the box: the name of the lab.
+/// Environment variable of the netlathe in the box: the name of the lab.
 pub(super) const MARK: &str = "NETLATHE_SCENARIO_LAB";
 
-/// Runs this command in the lab that the request asks for; none if there is none to build.
+/// Runs this command in the lab of the request; `None` if there is no lab to build.
 pub(super) fn run(request: &Request) -> Result<Option<ExitCode>, Failure> {
     let Some(plan) = &request.beside.lab else { return Ok(None) };
     if env::var_os(MARK).is_some_and(|name| env::var_os("NETLATHE_LAB") == Some(name)) {

@@ -1,4 +1,4 @@
-//! Carrying out what a plan says: in virtual time, on live ports, and the commands that have no ports.
+//! Carries out plans: in virtual time, on live ports, and for commands without ports.
 
 mod asked_rates;
 mod assemble;
@@ -50,7 +50,7 @@ use crate::output::Failure;
 use crate::plan::Plan;
 use std::process::ExitCode;
 
-/// Carries out a plan; the status says whether all expectations were met.
+/// Carries out a plan. The status tells whether all expectations were met.
 pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
     match plan {
         Plan::Pipelines(request) => pipelines::run(&request),

@@ -1,9 +1,9 @@
-//! What a run gives before it is reported.
+//! The outcome of a run, before it is reported.
 
 use crate::output::Failure;
 use measure::{Caveat, ClockReport, PipelineReport};
 
-/// The results so far.
+/// The results of a run.
 pub(crate) struct Outcome {
     pub(crate) reports: Vec<PipelineReport>,
     pub(crate) caveats: Vec<Caveat>,

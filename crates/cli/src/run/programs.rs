@@ -23,22 +23,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Interval at which readiness and the user's wish to end are looked at.
+/// Interval between checks of readiness and of signals.
 const LOOK: Duration = Duration::from_millis(10);
 /// Time for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 /// Time for the last output of a program that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What came of the programs.
+/// The outcome of the programs.
 #[derive(Default)]
 pub(crate) struct Programs {
     pub(crate) reports: Vec<ProgramReport>,
-    /// Why the run had to end, if a program was the cause.
+    /// Why the run ended early, if a program was the cause.
     pub(crate) failure: Option<Failure>,
 }
 
-/// Does `run`, with the programs of the request beside it. Ends them with it.
+/// Calls `run` while the programs of the request run beside it. Ends them when it returns.
 pub(crate) fn beside<T>(
     request: &Request,
     stop: &Stop,
@@ -52,7 +52,7 @@ pub(crate) fn beside<T>(
     let guardian = Guardian::start().map_err(cannot)?;
     let commands = plans.iter().map(|plan| command(plan, request, &guardian)).collect::<Result<Vec<_>, _>>()?;
     let shared = Shared::new(plans.len());
-    // Programs that share the machine with endless pipelines are what the run is for.
+    // If the pipelines are endless, the programs determine the duration of the run.
     let ends_with_all = request.common.duration.is_none() && request.pipelines.iter().any(is_endless);
     thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn beside<T>(
                 report
             });
             threads.push(thread.map_err(cannot));
-            // The rights that the program is to have may be given up next.
+            // After this, the run may give up rights that the program needs.
             let _started = starts.recv();
         }
         let mut done = run();
@@ -120,7 +120,7 @@ fn wait_for_programs(request: &Request, shared: &Shared, stop: &Stop) {
     }
 }
 
-/// The command of a program, in its namespace, waiting.
+/// The command of a program in its namespace, which waits before it begins.
 fn command(plan: &ProgramPlan, request: &Request, guardian: &Guardian) -> Result<Command, Failure> {
     let words = plan.command.words();
     let failed = |cause: &dyn std::fmt::Display| Failure::new(format!("program {}: {cause}", plan.name));
@@ -146,12 +146,12 @@ fn command(plan: &ProgramPlan, request: &Request, guardian: &Guardian) -> Result
     };
     command.args(arguments).env_remove(super::lab_of_scenario::MARK).env_remove(sweep::MARK);
     let mut command = guardian.waiting(&command).map_err(|cause| failed(&cause))?;
-    // Signals of the terminal are for netlathe, which ends the programs.
+    // Only netlathe handles signals of the terminal; it ends the programs.
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     Ok(command)
 }
 
-/// What the threads know of each other.
+/// State shared by the threads.
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -168,7 +168,7 @@ struct State {
 struct Known {
     ready: Option<Instant>,
     ended: Option<Instant>,
-    /// It has ended, or will never start.
+    /// The program has ended, or will never start.
     is_over: bool,
 }
 
@@ -195,7 +195,7 @@ impl Shared {
         self.lock().programs.iter().all(|program| program.is_over)
     }
 
-    /// Waits until `done` gives something or the run is over, at most until `limit`.
+    /// Waits until `done` returns a value or the run is over, but not longer than `limit`.
     fn wait<T>(&self, limit: Option<Instant>, mut done: impl FnMut(&State) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -212,7 +212,7 @@ impl Shared {
     }
 }
 
-/// An output of a program, as far as it is kept.
+/// The stored part of a program's output.
 #[derive(Default)]
 struct Kept {
     bytes: Vec<u8>,
@@ -220,7 +220,7 @@ struct Kept {
     ended: bool,
 }
 
-/// Reads an output to its end, on a thread that nothing waits for: what a program leaves running may hold it open.
+/// Reads an output to its end, on a detached thread, because a descendant of the program may keep the output open.
 fn read(mut from: impl Read + Send + 'static) -> io::Result<Arc<Mutex<Kept>>> {
     let kept = Arc::new(Mutex::new(Kept::default()));
     let keeps = Arc::clone(&kept);
@@ -246,14 +246,14 @@ fn read(mut from: impl Read + Send + 'static) -> io::Result<Arc<Mutex<Kept>>> {
     Ok(kept)
 }
 
-/// What is known of a program after its end.
+/// The state of a program after its end.
 struct Finished {
     report: ProgramReport,
     outputs: Vec<Arc<Mutex<Kept>>>,
 }
 
 impl Finished {
-    /// The report, with the output. What a program has started may still write until it has ended, too.
+    /// The report, with the output. Descendants of the program may continue to write until they have ended.
     fn report(mut self) -> ProgramReport {
         let start = Instant::now();
         let lock = |kept: &Arc<Mutex<Kept>>| std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
@@ -268,7 +268,7 @@ impl Finished {
     }
 }
 
-/// What a thread needs for its program.
+/// The data that a thread needs for its program.
 struct Runner<'a> {
     plan: &'a ProgramPlan,
     number: usize,
@@ -279,7 +279,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the program to its end, or to that of the run.
+    /// Runs the program until it or the run ends.
     fn run(&self, command: Command, started: &std::sync::mpsc::SyncSender<()>) -> Finished {
         let mut finished = Finished {
             report: ProgramReport {
@@ -320,7 +320,7 @@ impl Runner<'_> {
         }
         let due = self.due();
         let Some((opened, mut begins)) = due.zip(begins) else {
-            // Without its byte it ends.
+            // Without the byte, the program ends.
             return child.wait().map(drop);
         };
         begins.write_all(b"\n")?;
@@ -348,7 +348,7 @@ impl Runner<'_> {
         })
     }
 
-    /// Waits until the program is to begin. Returns when frames began to pass, or none if the run ends before.
+    /// Waits until the program should begin. Returns when frames began to pass, or `None` if the run ends first.
     fn due(&self) -> Option<Instant> {
         let opened = loop {
             if let Some(opened) = self.gate.wait(LOOK) {
@@ -369,18 +369,18 @@ impl Runner<'_> {
             }
         };
         let due = event + self.plan.start.to_std();
-        // It gives nothing at its limit, or before that if the run ends.
+        // Returns `None` at its limit, or earlier if the run ends.
         self.shared.wait::<()>(Some(due), |_| None);
         (!self.shared.lock().ends).then_some(opened)
     }
 
-    /// Notes the end of the process, which is not reaped, so that its number stays its own.
+    /// Records the end of the process without reaping it, so that its ID is not reused.
     fn watch_end(&self, process: Pid) {
         while let Err(Errno::EINTR) = waitid(Id::Pid(process), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {}
         self.shared.change(|state| state.programs[self.number].ended = Some(Instant::now()));
     }
 
-    /// Waits until the program is ready, has ended, or is over its time; the last two end the run.
+    /// Waits until the program is ready, has ended, or exceeds its time limit. The last two end the run.
     fn await_ready(&self, child: &Child, start: Instant, finished: &mut Finished) {
         let name = &self.plan.name;
         if let Some(ready) = &self.plan.ready {
@@ -393,7 +393,7 @@ impl Runner<'_> {
                 let ended = state.programs[self.number].ended.is_some();
                 drop(state);
                 if ended {
-                    // What it said last may say that it was ready.
+                    // Its last output may contain the ready line.
                     thread::sleep(LOOK * 2);
                     if !is_ready(ready, child.id(), &finished.outputs) {
                         let last = last_words(&finished.outputs);
@@ -414,7 +414,7 @@ impl Runner<'_> {
         self.shared.change(|state| state.programs[self.number].ready = Some(Instant::now()));
     }
 
-    /// Ends a program and those in its group: politely, then by force.
+    /// Ends a program and its process group: with SIGTERM, then with SIGKILL.
     fn end_group(&self, group: Pid) {
         let ended = |patience: Duration| {
             let limit = Instant::now() + patience;
@@ -425,7 +425,7 @@ impl Runner<'_> {
             state.programs[self.number].ended.is_some()
         };
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-            // It may end at this moment.
+            // It may be ending at this moment.
             let _ended = killpg(group, signal);
             if ended(GRACE) {
                 return;
@@ -434,7 +434,7 @@ impl Runner<'_> {
     }
 }
 
-/// The last line of the outputs, the standard error's if it has one, behind a colon.
+/// A colon and the last line of standard error, or else of standard output.
 fn last_words(outputs: &[Arc<Mutex<Kept>>]) -> String {
     let line = |kept: &Arc<Mutex<Kept>>| {
         let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -469,7 +469,7 @@ fn has_port(process: u32, tables: [&str; 2], port: u16, state: &str) -> bool {
     })
 }
 
-/// What a program that is not ready lacks.
+/// Why a program is not ready.
 fn lacking(ready: &Ready) -> String {
     match ready {
         Ready::Tcp(port) => format!("nothing listens on TCP port {port} in its namespace"),

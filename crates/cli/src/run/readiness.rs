@@ -1,5 +1,5 @@
-//! Signals readiness (frames pass, or the disk is mounted) to the starter: by the protocol of systemd's
-//! sd_notify(3), and with `-v` in a line.
+//! Reports readiness (frames pass, or the disk is mounted): by the protocol of systemd's sd_notify(3), and with `-v`
+//! also as a line.
 
 use crate::options::common::Common;
 use crate::output;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Variable with the path of the notification socket.
+/// Environment variable with the path of the notification socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 /// The message to send.
 const READY: &[u8] = b"READY=1";
@@ -26,7 +26,7 @@ pub(crate) fn tell(common: &Common) {
     tell_if(common.verbose > 0);
 }
 
-/// The same, with its line if the run is `verbose`.
+/// The same, with a line if the run is `verbose`.
 pub(crate) fn tell_if(verbose: bool) {
     if verbose {
         output::say("ready");
@@ -34,8 +34,8 @@ pub(crate) fn tell_if(verbose: bool) {
     tell_starter("frames pass");
 }
 
-/// Runs `command`, a netlathe, with `run`, and calls `ready` as soon as that says that frames pass. Its own starter hears
-/// nothing of it: systemd takes the word of the process alone that it has started.
+/// Runs `command`, a netlathe process, with `run`, and calls `ready` when it reports that frames pass. The process must
+/// not report to our own service manager, because systemd accepts messages only from the process it started.
 pub(crate) fn while_ready<T>(
     command: &mut Command,
     ready: impl FnOnce() + Send,
@@ -45,7 +45,7 @@ pub(crate) fn while_ready<T>(
     let address = SocketAddr::from_abstract_name(&name);
     let Ok((address, socket)) = address.and_then(|address| Ok((address.clone(), UnixDatagram::bind_addr(&address)?)))
     else {
-        // Report readiness late rather than not at all.
+        // Readiness is reported late rather than never.
         let result = run(command.env_remove(SOCKET));
         ready();
         return result;
@@ -67,16 +67,16 @@ pub(crate) fn while_ready<T>(
         });
         let result = run(command);
         if listening.is_err() {
-            // No thread can be started: late is better than never.
+            // Without a thread, readiness is reported late rather than never.
             tell();
         }
-        // Behind all that it said: there is nothing more to wait for.
+        // After all messages of the process: there is nothing more to wait for.
         let _ends = UnixDatagram::unbound().and_then(|end| end.send_to_addr(b"", &address));
         result
     })
 }
 
-/// Says it only by the protocol; `what` is the case from now on.
+/// Reports readiness only by the protocol; `what` is the status text.
 pub(crate) fn tell_starter(what: &str) {
     if let Some(socket) = env::var_os(SOCKET).filter(|socket| !socket.is_empty())
         && let Err(cause) = notify(&socket)

@@ -15,7 +15,7 @@ use sim::CaptureAnomalies;
 use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
-/// Warns of each of `warnings`, and adds them to the caveats of the report.
+/// Prints each of `warnings`, and adds them to the caveats of the report.
 pub(crate) fn warn(caveats: &mut Vec<Caveat>, warnings: impl IntoIterator<Item = Caveat>) {
     for warning in warnings {
         output::warn(warning.line());
@@ -23,10 +23,10 @@ pub(crate) fn warn(caveats: &mut Vec<Caveat>, warnings: impl IntoIterator<Item =
     }
 }
 
-/// Gaps of which stamps in whole nanoseconds hide a tenth or more.
+/// Gaps so short that stamps in whole nanoseconds hide a tenth or more.
 const SHORT_NS: f64 = 10.0;
 
-/// Targets of a plan that a model line or a capture cannot resolve.
+/// Caveats for targets of a plan that a model line or a capture cannot resolve.
 pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Caveat> {
     let captures = match &plan.output {
         PortSpec::Pcap(_) => true,
@@ -34,7 +34,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Cave
         _ => false,
     };
     let Some(gap) = plan.target.fixed_gap() else {
-        // Frames that came and went at one instant have no gap to be rounded.
+        // Frames that arrive and depart at one instant have no gap to round.
         let mean_ns = report.gap.as_ref().map_or(0.0, |gap| gap.mean_ns);
         let short = captures && !plan.asks_nothing() && mean_ns > 0.0 && mean_ns < SHORT_NS;
         return short.then(|| Caveat::of(&plan.name, CaveatKind::ShortGaps { mean_ns })).into_iter().collect();
@@ -54,7 +54,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Cave
     caveats
 }
 
-/// Targets of a plan that real-time departures cannot resolve on a machine with this floor.
+/// Caveats for targets of a plan that real-time departures cannot resolve on a machine with this floor.
 #[cfg(feature = "live")]
 pub(crate) fn of_machine(
     plan: &PipelinePlan,
@@ -84,11 +84,11 @@ pub(crate) fn of_machine(
     caveats
 }
 
-/// Drivers by which a frame counts from its arrival.
+/// Drivers that stamp arrivals.
 #[cfg(feature = "live")]
 const TELL: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_tap"];
 
-/// Buckets of a plan that overflow when this machine pauses, since its input by `driver` does not stamp arrivals.
+/// Caveats for buckets of a plan that overflow when this machine pauses, because `driver` does not stamp arrivals.
 #[cfg(feature = "live")]
 pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<Caveat> {
     if TELL.contains(&driver) || !matches!(plan.source, SourcePlan::Port(_)) {
@@ -110,8 +110,8 @@ pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<Caveat> {
     small.map(caveat).collect()
 }
 
-/// Frames that the output could not send. A sender on this machine leaves segments together for its device, up to
-/// 64 KiB; a capture keeps them so. `longest` is the longest frame of a capture, without FCS.
+/// Frames that the output could not send. A sender on this machine leaves segmentation to its device, so frames of up
+/// to 64 KiB occur, also in captures. `longest` is the longest frame of a capture, without FCS.
 #[cfg(feature = "live")]
 pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest: usize) -> Option<Caveat> {
     let (_, frames) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong)?;
@@ -126,24 +126,24 @@ pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest:
     Some(Caveat::of(&plan.name, kind))
 }
 
-/// Says so if a plan's reported departures are planned instead of measured.
+/// The caveat for departures that are planned instead of measured.
 #[cfg(feature = "live")]
 pub(crate) fn of_departures(plan: &PipelinePlan) -> Option<Caveat> {
     let planned = plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_));
     planned.then(|| Caveat::of(&plan.name, CaveatKind::Planned { port: plan.output.to_string() }))
 }
 
-/// What a capture that was cut hides of the streams in it.
+/// The caveat for stamps of streams that a capture truncated.
 pub(crate) fn of_cut(capture: &Path, records: u64) -> Caveat {
     Caveat::new(CaveatKind::CutStamps { file: capture.display().to_string(), records })
 }
 
-/// What gaps of frames say that were captured before a NIC cut them (TSO), or after the kernel joined them (GRO).
+/// The caveat for frames that were captured before a NIC segmented them (TSO), or after the kernel merged them (GRO).
 pub(crate) fn of_uncut(capture: &Path, records: u64, longest_bytes: u32) -> Caveat {
     Caveat::new(CaveatKind::MergedRecords { file: capture.display().to_string(), records, longest_bytes })
 }
 
-/// What the stamps of a receiver, in whole ns, cannot resolve of a gap that is expected.
+/// The caveat for an expected gap that the whole nanoseconds of a receiver's stamps cannot resolve.
 pub(crate) fn of_stamps(gap: Span) -> Option<Caveat> {
     let kind = CaveatKind::ExpectedBetweenStamps { gap_ns: gap.as_ns_f64() };
     (!whole_ns(gap)).then(|| Caveat::of("measure", kind))
@@ -153,7 +153,7 @@ fn whole_ns(gap: Span) -> bool {
     gap.as_ps().is_multiple_of(PS_PER_NS)
 }
 
-/// Frames that were to be corrupted with valid checksums and that allow no such change, with the reasons.
+/// The caveat for frames chosen for corruption with valid checksums that allow no such change, with the reasons.
 pub(crate) fn of_corruption(report: &PipelineReport) -> Option<Caveat> {
     let effects = &report.effects;
     let left = effects.of(Effect::Incorruptible);

@@ -1,4 +1,4 @@
-//! Ending a run from outside: SIGINT, SIGTERM and SIGHUP.
+//! Ends a run at SIGINT, SIGTERM and SIGHUP.
 
 use crate::output::Failure;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Signals within this time are one: timeout(1) sends each to its child and to the group of both.
+/// Signals within this time count as one, because timeout(1) sends each signal to its child and to their group.
 const ONE: Duration = Duration::from_millis(500);
 
-/// Becomes true once the user wants the run to end.
+/// Becomes true when the user ends the run.
 #[derive(Clone)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Sets the handlers, also where the signals were inherited as ignored, but for SIGHUP: `nohup` means it. A second
-    /// signal, half a second after the first or later, ends the program at once, for the case that the first is not
-    /// obeyed.
+    /// Sets the handlers, even if the signals were inherited as ignored, except for SIGHUP, so that `nohup` works. A
+    /// second signal at least half a second after the first ends the program at once, in case the first one has no
+    /// effect.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
-        // A terminal that is closed must not leave programs on interfaces, mounts and half a report.
+        // Closing the terminal must not leave XDP programs, mounts and incomplete reports behind.
         Stop::on([SIGINT, SIGTERM].into_iter().chain((!ignored(SIGHUP)).then_some(SIGHUP)))
     }
 
-    /// The same where SIGHUP means something else.
+    /// The same, if SIGHUP has another meaning.
     pub(crate) fn on_signals_but_hangup() -> Result<Self, Failure> {
         Stop::on([SIGINT, SIGTERM].into_iter())
     }
@@ -39,7 +39,7 @@ impl Stop {
                 signal_hook::flag::register(signal, Arc::clone(&asked))?;
                 signal_hook::low_level::pipe::register(signal, tells.try_clone()?)?;
             }
-            // A file as large as `ulimit -f` permits is then an error as a full disk is, and not the end of the program.
+            // Exceeding `ulimit -f` is then an error like a full disk, and does not end the program.
             signal_hook::flag::register(SIGXFSZ, Arc::default())?;
             thread::Builder::new().name("signals".to_owned()).spawn(move || exit_on_second(told))
         };
@@ -58,7 +58,7 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for those who look at it in a loop.
+    /// The flag itself, for loops that check it.
     #[cfg(feature = "live")]
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
@@ -76,7 +76,7 @@ fn ignored(signal: i32) -> bool {
 fn exit_on_second(mut told: UnixStream) -> io::Result<()> {
     let mut bytes = [0; 16];
     told.read_exact(&mut bytes[..1])?;
-    // The time that stalled files have starts now.
+    // The time limit of stalled files starts now.
     sim::ended_for();
     thread::sleep(ONE);
     told.set_nonblocking(true)?;

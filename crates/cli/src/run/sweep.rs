@@ -1,4 +1,4 @@
-//! The runs of a sweep: one after the other, each by a netlathe of its own, so that none is left of the one before.
+//! The runs of a sweep: one after the other, each in a separate process, so that nothing is left from the previous one.
 
 use crate::output::{self, Failure};
 use crate::plan::sweep::{MARK, SweepPlan};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::env;
 use std::process::{ExitCode, Stdio};
 
-/// Runs all, and reports them together.
+/// Carries out all runs and reports them together.
 pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
     let tables = ResultTables::open(&plan.results)?;
     let stop = Stop::on_signals()?;

@@ -16,9 +16,9 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the service.
+/// Interval between updates from the service.
 const EVERY: Duration = Duration::from_millis(500);
-/// Between two looks at the keyboard.
+/// Interval between checks of the keyboard.
 const KEYS: Duration = Duration::from_millis(100);
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ impl Top {
         }
         let socket = self.socket.path();
         let client = ctl::connect(&socket)?;
-        // Before the screen is taken: an error is then read on it.
+        // Before the screen is taken over, so that an error stays visible.
         let first = look(&client).map_err(|error| ctl::failure(&socket, &error))?;
         let stop = Stop::on_signals()?;
         // Restores the terminal also after a panic.
@@ -52,7 +52,7 @@ impl Top {
     }
 }
 
-/// Why it ended.
+/// Why the display ended.
 enum Over {
     ByUser,
     Gone(ClientError),
@@ -98,7 +98,7 @@ fn show(
     }
 }
 
-/// The same runs with their rates since they were looked at before.
+/// The same runs, with their rates since the previous update.
 fn with_rates(mut runs: Vec<RunView>, before: &mut BTreeMap<u64, Figures>) -> Vec<RunView> {
     for run in &mut runs {
         if let Some(before) = before.get(&run.id) {
@@ -124,7 +124,7 @@ fn draw(frame: &mut Frame<'_>, runs: &[RunView]) {
     frame.render_widget(Paragraph::new(Line::from(text)).style(Style::new().add_modifier(Modifier::DIM)), foot);
 }
 
-/// A row for each pipeline of a run and each way back; one for a run without any.
+/// A row for each pipeline and way back of a run, or a single row without them.
 fn rows_of(run: &RunView) -> Vec<Row<'static>> {
     let passed = output::brief(run.figures.virtual_ns.unwrap_or(run.figures.passed_ns) as f64);
     let head = [run.id.to_string(), run.state.name().to_owned(), passed];

@@ -1,4 +1,4 @@
-//! What the stages that limit users did, and their rates read again while frames pass: SIGHUP.
+//! Reports of the stages that limit users, and the reload of their rates at SIGHUP.
 
 use crate::output::{self, Failure};
 use crate::plan::free_memory::free_memory;
@@ -9,7 +9,7 @@ use measure::{Caveat, CaveatKind, LimitedUser, PipelineReport};
 use scenario::PipelinePlan;
 use std::fmt::Write as _;
 
-/// Adds what the stages of a plan did to the report of their pipeline or class.
+/// Adds the figures of a plan's limits to the report of their pipeline or class.
 pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
     for (class, limit) in plan.limits() {
         match report.classes.iter_mut().find(|report| report.name == class) {
@@ -19,7 +19,7 @@ pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
     }
 }
 
-/// Adds what the stages of the way back did to its report.
+/// Adds the figures of the limits of the way back to its report.
 #[cfg(feature = "live")]
 pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
     if let Some(limit) = plan.limits_back().last() {
@@ -27,7 +27,7 @@ pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
     }
 }
 
-/// Refuses tables of users for which there is no memory, before they are allocated.
+/// Refuses tables of users that do not fit in memory, before they are allocated.
 pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
     let limits = request.pipelines.iter().flat_map(PipelinePlan::all_stages).filter_map(|stage| match stage {
         StageConfig::Limit(limit) => Some(limit.users),
@@ -49,7 +49,7 @@ pub(crate) fn check_memory(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Frames without a key are many from this share on.
+/// From this share on, frames without a key cause a warning.
 const MANY: f64 = 0.05;
 
 /// Warnings about a limit's side effects, with remedies.
@@ -84,7 +84,7 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<Caveat> {
     kinds.into_iter().map(|kind| Caveat::of(&report.name, kind)).chain(classes).collect()
 }
 
-/// What each user of the stages sent and got, as comma-separated values. A user has no comma in its name.
+/// The bytes of each user as comma-separated values. Names of users contain no commas.
 pub(crate) fn by_user(request: &Request) -> String {
     let mut text = "user,rate_bps,passed_bytes,exceeded_bytes\n".to_owned();
     let limits = request.pipelines.iter().flat_map(PipelinePlan::limits);

@@ -63,7 +63,7 @@ pub(crate) fn run(request: &Request, stop: &Stop, control: Option<&Control>) -> 
     Ok(outcome)
 }
 
-/// Runs a pipeline to its end. Gives its report, and what ended it early, if anything did.
+/// Runs a pipeline to its end. Returns its report, and the failure that ended it early, if any.
 fn run_one(
     (number, plan): (usize, &PipelinePlan),
     source: &mut dyn Source,
@@ -121,11 +121,12 @@ fn run_one(
     if plan.asks_nothing() && !changes::will_ask(request, number) {
         report.forget_ask();
         if source.is_backlog() && plan.pacer == Pacer::Unpaced {
-            // All is there from the start, to go back to back: each waits for the one before, as it should.
+            // All frames are present from the start and leave back to back, so waiting for the preceding frame is
+            // intended.
             (report.lateness, report.crowded, report.shortfall) = (None, None, None);
         }
     }
-    // A model has crowded lines, but no hiccups.
+    // Departures of a model can wait for the line, but there are no hiccups.
     let classes = report.classes.iter_mut().filter_map(|class| class.lateness.as_mut());
     for lateness in classes.chain(&mut report.lateness) {
         lateness.hiccups = None;
@@ -133,7 +134,7 @@ fn run_one(
     Ok((report, failure.or(run.failure.map(Failure::new))))
 }
 
-/// Warns of gaps or rates that the frames do not fit in.
+/// Warns about gaps or rates that are too small for the frames.
 fn say_what_did_not_fit(report: &PipelineReport) {
     let name = &report.name;
     let crowded = report.crowded.filter(|crowded| *crowded > 0).map_or(String::new(), |crowded| {
@@ -148,7 +149,7 @@ fn say_what_did_not_fit(report: &PipelineReport) {
             "{name}: the frames do not fit in what was asked: {crowded}, {:.4} % of the ask was obtained",
             shortfall.obtained_ratio * 100.0
         )),
-        // Classes that share a line wait for each other now and then: that is in the report, and no fault.
+        // Classes that share a line sometimes wait for each other. The report shows it, so it needs no warning.
         None if !crowded.is_empty() && report.pacer != Some("none") && report.classes.is_empty() => {
             output::warn(format!("{name}: {crowded}; later departures caught up"));
         }
@@ -215,7 +216,7 @@ fn schedule(
         SourcePlan::Port(_) => false,
     };
     let stream_into_file = all_there && matches!(plan.output, PortSpec::Pcap(_) | PortSpec::Null);
-    // A file has no line: frames are back to back as on a common one.
+    // A file has no line, so back-to-back frames use a common line rate.
     let back_to_back = Target::Rate(Rate::Line(Share::ONE));
     let (ask, line) = if stream_into_file && *ask == Target::Nothing {
         (&back_to_back, Some(Line::new(BitRate::from_gbps(10))))
@@ -225,7 +226,7 @@ fn schedule(
     ask.schedule(line, Draw { seed, path, frames }).map_err(|error| Failure::new(format!("{}: {error}", plan.name)))
 }
 
-/// Shows how far a run is, and ends it when the user wants.
+/// Shows the progress of a run, and ends it when the user asks.
 struct ProgressObserver<'a> {
     stop: &'a Stop,
     control: Option<&'a Control>,

@@ -1,4 +1,4 @@
-//! The answering side: one answer of the same length for each whole request, nothing for anything else.
+//! The answering side: one answer of equal length for each complete request, and none for anything else.
 
 use super::message::{self, Answer, LENGTH};
 use super::stamped_socket::StampedSocket;
@@ -10,10 +10,10 @@ use crate::run::stop::Stop;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long a signal may go unnoticed.
+/// Interval between checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What was answered.
+/// Counts of answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answered {
     pub(super) answered: u64,
@@ -36,7 +36,7 @@ pub(super) fn answer(
     while !stop.asked() && duration.is_none_or(|duration| begun.elapsed() < duration) {
         let arrived = match socket.receive(&mut buffer) {
             Ok(Some(arrived)) => arrived,
-            // An earlier answer was refused, since the one that asked has ended.
+            // An earlier answer was refused, because the requester has ended.
             Ok(None) | Err(_) => continue,
         };
         let (Some(nonce), Some(from)) = (message::read_request(&buffer[..arrived.length]), arrived.from) else {
@@ -48,7 +48,7 @@ pub(super) fn answer(
             Ok(_) => done.answered += 1,
             Err(_) => done.ignored += 1,
         }
-        // Stamps of departure would fill the socket's memory.
+        // Unread departure stamps would fill the socket's memory.
         socket.left();
     }
     Ok(done)
@@ -57,7 +57,7 @@ pub(super) fn answer(
 fn bind(listen: Option<SocketAddr>) -> Result<(UdpSocket, SocketAddr), Failure> {
     let address = listen.unwrap_or_else(|| (Ipv6Addr::UNSPECIFIED, PORT).into());
     let bound = UdpSocket::bind(address);
-    // A host without IPv6.
+    // The host has no IPv6.
     let bound = if listen.is_none() && bound.is_err() { UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)) } else { bound };
     let named = bound.and_then(|socket| socket.local_addr().map(|address| (socket, address)));
     named.map_err(|cause| {

@@ -11,21 +11,21 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// An answer that takes longer says little.
+/// A slower answer has a large error.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Resolution of the kernel's stamps in ns.
 const RESOLUTION_NS: f64 = 1.0;
 
-/// A peer, and what is known of its clock.
+/// A peer, and the exchanges with it.
 pub(super) struct Exchanges {
-    /// As it was named.
+    /// The name as typed.
     pub(super) name: String,
     pub(super) address: SocketAddr,
     socket: StampedSocket,
     nonces: RandomState,
     asked: u64,
     meter: ClockMeter,
-    /// Answers whose stamps of departure and of arrival are the kernel's.
+    /// Answers with both stamps from the kernel.
     by_kernel: u64,
     refused: bool,
 }
@@ -56,14 +56,14 @@ impl Exchanges {
         })
     }
 
-    /// One exchange. False if it was not answered in time.
+    /// Makes one exchange. Returns false if it was not answered in time.
     pub(super) fn exchange(&mut self) -> io::Result<bool> {
         let nonce = self.nonces.hash_one(self.asked);
         self.asked += 1;
         let begun = self.socket.now();
         match self.socket.socket.send(&message::request(nonce)) {
             Ok(_) => {}
-            // That an earlier one was refused is said at the next call.
+            // The refusal of an earlier message is reported at the next call.
             Err(cause) if cause.kind() == ErrorKind::ConnectionRefused => return self.is_refused(),
             Err(cause) => return Err(cause),
         }
@@ -76,7 +76,7 @@ impl Exchanges {
                 Err(cause) if cause.kind() == ErrorKind::ConnectionRefused => return self.is_refused(),
                 Err(cause) => return Err(cause),
             };
-            // Answers to earlier requests are late.
+            // Skips late answers to earlier requests.
             let Some(answer) = message::read_answer(&buffer[..arrived.length], nonce) else { continue };
             let left = self.socket.left().filter(|left| (begun..=arrived.at).contains(left));
             let sent = left.unwrap_or(begun);
@@ -99,7 +99,7 @@ impl Exchanges {
         self.meter.report(&self.name, self.asked, RESOLUTION_NS)
     }
 
-    /// Where most stamps came from.
+    /// The source of most stamps.
     pub(super) fn stamps(&self) -> &'static str {
         let answered = self.report().map_or(0, |report| report.answered);
         if 2 * self.by_kernel > answered { "kernel" } else { "program" }
@@ -122,7 +122,7 @@ impl Exchanges {
     }
 }
 
-/// The address of `HOST[:PORT]`, of which HOST may be an IPv6 address in brackets or without.
+/// The address of `HOST[:PORT]`. HOST may be an IPv6 address, with or without brackets.
 fn resolve(name: &str) -> io::Result<SocketAddr> {
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     if let Ok(address) = bare.parse::<IpAddr>() {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_has_a_port_or_the_usual_one() {
+    fn peer_port_is_optional() {
         for (name, expected) in [
             ("10.0.0.2", "10.0.0.2:47100"),
             ("10.0.0.2:5000", "10.0.0.2:5000"),

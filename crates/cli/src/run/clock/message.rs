@@ -1,4 +1,5 @@
-//! Messages of an exchange. Request and answer have the same length, so that the answering side multiplies nothing.
+//! Messages of an exchange. Request and answer have equal lengths, so that the answering side cannot be used to amplify
+//! traffic.
 
 /// Length of a message in bytes.
 pub(super) const LENGTH: usize = 64;
@@ -28,12 +29,12 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// A request. Only who has seen it can answer its random `nonce`.
+/// A request with a random `nonce`, which only a host that has seen the request can answer.
 pub(super) fn request(nonce: u64) -> [u8; LENGTH] {
     message(REQUEST, nonce)
 }
 
-/// The nonce of a request; `None` for anything that is not one to the last bit.
+/// The nonce of a request; `None` unless every bit is as expected.
 pub(super) fn read_request(bytes: &[u8]) -> Option<u64> {
     let nonce = (bytes.len() == LENGTH).then(|| word(bytes, 8))?;
     (*bytes == request(nonce)).then_some(nonce)
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_fit_their_request_only() {
+    fn answer_matches_only_its_request() {
         let stamps = Answer { came: 1_795_629_600_000_000_001, sent: 1_795_629_600_000_000_999 };
         let answer = answer(77, stamps);
         assert_eq!(read_answer(&answer, 77), Some(stamps));
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_requests_are_requests() {
+    fn rejects_incomplete_requests() {
         let good = request(u64::MAX);
         assert_eq!(read_request(&good), Some(u64::MAX));
         assert_eq!(read_request(&[]), None);

@@ -1,4 +1,4 @@
-//! `netlathe clock`: how far the clocks of other hosts are from this one's; and the watch over them during a run.
+//! `netlathe clock`: the offsets of other hosts' clocks from this one, and their monitoring during a run.
 
 mod answering;
 mod exchanges;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use time_services::TimeService;
 use units::Span;
 
-/// How long a comparison takes unless it is said.
+/// Default duration of a comparison.
 const USUAL: Span = Span::from_ms(2_000);
 
 impl Clock {
@@ -128,12 +128,12 @@ impl Clock {
     }
 }
 
-/// How far a peer's clock may be from ours.
+/// Largest possible offset of a peer's clock.
 fn bound_ns(report: &ClockReport) -> f64 {
     report.offset_ns.abs() + report.error_ns
 }
 
-/// A peer's clock is further off than allowed.
+/// Whether a peer's clock is further off than allowed.
 fn too_far(report: &ClockReport, most: Span) -> String {
     format!(
         "--max-clock-error: the clock of {} is {} from this host's, above {most}: synchronise both by chrony or ptp4l, \
@@ -148,7 +148,7 @@ fn offset(report: &ClockReport) -> String {
     format!("{sign}{} ± {}", output::time(report.offset_ns.abs()), output::time(report.error_ns))
 }
 
-/// One peer in a line.
+/// One peer on a line.
 fn row(report: &ClockReport) -> String {
     let drift = match (report.drift_ppm, report.drift_error_ppm) {
         (Some(drift), Some(error)) => format!("drift {drift:+.2} ± {error:.2} ppm, "),

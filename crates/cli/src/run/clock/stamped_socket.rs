@@ -1,4 +1,4 @@
-//! A UDP socket whose messages are stamped by the kernel when they leave and arrive.
+//! A UDP socket; the kernel stamps its messages at departure and arrival.
 
 use crate::options::host_clock::HostClock;
 use nix::errno::Errno;
@@ -11,24 +11,24 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-/// The socket, and the clock that its stamps are on.
+/// The socket, and the clock of its stamps.
 pub(super) struct StampedSocket {
     pub(super) socket: UdpSocket,
     clock: HostClock,
 }
 
-/// A message that came.
+/// A received message.
 pub(super) struct Arrived {
     pub(super) length: usize,
     pub(super) from: Option<SocketAddr>,
-    /// When it arrived: the kernel's stamp, else when it was read.
+    /// Arrival time: the kernel's stamp, or else when it was read.
     pub(super) at: i64,
     /// Whether the kernel stamped it.
     pub(super) by_kernel: bool,
 }
 
 impl StampedSocket {
-    /// Stamps the messages of a bound socket. Reading waits for `patience` at most.
+    /// Enables stamps on a bound socket. Reading waits for at most `patience`.
     pub(super) fn new(socket: UdpSocket, clock: HostClock, patience: Duration) -> io::Result<Self> {
         let flags = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
@@ -44,7 +44,7 @@ impl StampedSocket {
         self.clock.now_ns().cast_signed()
     }
 
-    /// The next message; `None` if none came in time.
+    /// The next message; `None` if none arrived in time.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Arrived>> {
         match self.read(buffer, MsgFlags::empty()) {
             Ok((length, from, stamp)) => {
@@ -56,10 +56,10 @@ impl StampedSocket {
         }
     }
 
-    /// When the last message left, by the kernel; `None` where it did not stamp it.
+    /// The kernel's departure stamp of the last message; `None` if there is none.
     pub(super) fn left(&self) -> Option<i64> {
         let mut last = None;
-        // Stamps of earlier messages may be there, too.
+        // The queue may also have stamps of earlier messages.
         while let Ok((.., stamp)) = self.read(&mut [], MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT) {
             last = stamp.or(last);
         }

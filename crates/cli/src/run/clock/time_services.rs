@@ -1,19 +1,20 @@
-//! What keeps this host's clock: chrony and linuxptp, as their own programs say it, and the hardware clocks of NICs.
+//! The services that keep this host's clock: chrony and linuxptp, as reported by their own programs, and the hardware
+//! clocks of NICs.
 
 use serde::Serialize;
 use std::process::{Command, Stdio};
 
-/// A service, and what it says of the clock.
+/// A service, and its report on the clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TimeService {
     pub(super) name: &'static str,
     /// Whether its program is installed and answers.
     pub(super) present: bool,
-    /// Its words, or what is missing.
+    /// Its output, or what is missing.
     pub(super) state: String,
 }
 
-/// What each service says.
+/// The report of each service.
 pub(super) fn look() -> Vec<TimeService> {
     let chrony = ask(&["chronyc", "-n", "tracking"], |text| {
         let wanted = ["Reference ID", "System time", "Root dispersion", "Leap status"];
@@ -33,7 +34,7 @@ pub(super) fn look() -> Vec<TimeService> {
         .into()
 }
 
-/// The words of a program, picked by `pick`; else why there are none.
+/// The part of a program's output that `pick` selects, or why there is none.
 fn ask(line: &[&str], pick: impl Fn(&str) -> String) -> Result<String, String> {
     let output = Command::new(line[0]).args(&line[1..]).stdin(Stdio::null()).output();
     let output = output.map_err(|_| format!("{} is not installed", line[0]))?;

@@ -11,20 +11,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Exchanges with each peer before the run, and the time between two.
+/// Number of exchanges with each peer before the run, and their interval.
 const BEFORE: u32 = 50;
 const BETWEEN: Duration = Duration::from_millis(10);
-/// Time between two exchanges during the run, where each takes some CPU time from departures.
+/// Interval between exchanges during the run. Each takes some CPU time from departures.
 const DURING: Duration = Duration::from_millis(200);
 
-/// The watch over the clocks of peers.
+/// Monitors the clocks of peers.
 pub(crate) struct ClockWatch {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Exchanges>>,
 }
 
 impl ClockWatch {
-    /// Compares the clocks, refuses those that are too far off, and goes on comparing. `None` if no peer was named.
+    /// Compares the clocks, refuses those that are too far off, and continues to compare in the background. `None` if
+    /// no peer was named.
     pub(crate) fn begin(common: &Common) -> Result<Option<Self>, Failure> {
         if common.clock_peers.is_empty() {
             return Ok(None);
@@ -46,7 +47,7 @@ impl ClockWatch {
         let ended = Arc::clone(&ends);
         let work = move || {
             while !ended.load(Ordering::Relaxed) {
-                // A peer that goes away is seen in its answers.
+                // If a peer disappears, the number of answers shows it.
                 let _ = exchange_all(&mut peers);
                 thread::park_timeout(DURING);
             }
@@ -57,7 +58,7 @@ impl ClockWatch {
         Ok(Some(ClockWatch { ends, thread }))
     }
 
-    /// Ends it; the worst offsets seen since it began. Warns of those above the limit.
+    /// Ends monitoring. Returns the largest offsets since the start, and warns about those above the limit.
     pub(crate) fn finish(self, common: &Common) -> Vec<ClockReport> {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();

@@ -32,7 +32,8 @@ fn dpdk() -> Finding {
     }
 }
 
-/// The network drivers that DPDK has loaded, by what this process has in its memory: wherever its plugin folder is.
+/// The network drivers that DPDK has loaded, found in the memory map of this process, so that the plugin folder need
+/// not be known.
 #[cfg(feature = "live")]
 fn loaded(maps: &str) -> Vec<String> {
     let mut names: Vec<String> = maps
@@ -47,9 +48,9 @@ fn loaded(maps: &str) -> Vec<String> {
 #[cfg(feature = "live")]
 fn drivers(loaded: &[String]) -> Finding {
     const WHAT: &str = "drivers";
-    /// Those of DPDK that netlathe opens ports with by itself.
+    /// Drivers of DPDK that netlathe uses for its own kinds of ports.
     const OURS: [&str; 2] = ["af_xdp", "tap"];
-    /// Those of no hardware.
+    /// Drivers without hardware.
     const SOFTWARE: [&str; 14] = [
         "af_packet", "af_xdp", "bond", "failsafe", "memif", "null", "pcap", "ring", "softnic", "tap", "vdev_netvsc",
         "vhost", "virtio", "netvsc",

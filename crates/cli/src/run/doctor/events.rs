@@ -1,12 +1,12 @@
-//! Event devices, which `limit --algorithm atomic-queue` deals frames to its workers by: Intel's DLB, or a driver that
-//! does the same in software.
+//! Event devices, by which `limit --algorithm atomic-queue` distributes frames to its workers: Intel's DLB, or a
+//! software driver.
 
 use super::machine::{Finding, Machine};
 use super::pci;
 
 const WHAT: &str = "event devices";
 const FOLDER: &str = "sys/bus/pci/devices";
-/// DLB 2.0 and 2.5, each whole and as a virtual function (DPDK's driver `event_dlb2`).
+/// DLB 2.0 and 2.5, each as a physical and as a virtual function (DPDK's driver `event_dlb2`).
 const DLB: [&str; 4] = ["0x2710", "0x2711", "0x2714", "0x2715"];
 
 pub(super) fn look(machine: &Machine) -> Vec<Finding> {
@@ -19,7 +19,7 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// DLBs, and whether a program may have them.
+/// DLBs, and whether a program can use them.
 fn hardware(machine: &Machine) -> Vec<Finding> {
     let is = |address: &String, name: &str, values: &[&str]| {
         machine.read(&format!("{FOLDER}/{address}/{name}")).is_some_and(|id| values.contains(&id.as_str()))
@@ -43,7 +43,7 @@ fn hardware(machine: &Machine) -> Vec<Finding> {
     dlbs.map(told).collect()
 }
 
-/// The drivers in software, by what this process has in its memory.
+/// The software drivers, found in the memory map of this process.
 #[cfg(feature = "live")]
 fn drivers(maps: &str) -> Finding {
     let has = |driver: &&str| maps.contains(&format!("/librte_{driver}.so"));

@@ -1,5 +1,5 @@
-//! What an interface does to frames by itself: pause frames stop its sender, offloads change what is sent and received,
-//! a small ring loses bursts.
+//! Settings of an interface that affect frames: pause frames stop its sender, offloads change frames, and a small ring
+//! loses bursts.
 
 use super::machine::{Finding, Machine};
 use crate::output::Failure;
@@ -7,7 +7,7 @@ use std::process::Command;
 use units::quoted;
 
 const FOLDER: &str = "sys/class/net";
-/// Features that spoil a run, as `ethtool -k` and `ethtool -K` name them, and what they do.
+/// Features that falsify a run, by their names in `ethtool -k` and `ethtool -K`, with their effects.
 const OFFLOADS: [(&str, &str, OffloadProblem); 10] = [
     ("tx-checksumming", "tx", OffloadProblem::Sent),
     ("tcp-segmentation-offload", "tso", OffloadProblem::Sent),
@@ -21,7 +21,7 @@ const OFFLOADS: [(&str, &str, OffloadProblem); 10] = [
     ("rx-vlan-offload", "rxvlan", OffloadProblem::Tags),
 ];
 
-/// What an offload spoils.
+/// The effect of an offload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OffloadProblem {
     Sent,
@@ -39,7 +39,7 @@ impl OffloadProblem {
     }
 }
 
-/// Looks at the interfaces named, or at all that are up but `lo`.
+/// Checks the named interfaces, or all that are up except `lo`.
 pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
     let present = machine.interfaces().unwrap_or_else(|| machine.names(FOLDER));
     if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
@@ -64,7 +64,7 @@ pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, 
     Ok(findings)
 }
 
-/// What `ethtool` prints, or why it does not.
+/// The output of `ethtool`, or why there is none.
 fn ethtool(arguments: &[&str]) -> Result<String, String> {
     let program = ::lab::which("ethtool").ok_or(NO_ETHTOOL)?;
     let output =
@@ -76,7 +76,7 @@ fn ethtool(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What is not known of an interface, with the command that tells, or what gives that command.
+/// A finding for an unknown setting, with the command that shows it, or how to get this command.
 fn unknown(what: String, error: &str, command: &str) -> Finding {
     let remedy = if error == NO_ETHTOOL { "apt-get install ethtool".to_owned() } else { format!("{command} as root") };
     Finding::bad(what, format!("not known ({error})"), remedy)
@@ -84,7 +84,7 @@ fn unknown(what: String, error: &str, command: &str) -> Finding {
 
 const NO_ETHTOOL: &str = "ethtool is not installed";
 
-/// The value after a name in ethtool's listings.
+/// The value after a name in the output of ethtool.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.trim().strip_prefix(name)?.strip_prefix(':')?.trim()))
 }
@@ -143,7 +143,7 @@ fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     Finding::bad(what, found, remedies.join("; "))
 }
 
-/// A small ring loses bursts before any program, or DPDK's drivers over Linux interfaces, can see them.
+/// A small ring loses bursts before any program can see them, including DPDK's drivers for Linux interfaces.
 fn ring(name: &str, listing: Result<String, String>) -> Finding {
     let what = format!("{name} ring");
     let text = match listing {
@@ -187,7 +187,7 @@ mod tests {
         assert!(!pause("eth1", Err("netlink error: Operation not permitted".into())).good);
     }
 
-    /// Recorded of a NIC (e1000e), shortened.
+    /// Recorded from a NIC (e1000e), shortened.
     const LISTING: &str = "Features for eth1:\nrx-checksumming: on\ntx-checksumming: on\n\ttx-checksum-ipv4: off [fixed]\n\
         \ttx-checksum-ip-generic: on\nscatter-gather: on\ntcp-segmentation-offload: on\ngeneric-segmentation-offload: off\n\
         generic-receive-offload: on\nlarge-receive-offload: off [fixed]\nrx-vlan-offload: on [fixed]\ntx-vlan-offload: off\n";
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_can_grow_should() {
+    fn advises_enlarging_a_small_ring() {
         let with = |now: &str| {
             let text =
                 format!("Pre-set maximums:\nRX:\t\t4096\nTX:\t\t4096\nCurrent hardware settings:\nRX:\t\t{now}\n");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_are_up_are_looked_at_unless_others_are_named() {
+    fn checks_interfaces_that_are_up_unless_others_are_named() {
         let state = |name: &str| format!("{FOLDER}/{name}/operstate");
         let (fake, machine) = FakeMachine::new(&[]);
         for (name, operstate) in [("lo", "up"), ("nl-absent0", "up"), ("nl-absent1", "down")] {
@@ -236,7 +236,7 @@ mod tests {
         );
         assert_eq!(names(&["nl-absent1"]).ok().map(|found| found.len()), Some(3));
         assert!(names(&["nosuch0"]).is_err());
-        // Another namespace's, which /sys shows all the same.
+        // An interface of another namespace, which /sys still shows.
         fake.write("proc/net/dev", "Inter-| Receive\n face |bytes\n    lo: 0 0\nnl-absent1: 0 0");
         assert!(names(&["nl-absent0"]).is_err());
         assert_eq!(names(&[]).ok(), Some(Vec::new()));

@@ -1,16 +1,16 @@
-//! A machine as its kernel's files show it, and what is found on it.
+//! A machine, described by the files of its kernel, and the findings on it.
 
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 
-/// What was found of one thing.
+/// A finding.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) what: String,
     pub(super) good: bool,
     pub(super) found: String,
-    /// What to do where it is not good.
+    /// The remedy, unless the finding is good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -31,12 +31,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A file's text without white space around it; none where it is absent or may not be read.
+    /// The trimmed text of a file; `None` if it is absent or cannot be read.
     pub(super) fn read(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
 
-    /// The names in a folder, sorted; none where it is absent.
+    /// The names in a folder, sorted; empty if it is absent.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -44,8 +44,8 @@ impl Machine {
         names
     }
 
-    /// The interfaces of this network namespace, sorted; none where the kernel does not tell. `/sys` is not a witness: it
-    /// shows those of the namespace that it was mounted in.
+    /// The interfaces of this network namespace, sorted; empty if unknown. `/sys` is not used, because it shows the
+    /// namespace in which it was mounted.
     #[cfg(feature = "live")]
     pub(super) fn interfaces(&self) -> Option<Vec<String>> {
         let listed = self.read("proc/net/dev")?;
@@ -55,20 +55,20 @@ impl Machine {
         Some(names)
     }
 
-    /// Only the first user namespace maps all users onto themselves.
+    /// Only the initial user namespace maps all users to themselves.
     #[cfg(feature = "live")]
     pub(super) fn is_first_user_namespace(&self) -> bool {
         self.read("proc/self/uid_map").is_some_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
     }
 
-    /// The last part of where a link leads.
+    /// The last component of a link's target.
     #[cfg(feature = "live")]
     pub(super) fn link(&self, path: &str) -> Option<String> {
         Some(fs::read_link(self.root.join(path)).ok()?.file_name()?.to_string_lossy().into_owned())
     }
 }
 
-/// A machine made of files.
+/// A machine from given files.
 #[cfg(test)]
 pub(super) struct FakeMachine {
     pub(super) folder: tempfile::TempDir,

@@ -1,4 +1,4 @@
-//! Where DPDK's memory comes from, and who translates its addresses for NICs.
+//! Memory for DPDK, and the IOMMU that translates its addresses for NICs.
 
 use super::machine::{Finding, Machine};
 
@@ -6,10 +6,10 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     vec![huge_pages(machine), large_tables(machine), iommu(machine)]
 }
 
-/// What a pipeline without fillers asks DPDK for, in MiB (`dataplane::Config::memory_mib`). With less than that free,
-/// ordinary pages are taken.
+/// Memory that a pipeline without fillers requests from DPDK, in MiB (`dataplane::Config::memory_mib`). If less is free
+/// in huge pages, ordinary pages are used.
 const PIPELINE_MIB: u64 = 288;
-/// The most that a pipeline asks for, in MiB: with long delays and fillers.
+/// The largest request of a pipeline, in MiB: with long delays and fillers.
 const MOST_MIB: u64 = 880;
 
 /// Free huge pages of all sizes. They need not be mounted: DPDK maps them anonymously.
@@ -38,7 +38,7 @@ fn huge_pages(machine: &Machine) -> Finding {
     Finding::bad(WHAT, found, format!("echo {} > /proc/sys/vm/nr_hugepages", MOST_MIB.div_ceil(2)))
 }
 
-/// Whether the kernel gives large pages to the tables of `limit`, which asks for them.
+/// Whether the kernel grants the large pages that `limit` requests for its tables.
 fn large_tables(machine: &Machine) -> Finding {
     const WHAT: &str = "pages of large tables";
     const FILE: &str = "sys/kernel/mm/transparent_hugepage/enabled";

@@ -1,5 +1,5 @@
-//! What this machine can do. Each finding is one line: what was looked at, what was found, and the command that mends
-//! it. Files of the kernel are read below a root folder, which is `/` except in tests; one file here per concern.
+//! What this machine can do. Each finding is one line: the subject, the finding, and the command that fixes it. Files
+//! of the kernel are read below a root folder, which is `/` except in tests. There is one module per subject.
 
 mod drivers;
 #[cfg(feature = "live")]
@@ -33,7 +33,7 @@ impl Doctor {
     }
 
     fn findings(&self, machine: &Machine) -> Result<Vec<Finding>, Failure> {
-        // First, since a name that is wrong makes the rest useless.
+        // Interfaces come first, because a wrong name makes the rest useless.
         #[cfg(feature = "live")]
         let of_interfaces = interfaces::look(machine, &self.interfaces)?;
         #[cfg(not(feature = "live"))]
@@ -45,7 +45,7 @@ impl Doctor {
         findings.extend(rights::look(machine));
         findings.push(slow_disks(disk::permitted()));
         findings.extend(drivers::look(machine));
-        // NICs and event devices are of no use without live ports.
+        // Without live ports, NICs and event devices cannot be used.
         #[cfg(feature = "live")]
         findings.extend(pci::look(machine).into_iter().chain(events::look(machine)));
         findings.extend(memory::look(machine));
@@ -55,7 +55,7 @@ impl Doctor {
     }
 }
 
-/// Whether `netlathe disk` can mount; what it would say if not is a cause and a remedy.
+/// Whether `netlathe disk` can mount. Its error message has the cause and the remedy.
 fn slow_disks(permitted: Result<(), disk::Error>) -> Finding {
     const WHAT: &str = "slow disks";
     match permitted {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_a_line() {
+    fn each_finding_is_one_line() {
         let findings = [Finding::good("TSC", "there"), Finding::bad("huge pages", "none", "echo 1 > file")];
         assert_eq!(table(&findings), "ok  TSC         there\n--  huge pages  none: echo 1 > file\n");
         let json = serde_json::to_value(&findings).expect("plain data");

@@ -1,4 +1,4 @@
-//! NICs on PCI: who has them, and how DPDK would get them.
+//! NICs on PCI: their drivers, and how to bind them for DPDK.
 
 use super::machine::{Finding, Machine};
 use dpdk::{DRIVERS_FOR_PROGRAMS, SHARED_DRIVERS};
@@ -16,7 +16,7 @@ pub(super) fn look(machine: &Machine) -> Vec<Finding> {
     nics.iter().flat_map(all).flatten().collect()
 }
 
-/// Parts of a NIC that are NICs of their own (SR-IOV): one of them can be netlathe's while Linux keeps the NIC.
+/// Virtual functions of a NIC (SR-IOV): netlathe can use one of them while Linux keeps the NIC.
 fn virtual_functions(machine: &Machine, address: &str) -> Option<Finding> {
     let device = format!("{FOLDER}/{address}");
     let count = |name: &str| machine.read(&format!("{device}/{name}"))?.parse::<u32>().ok();
@@ -35,7 +35,7 @@ fn virtual_functions(machine: &Machine, address: &str) -> Option<Finding> {
             format!("{made} of {most} virtual functions created: {}", functions.join(", ")),
         ));
     }
-    // A NIC that is handed to a program makes them through that program.
+    // If a program has the NIC, only that program can create virtual functions.
     let interface = interfaces(machine, address).into_iter().next()?;
     let named = units::quoted(&interface);
     Some(Finding::bad(
@@ -47,7 +47,7 @@ fn virtual_functions(machine: &Machine, address: &str) -> Option<Finding> {
     ))
 }
 
-/// Which memory and processors a NIC is near, on a machine that has more than one node of them.
+/// The NUMA node of a NIC, on machines with more than one.
 fn node(machine: &Machine, address: &str) -> Option<Finding> {
     let device = format!("{FOLDER}/{address}");
     let online = machine.read("sys/devices/system/node/online")?;
@@ -91,8 +91,8 @@ fn nic(machine: &Machine, address: &str) -> Finding {
     }
 }
 
-/// The commands that hand a device to vfio-pci, for a root shell. `bound`: a driver has it now. They need nothing beyond
-/// the kernel.
+/// The commands that bind a device to vfio-pci, for a root shell. `bound`: a driver has the device now. They need
+/// nothing but the kernel.
 pub(super) fn bind(address: &str, bound: bool) -> String {
     let device = format!("/{FOLDER}/{address}");
     let unbind = if bound { format!(" && echo {address} > {device}/driver/unbind") } else { String::new() };
@@ -101,8 +101,8 @@ pub(super) fn bind(address: &str, bound: bool) -> String {
     )
 }
 
-/// The rest of a finding for a virtual function whose NIC passes it no unicast frames for other stations, whatever it
-/// asks for (Intel 82576 and I350 have no such mode).
+/// The rest of a finding for a virtual function that cannot receive unicast frames for other stations (Intel 82576 and
+/// I350 have no such mode).
 fn own_address_only(machine: &Machine, address: &str) -> &'static str {
     match machine.link(&format!("{FOLDER}/{address}/physfn/driver")).as_deref() {
         Some("igb") => {
@@ -112,8 +112,8 @@ fn own_address_only(machine: &Machine, address: &str) -> &'static str {
     }
 }
 
-/// The rest of a finding for a NIC whose IOMMU group has other devices that the kernel still uses: VFIO hands over whole
-/// groups. Bridges may stay.
+/// The rest of a finding for a NIC that shares its IOMMU group with devices that the kernel uses. VFIO only hands over
+/// whole groups; bridges may stay.
 fn group(machine: &Machine, address: &str) -> String {
     let bridge =
         |other: &str| machine.read(&format!("{FOLDER}/{other}/class")).is_some_and(|class| class.starts_with("0x06"));
@@ -140,7 +140,7 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
     };
     let interfaces = interfaces(machine, address);
     if interfaces.is_empty() {
-        // The machine may be reached through it, so no remedy is given.
+        // The user may be logged in through this NIC, so there is no remedy.
         let found = format!("{id}, used by Linux ({driver}), with no interface in this network namespace");
         return Finding::good(address, found);
     }
@@ -156,7 +156,7 @@ fn linux_has_it(machine: &Machine, address: &str, id: &str, driver: Option<&str>
     )
 }
 
-/// Why Linux is to keep a NIC with these interfaces, if it may be what the machine is reached by.
+/// Why Linux should keep a NIC with these interfaces, if the user may be logged in through it.
 fn needed(machine: &Machine, interfaces: &[String]) -> Option<String> {
     let here = machine.interfaces().unwrap_or_default();
     let of_sys = machine.names("sys/class/net");
@@ -187,17 +187,17 @@ const CLASS: &str = "sys/class/net";
 
 /// The interfaces of default routes, of IPv4 and of IPv6.
 fn default_routes(machine: &Machine) -> Vec<String> {
-    /// A route that refuses: the kernel has one of IPv6, at `lo`.
+    /// Skips the kernel's own reject route of IPv6, at `lo`.
     const RTF_REJECT: u32 = 0x200;
     let v4 = machine.read("proc/net/route").unwrap_or_default();
     let v6 = machine.read("proc/net/ipv6_route").unwrap_or_default();
-    // The name, then the destination.
+    // Columns: name, destination.
     let of_v4 = v4.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
         let name = fields.next()?;
         (fields.next()? == "00000000").then(|| name.to_owned())
     });
-    // The destination, the length of its prefix, seven more, of which the last are flags, and the name.
+    // Columns: destination, prefix length, seven others that end with the flags, name.
     let of_v6 = v6.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [destination, "00", .., flags, name] = fields[..] else { return None };
@@ -207,7 +207,7 @@ fn default_routes(machine: &Machine) -> Vec<String> {
     of_v4.chain(of_v6).collect()
 }
 
-/// The interfaces of a device; virtio's hang one folder below.
+/// The interfaces of a device. Those of virtio are one folder below.
 fn interfaces(machine: &Machine, address: &str) -> Vec<String> {
     let device = format!("{FOLDER}/{address}");
     let mut names = machine.names(&format!("{device}/net"));
@@ -276,14 +276,14 @@ mod tests {
             "and without a default route it is unclear which NIC this machine is reached by",
         );
         assert_left(&with(&[ROUTES, ("sys/class/net/eth1/upper_eth1.7/ifindex", "9")]), "with eth1.7 on it");
-        // As `unshare -n` leaves it: /sys has the host's interfaces.
+        // As after `unshare -n`: /sys has the host's interfaces.
         let elsewhere = "so its use is unknown";
         assert_left(&[NET, ETH0, ETH1, ("proc/net/dev", "lo: 0"), ROUTES], elsewhere);
         assert_left(&[NET, ETH0, ETH1, ("proc/net/dev", "eth0: 0\neth1: 0\nveth0: 0"), ROUTES], elsewhere);
     }
 
     #[test]
-    fn a_nic_of_linux_can_be_had_unless_it_has_the_default_route() {
+    fn advises_binding_a_nic_unless_it_has_the_default_route() {
         let linux = one(Some("i40e"), &[NET, ETH0, ETH1, BONDS, DEVICES, ROUTES]);
         assert!(linux.found.contains("(i40e) as eth1"), "{linux:?}");
         let remedy = "ip link set eth1 down && modprobe vfio-pci \
@@ -302,7 +302,7 @@ mod tests {
     const NIC: &str = "sys/bus/pci/devices/0000:02:00.0";
     const PART: &str = "sys/bus/pci/devices/0000:03:02.0";
 
-    /// The machine of the case in docs/guide/receiver.md: one X710, which is also how one gets to it.
+    /// The machine of the case in docs/guide/receiver.md: one X710, which also carries the login.
     fn single_nic(made: &str) -> (FakeMachine, Machine) {
         let file = |name: &str| format!("{NIC}/{name}");
         let (fake, machine) = FakeMachine::new(&[("proc/net/route", "eno1\t00000000\t01020304\t0003")]);
@@ -333,7 +333,7 @@ mod tests {
         );
         assert_eq!(findings[1].remedy, Some(make));
 
-        // As the kernel shows it once that was done, and the function was bound.
+        // The kernel's files after these commands, with the function bound.
         fake.write(&format!("{NIC}/sriov_numvfs"), "1");
         fake.link(&format!("{NIC}/virtfn0"), "../0000:03:02.0");
         for (name, text) in [("class", "0x020000"), ("vendor", "0x8086"), ("device", "0x154c")] {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_is_near_some_processors() {
+    fn names_the_node_of_a_nic() {
         let (fake, machine) = single_nic("0");
         let nodes = "sys/devices/system/node/online";
         let numa = |machine: &Machine| look(machine).into_iter().find(|finding| finding.what.ends_with("NUMA"));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_a_virtual_function_of_igb_does_not_receive() {
+    fn names_the_frames_that_a_virtual_function_of_igb_cannot_receive() {
         let (fake, machine) = single_nic("1");
         std::fs::remove_file(fake.folder.path().join(NIC).join("driver")).expect("the link");
         fake.link(&format!("{NIC}/driver"), "../../../bus/pci/drivers/igb");
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_nics_is_no_fault() {
+    fn machine_without_nics_is_not_a_problem() {
         let (_fake, machine) = FakeMachine::new(&[("sys/bus/pci/devices/0000:00:00.0/class", "0x060000")]);
         assert_eq!(look(&machine), [Finding::good("PCI", "no NIC: only Linux interfaces can be ports")]);
     }

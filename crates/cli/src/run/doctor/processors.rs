@@ -1,4 +1,4 @@
-//! What keeps time, and what takes the processors away from it.
+//! Clocks, and interruptions of the processors.
 
 use super::machine::{Finding, Machine};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn tsc(machine: &Machine) -> Finding {
     }
 }
 
-/// The kernel's stamps come from it; hpet and acpi_pm take a microsecond to read, and a lock.
+/// The source of the kernel's stamps. Reading hpet or acpi_pm takes a microsecond and a lock.
 fn clock_source(machine: &Machine) -> Finding {
     const WHAT: &str = "clock source";
     let folder = "sys/devices/system/clocksource/clocksource0";
@@ -41,7 +41,7 @@ fn clock_source(machine: &Machine) -> Finding {
     }
 }
 
-/// A processor that changes its frequency wakes slowly, and is slow for a while.
+/// A processor that changes its frequency is slow after each pause.
 fn governor(machine: &Machine) -> Finding {
     const WHAT: &str = "CPU frequency";
     let folder = "sys/devices/system/cpu";
@@ -66,7 +66,7 @@ fn governor(machine: &Machine) -> Finding {
 fn isolated(machine: &Machine) -> Finding {
     const WHAT: &str = "isolated cores";
     let list = |name: &str| machine.read(&format!("sys/devices/system/cpu/{name}")).filter(|list| !list.is_empty());
-    // "(null)" is what kernels without the option print.
+    // Kernels without the option print "(null)".
     let nohz = list("nohz_full").filter(|list| list != "(null)");
     match (list("isolated"), nohz) {
         (Some(cores), Some(nohz)) => {
@@ -89,7 +89,7 @@ fn isolated(machine: &Machine) -> Finding {
     }
 }
 
-/// How often a loop that does nothing is interrupted: what no live departure here can be better than.
+/// How often an idle loop is interrupted. No live departure on this machine can be more exact.
 fn hiccups() -> Finding {
     const WATCH: Duration = Duration::from_millis(300);
     const NOTABLE: Duration = Duration::from_micros(5);

@@ -1,5 +1,5 @@
-//! An interface as the kernel describes it by netlink: that of the network namespace in which netlathe runs, whatever
-//! namespace `/sys` belongs to. A sysfs shows the namespace in which it was mounted.
+//! An interface as described by netlink, which uses the network namespace of netlathe. `/sys` may show another one:
+//! that in which it was mounted.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
@@ -8,19 +8,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An interface at one moment.
+/// An interface at one instant.
 #[derive(Debug)]
 pub(super) struct Link {
     name: String,
     index: i32,
     address: Vec<u8>,
-    /// The device behind it: an address on PCI, or `virtio2`. None for a virtual one, and before Linux 5.14.
+    /// The device behind it: a PCI address, or `virtio2`. `None` for virtual interfaces, and before Linux 5.14.
     pub(super) device: Option<String>,
-    /// Its counters, by the names that sysfs has.
+    /// Its counters, by their names in sysfs.
     pub(super) statistics: BTreeMap<String, u64>,
 }
 
-/// `struct rtnl_link_stats64`, in its order. Older kernels have fewer at the end.
+/// The fields of `struct rtnl_link_stats64`, in order. Older kernels lack the last ones.
 const STATISTICS: [&str; 24] = [
     "rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped",
     "multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors",
@@ -28,7 +28,7 @@ const STATISTICS: [&str; 24] = [
     "tx_heartbeat_errors", "tx_window_errors", "rx_compressed", "tx_compressed", "rx_nohandler",
 ];
 
-// Of linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
+// From linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const RTM_NEWLINK: u16 = 16;
@@ -37,13 +37,13 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_STATS64: u16 = 23;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
-/// Bytes of `struct nlmsghdr`, of `struct ifinfomsg`, and of the longest name with its end.
+/// Bytes of `struct nlmsghdr`, of `struct ifinfomsg`, and of the longest name with its terminating zero.
 const HEADER: usize = 16;
 const INFO: usize = 16;
 const NAME: usize = 16;
 
 impl Link {
-    /// The interface of that name in this network namespace.
+    /// The interface of this name in this network namespace.
     pub(super) fn named(name: &str) -> io::Result<Link> {
         if name.is_empty() || name.len() >= NAME || name.contains('\0') {
             return Err(io::ErrorKind::NotFound.into());
@@ -52,12 +52,12 @@ impl Link {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         send(&socket, &request(name), SendFlags::empty())?;
         let mut answer = vec![0; 32 << 10];
-        // The kernel answers while the request is sent.
+        // The kernel has answered by the time that sending returns.
         let (length, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
         read(name, &answer[..length])
     }
 
-    /// The interface's folder in sysfs, if sysfs shows this interface and not another one of that name.
+    /// The interface's folder in sysfs, unless sysfs shows another interface of this name.
     pub(super) fn folder(&self) -> Option<PathBuf> {
         let folder = Path::new("/sys/class/net").join(&self.name);
         let text = |file: &str| fs::read_to_string(folder.join(file)).map(|text| text.trim().to_owned()).ok();
@@ -67,7 +67,7 @@ impl Link {
     }
 }
 
-/// Whether there is no interface of the name, which is not any failure to ask for it.
+/// Whether the error means that there is no interface of this name, and not another failure.
 pub(super) fn is_absence(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::NotFound || cause.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
@@ -154,7 +154,7 @@ mod tests {
         for length in 0..HEADER + INFO {
             assert!(read("eth0", &answer[..length]).is_err() || length >= HEADER + 8, "{length}");
         }
-        // An attribute that is longer than the answer.
+        // An attribute longer than the answer.
         answer[HEADER + INFO..HEADER + INFO + 2].copy_from_slice(&999_u16.to_ne_bytes());
         assert!(read("eth0", &answer).is_err());
     }

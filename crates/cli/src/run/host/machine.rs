@@ -1,4 +1,4 @@
-//! What the kernel and its tools say of a receiver: netlink, files of /proc and /sys, ethtool and ss.
+//! Reads the state of a receiver: netlink, files of /proc and /sys, ethtool and ss.
 
 use super::link::Link;
 use crate::output::Failure;
@@ -15,7 +15,7 @@ fn number(path: impl AsRef<Path>) -> Option<u64> {
     read(path)?.trim().parse().ok()
 }
 
-/// PATH with the administrators' folders, which ordinary users' lacks on Debian.
+/// PATH with the sbin folders, which the PATH of ordinary users lacks on Debian.
 fn search_path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
@@ -24,7 +24,7 @@ pub(super) fn installed(program: &str) -> bool {
     std::env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
 }
 
-/// What a program prints; none if it is not there, or fails because driver or kernel have no such thing.
+/// The output of a program; `None` if it is missing, or fails because the driver or kernel lacks the feature.
 pub(super) fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -36,7 +36,7 @@ pub(super) fn run(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// All counters now.
+/// The current counters.
 pub(super) fn snapshot(names: &[String]) -> Result<Snapshot, Failure> {
     let both = |first: &str, second: &str| match (read(first), read(second)) {
         (Some(first), second) => Some(first + &second.unwrap_or_default()),
@@ -67,7 +67,7 @@ fn interface(name: &str) -> Result<InterfaceTexts, Failure> {
     Ok(InterfaceTexts { name: name.to_owned(), device, statistics, ethtool: run("ethtool", &["-S", name]) })
 }
 
-/// How the receiver is set.
+/// The settings of the receiver.
 pub(super) fn settings(names: &[String]) -> Settings {
     let core = |name: &str| number(Path::new("/proc/sys/net/core").join(name));
     let mut settings = Settings {
@@ -109,7 +109,7 @@ fn interface_settings(name: &str) -> InterfaceSettings {
     if let Some(text) = run("ethtool", &["-n", name, "rx-flow-hash", "udp4"]) {
         settings.read_udp_hash(&text);
     }
-    // Where sysfs shows another namespace, queues and RPS are unknown.
+    // If sysfs shows another namespace, queues and RPS are unknown.
     let folder = Link::named(name).ok().and_then(|link| link.folder());
     let queues = folder.and_then(|folder| fs::read_dir(folder.join("queues")).ok()).into_iter().flatten().flatten();
     let mut receive: Vec<_> = queues

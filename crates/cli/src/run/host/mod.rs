@@ -1,4 +1,4 @@
-//! `measure --host`: looks at a Linux receiver's own counters until told to stop. What they mean is `measure::host`'s.
+//! `measure --host`: reads the counters of a Linux receiver until it is stopped. `measure::host` interprets them.
 
 mod link;
 mod machine;
@@ -34,7 +34,7 @@ struct Speed {
     bps: f64,
 }
 
-/// Watches until the time is up or the user has seen enough, then reports.
+/// Reads counters until the time is up or a signal arrives, then reports.
 pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result<ExitCode, Failure> {
     let names = checked(names)?;
     let stop = Stop::on_signals()?;
@@ -95,7 +95,7 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Names of interfaces that are there, each once; `if:eth0` is `eth0`.
+/// Names of existing interfaces, each once; `if:eth0` means `eth0`.
 fn checked(names: &[String]) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = names.iter().map(|name| name.strip_prefix("if:").unwrap_or(name).to_owned()).collect();
     let mut problems = Vec::new();
@@ -116,7 +116,7 @@ fn checked(names: &[String]) -> Result<Vec<String>, Failure> {
     if problems.is_empty() { Ok(names) } else { Err(Failure::new(problems.join("\n"))) }
 }
 
-/// Sleeps in short pieces, so that a signal is obeyed at once.
+/// Sleeps in short pieces, so that a signal takes effect at once.
 fn nap(until: Instant, stop: &Stop) {
     const PIECE: Duration = Duration::from_millis(20);
     while !stop.asked() {

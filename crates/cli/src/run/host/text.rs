@@ -6,7 +6,7 @@ use measure::host::{HostReport, InterfaceReport, LossPoint};
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// An interval in a line: what came, and where something was lost.
+/// An interval on one line: frames received, and where frames were lost.
 pub(super) fn line(passed: Duration, report: &HostReport) -> String {
     let mut text = format!("{:>5.1} s", passed.as_secs_f64());
     for of in &report.interfaces {
@@ -101,7 +101,7 @@ fn cpu_lines(out: &mut String, report: &HostReport) -> fmt::Result {
     Ok(())
 }
 
-/// The sockets that lost most.
+/// The sockets with the largest losses.
 fn socket_lines(out: &mut String, report: &HostReport) -> fmt::Result {
     for socket in report.sockets.iter().flatten().take(8) {
         write!(out, "  socket    {} lost {}", socket.local, output::thousands(socket.drops))?;
@@ -143,7 +143,7 @@ fn queues(of: &InterfaceReport) -> String {
     format!("{} queues, busiest {}", queues.len(), shares.join(", "))
 }
 
-/// The counters of a place that grew.
+/// The counters of a place that increased.
 fn by_name(report: &HostReport, place: LossPoint) -> Vec<String> {
     let of_interfaces = report.interfaces.iter().flat_map(|of| &of.drops).filter(|drop| drop.place == place);
     let mut found: Vec<String> = of_interfaces

@@ -1,4 +1,4 @@
-//! A command in a lab that is up.
+//! Runs a command in a lab that is up.
 
 use crate::output::Failure;
 use crate::run::child_processes::Guardian;

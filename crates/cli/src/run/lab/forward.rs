@@ -17,27 +17,28 @@ use units::{Share, Span};
 
 /// Memory for held frames in bytes: 0.2 s of 10 Gbit/s.
 const MOST_BYTES: u64 = 256 << 20;
-/// Losses are drawn alike in each lab.
+/// The seed of losses, which is the same in each lab.
 const SEED: u64 = 1;
-/// The counters are written at most this often.
+/// Shortest interval between updates of the counters' file.
 const WRITES: Duration = Duration::from_secs(1);
 
 /// Forwards until a signal ends it. Reports on its standard output that it has begun, then writes only to the file of
 /// its counters.
 pub(super) fn run(name: &str) -> Result<ExitCode, Failure> {
-    // Signals of the terminal of `lab up` are not for it. Fails only for the leader of a group, which has its own.
+    // Signals of the terminal of `lab up` must not end it. Fails only for a group leader, which already has its own
+    // group.
     let _leads_already = nix::unistd::setsid();
     let stop = Stop::on_signals()?;
     let lab = Lab::find(name).map_err(Failure::new)?;
     let file = lab.counters_file();
     let mut forwarder = open(&lab)?;
-    // Without the right, frames are late when the machine is busy, which the pings of `lab check` show.
+    // Without this right, frames are late on a busy machine; the pings of `lab check` show it.
     let _refused = dpdk::run_first() || dpdk::wake_first();
     // The kernel otherwise adds 50 µs to each sleep.
     let _refused = nix::sys::prctl::set_timerslack(1);
     let kept = rights::set(&[Capability::DacOverride]);
     let folder = file.parent().map(Path::to_owned);
-    // The file of the counters is replaced by each new one.
+    // Each new file of counters replaces the previous one.
     rights::give_up(RunCapabilities { own: kept, others: kept }, Some(folder.as_slice()), file.parent());
     output::print(&format!("{READY}\n"))?;
 
@@ -48,7 +49,7 @@ pub(super) fn run(name: &str) -> Result<ExitCode, Failure> {
         }
         if *counters != written.0 && written.1.elapsed() >= WRITES {
             written = (*counters, Instant::now());
-            // A full /run must not end the forwarding; `lab check` shows an old file by its counts.
+            // A full /run must not end forwarding. The counts in `lab check` then show that the file is old.
             let _unwritten = write(&file, &to_json(counters, None));
         }
         true
@@ -56,7 +57,7 @@ pub(super) fn run(name: &str) -> Result<ExitCode, Failure> {
     match ended {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            // The only way to say it: the streams of a process that stays behind are closed.
+            // The streams of a background process are closed, so this is the only way to report it.
             write(&file, &to_json(&written.0, Some(&error.to_string()))).map_err(Failure::new)?;
             Err(Failure::new(error))
         }
@@ -107,7 +108,7 @@ fn to_json(counters: &ForwarderCounters, error: Option<&str>) -> serde_json::Val
     value
 }
 
-/// Renamed into place, so that a reader never sees a part.
+/// Renamed into place, so that a reader never sees a partial file.
 fn write(file: &Path, value: &serde_json::Value) -> io::Result<()> {
     let draft = file.with_extension("draft");
     fs::File::create(&draft)?.write_all(value.to_string().as_bytes())?;

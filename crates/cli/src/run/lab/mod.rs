@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Programs that `lab down` names.
+/// Number of programs that `lab down` names.
 const MOST_NOTES: usize = 10;
 
 impl Shape {

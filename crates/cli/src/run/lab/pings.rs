@@ -28,16 +28,16 @@ use units::Span;
 
 /// The time between two requests.
 const STEP: Duration = Duration::from_millis(1);
-/// How long after the longest round trip asked an answer is waited for.
+/// How long to wait for answers beyond the longest asked round trip.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of a request behind its header, as `ping` sends.
+/// Payload of a request in bytes, as for `ping`.
 const PAYLOAD: usize = 56;
 /// Bytes of the frame without FCS: Ethernet, IP and ICMP headers, and the payload.
 const FRAME: u64 = 14 + 20 + 8 + PAYLOAD as u64;
 /// Types of ICMP messages.
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
-/// Pairs that the text lists; JSON has all.
+/// Limit on pairs in the text report; JSON has all.
 const LISTED: usize = 20;
 
 /// The result of a check.
@@ -54,7 +54,7 @@ pub(super) struct CheckReport {
     /// The largest error of a median; `None` if no ping was answered.
     worst_error_ns: Option<f64>,
     pairs: Vec<PairResult>,
-    /// The forwarder's counters since the lab is up.
+    /// The forwarder's counters since the lab came up.
     #[serde(skip_serializing_if = "Option::is_none")]
     forwarder: Option<serde_json::Value>,
 }
@@ -73,7 +73,7 @@ struct PairResult {
     median_ns: Option<f64>,
     min_ns: Option<f64>,
     max_ns: Option<f64>,
-    /// Median less asked.
+    /// Median minus asked.
     error_ns: Option<f64>,
 }
 
@@ -138,12 +138,12 @@ fn median(sorted: &[u64]) -> Option<f64> {
     }
 }
 
-/// Each ordered pair of sites.
+/// All ordered pairs of sites.
 fn all_pairs(sites: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..sites).flat_map(move |from| (0..sites).filter(move |to| *to != from).map(move |to| (from, to)))
 }
 
-/// What was asked of the pings of a pair.
+/// The asked round trip and loss of a pair.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     round_trip_ns: f64,
@@ -167,7 +167,7 @@ fn asked(topology: &Topology) -> Vec<Vec<Asked>> {
 struct Pinger {
     sockets: Vec<OwnedFd>,
     addresses: Vec<Ipv4Addr>,
-    /// Requests under way: site and sequence number, with the receiver and the time of sending.
+    /// Requests in flight: site and sequence number, with the receiver and the send time.
     open: HashMap<(usize, u16), (usize, u64)>,
     got: HashMap<(usize, usize), Vec<u64>>,
 }
@@ -193,14 +193,14 @@ impl Pinger {
         let mut next = start;
         for number in 0..u32::from(pings) {
             next = next.max(start + round * number);
-            // Neighbouring requests are of different sites, so that no site answers several at once.
+            // Consecutive requests go to different sites, so that no site answers several at once.
             for distance in 1..sites {
                 for (from, last) in sequence.iter_mut().enumerate() {
                     self.receive_until(next)?;
                     let to = (from + distance) % sites;
                     *last = last.wrapping_add(1);
                     self.send(from, to, *last)?;
-                    // A late start does not make the requests that follow come in a burst.
+                    // After a late request, the next ones are not sent in a burst.
                     next = (next + STEP).max(Instant::now());
                 }
             }
@@ -252,10 +252,10 @@ impl Pinger {
     }
 }
 
-/// The least time of a round of all pairs, so that a ping does not wait for the one before it at the lowest rate.
+/// Minimum duration of a round of all pairs, so that a ping does not queue behind the previous one at the lowest rate.
 fn round_time(sites: usize, asked: &[Vec<Asked>]) -> Duration {
     let pairs = u32::try_from(sites * (sites - 1)).unwrap_or(u32::MAX);
-    // A round trip includes the time that the frame takes at its rates.
+    // A round trip includes the transmission time of the frame at both rates.
     let longest = asked.iter().flatten().map(|asked| asked.round_trip_ns).fold(0.0, f64::max);
     (STEP * pairs).max(Duration::from_nanos((longest as u64).min(1_000_000_000)))
 }
@@ -264,7 +264,7 @@ fn cannot_ping(node: Node, cause: &dyn std::fmt::Display) -> Failure {
     Failure::new(format!("cannot ping from {node}: {cause}: run it as root"))
 }
 
-/// A socket for ICMP in a network namespace. The thread that enters the namespace ends with it.
+/// An ICMP socket in a network namespace. A temporary thread enters the namespace to open it.
 fn socket_in(namespace: &str) -> Result<OwnedFd, std::io::Error> {
     let open = || -> Result<OwnedFd, std::io::Error> {
         setns(File::open(namespace)?, CloneFlags::CLONE_NEWNET)?;
@@ -296,7 +296,7 @@ fn answer(socket: &OwnedFd) -> Result<Option<(u16, u64)>, Failure> {
         None => wall_ns().map_err(Failure::new)?,
     };
     let is_answer = message.bytes >= 8 && bytes[0] == ECHO_REPLY;
-    // Another message does not match a sequence number that is under way.
+    // Other messages match no sequence number in flight.
     Ok(Some((if is_answer { u16::from_be_bytes([bytes[6], bytes[7]]) } else { 0 }, stamp)))
 }
 
@@ -364,7 +364,7 @@ impl CheckReport {
         text
     }
 
-    /// Drops other than the losses asked for, if there are any.
+    /// Drops other than the asked losses, if there are any.
     fn unasked_drops(&self) -> Option<String> {
         let drops = self.forwarder.as_ref()?.get("drops")?.as_object()?;
         let unasked = drops.iter().filter(|(reason, count)| *reason != "loss" && count.as_u64() != Some(0));

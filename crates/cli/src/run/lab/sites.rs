@@ -12,9 +12,9 @@ use std::process::{Child, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// What the forwarder writes when its ports are open.
+/// The line that the forwarder writes when its ports are open.
 pub(super) const READY: &str = "ready";
-/// A program of a site that fails in this time is reported.
+/// Time in which a failing program of a site is reported.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// Builds a lab of these sites. If a step fails, removes what was built.
@@ -38,7 +38,7 @@ pub(super) fn up(topology: Topology, sites: &Sites, options: &SiteOptions) -> Re
     if options.check { pings::check(&lab, &PingOptions::default())?.print(false) } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// The sites as the record of a lab has them.
+/// The sites in the form of the lab's record.
 fn of_table(sites: &Sites) -> Vec<Site> {
     let of_way = |way: &scenario::Way| SiteWay {
         delay_ps: way.delay.as_ps(),
@@ -79,15 +79,15 @@ fn start_forwarder(lab: &mut Lab) -> Result<(), Failure> {
     }
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // What was said before a failure of the pipe is better than nothing.
+        // If the pipe fails, uses the output so far.
         let _ended = stderr.read_to_string(&mut said);
     }
-    // It is ending; its message is the cause.
+    // The forwarder is ending; its message is the cause.
     let _status = child.wait();
     Err(failed(&said.trim().trim_start_matches("netlathe: ")))
 }
 
-/// Starts a shell command at every site. It runs on after this process, until the lab goes down.
+/// Starts a shell command at every site. It outlives this process and runs until the lab goes down.
 fn start_at_each(lab: &Lab, shell_command: &str) -> Result<(), Failure> {
     let mut started: Vec<(String, Child)> = Vec::new();
     for node in lab.topology().hosts() {

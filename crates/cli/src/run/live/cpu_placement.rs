@@ -1,4 +1,4 @@
-//! Which CPUs of --cores do what.
+//! Assigns the CPUs of --cores.
 
 use crate::options::values::Cores;
 use crate::output::Failure;
@@ -7,8 +7,8 @@ use dataplane::{Config, Device, Feed, Pacing, has_threads};
 use engine::stages::StageConfig;
 use scenario::{Pacer, PipelinePlan};
 
-/// Deals the CPUs out: as many to each pipeline, in order, one for each of its parts; and gives those behind,
-/// for the workers of `limit`.
+/// Divides the CPUs evenly among the pipelines, in order, one for each part. The remaining CPUs are for the workers of
+/// `limit`.
 pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, Failure> {
     let mut behind = vec![Vec::new(); configs.len()];
     let Some(Cores(cores)) = &request.common.cores else { return Ok(behind) };
@@ -22,7 +22,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     }
     let plans = configs.iter_mut().zip(&mut behind).zip(&request.pipelines);
     for (((config, behind), plan), cores) in plans.zip(cores.chunks(each)) {
-        // Without a rate or a stage, frames go straight from the source to the queue.
+        // Without a rate or a stage, frames go directly from the source to the queue.
         let straight = config.pacing == Pacing::AsReady && plan.classes.is_empty() && plan.stages.is_empty();
         let straight = straight && request.listener.hears.is_none();
         let (mut parts, why) = match config.feed {
@@ -34,9 +34,9 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
         parts.extend(matches!(config.output, Device::Line { .. }).then_some("the far end of the line"));
         let limits = plan.limits().map(|(_, limit)| limit);
         let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
-        // The pipeline's own come first; workers have CPUs of theirs if there are enough for all.
+        // The parts of the pipeline come first. Workers get their own CPUs only if there are enough for all.
         let own = if each > workers { each - workers } else { each };
-        // Streams of which nothing is asked are made on as many as there are.
+        // Streams without a target are generated on all CPUs.
         let floods = straight && matches!(config.feed, Feed::Stream(..));
         if own > parts.len() && !floods {
             let beside = match workers {
@@ -58,7 +58,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     Ok(behind)
 }
 
-/// The most parts a pipeline can run in, as [`engine::Pipeline::most_parts`] counts them, and why there are no more.
+/// The largest number of parts of a pipeline, see [`engine::Pipeline::most_parts`], and the reason for the limit.
 fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
     if sliced && plan.pacer == Pacer::Filler {
         return (vec!["all of it"], ", since with fillers --slices depends on the place on the line");

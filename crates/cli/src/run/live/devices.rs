@@ -1,4 +1,4 @@
-//! The devices of the data plane and of DPDK that ports stand for.
+//! Converts ports to devices of the data plane and of DPDK.
 
 use crate::options::common::Common;
 use crate::output::Failure;
@@ -6,7 +6,7 @@ use dataplane::{Device, Driver};
 use dpdk::LogLevel;
 use scenario::PortSpec;
 
-/// Frames of a line that are listed at most: they are kept in memory until the run has ended.
+/// Limit on listed frames of a line, because they are kept in memory until the run has ended.
 pub(super) const LISTED: usize = 4_194_304;
 
 pub(super) fn log_level(common: &Common) -> LogLevel {

@@ -1,5 +1,5 @@
-//! Interfaces that carry this host's own traffic. To forward their frames, or to take what arrives there, cuts the host
-//! off, so that they are refused unless the user says so.
+//! Interfaces that carry this host's own traffic. Taking their frames cuts the host off, so they are refused unless the
+//! user agrees.
 
 use crate::output::{self, Failure};
 use crate::plan::detour;
@@ -8,10 +8,10 @@ use dpdk::HostUse;
 use lab::LabInterface;
 use scenario::{Driver, PipelinePlan, PortSpec, SourcePlan};
 
-/// Refuses ports that this host uses itself. A generator's output is none of them, unless its driver takes what arrives:
+/// Refuses ports that this host uses itself. A generator's output is accepted, unless its driver takes arriving frames,
 /// see [`driver`].
 pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<(), Failure> {
-    // The TAP devices behind --on are ours, and what passes them goes on to the host.
+    // The TAP devices behind --on are ours, and their frames still reach the host.
     if request.common.take_over || request.on.is_some() {
         return Ok(());
     }
@@ -48,8 +48,8 @@ fn refusal(used: &[(&str, String)], remedy: &str) -> Failure {
     Failure::new(format!("{} {carry} this host's own traffic, which would be cut off: {remedy}", which.join(" and ")))
 }
 
-/// The driver of a generator's output: the one that leaves the host what arrives, where the host uses the interface and
-/// nothing else was asked.
+/// The driver of a generator's output. If the host uses the interface and no driver was asked, it is the one that
+/// leaves arriving frames to the host.
 pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
     let PortSpec::Interface { name, driver, .. } = &plan.output else { return None };
     if driver.is_some() || request.common.take_over || matches!(plan.source, SourcePlan::Port(_)) {
@@ -62,7 +62,7 @@ pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
     Some(Driver::AfPacket)
 }
 
-/// Whether a port that frames are only sent by takes what arrives there from the host as well.
+/// Whether a port that only sends also takes arriving frames from the host.
 fn takes_arrivals(port: &PortSpec) -> bool {
     match port {
         PortSpec::Interface { driver, .. } => *driver == Some(Driver::AfXdp),
@@ -71,11 +71,11 @@ fn takes_arrivals(port: &PortSpec) -> bool {
     }
 }
 
-/// The Linux interfaces that a port is, or is made on.
+/// The Linux interfaces behind a port.
 fn interfaces(port: &PortSpec) -> Vec<&str> {
     match port {
         PortSpec::Interface { name, .. } => vec![name],
-        // A TAP device of that name is made, if there is none.
+        // A TAP device of this name is created, unless it exists.
         PortSpec::Dpdk(arguments) => {
             let options = arguments.split(',').filter_map(|option| option.split_once('='));
             options.filter(|(key, _)| key.ends_with("iface")).map(|(_, name)| name).collect()

@@ -1,5 +1,5 @@
-//! Watches the interfaces of a run. A deleted one ends the run; one that is down for a while, or carries only shorter
-//! frames, does not.
+//! Watches the interfaces of a run. A deleted interface ends the run. One that is down for a while, or has a smaller
+//! MTU, does not.
 
 use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
@@ -8,33 +8,33 @@ use dataplane::{Config, Device, Feed, Worker};
 use dpdk::{LinkChanges, PortInterface};
 use std::time::{Duration, Instant};
 
-/// How often the kernel is asked whether one has changed. What an interface is given after it went counts as sent.
+/// Interval between checks for changes. Frames handed to an interface after it disappeared count as sent.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The interfaces, by their numbers: those outlive a change of name, and no other interface gets them.
+/// The interfaces, by number: numbers survive a change of name and are not reused.
 pub(crate) struct Watched {
     ports: Vec<Port>,
-    /// Those without a port: of a receiver, or whose frames are led elsewhere.
+    /// Interfaces without a port: those of receivers, and those whose frames are diverted.
     others: Vec<(String, u32)>,
     gone: Option<String>,
-    /// Interfaces whose carrier is waited for: some NICs lose it for seconds when a program is put on them.
+    /// Interfaces whose carrier must come back first: some NICs lose it for seconds when a program is attached.
     carriers: Vec<String>,
-    /// To look at an interface takes some system calls, for each of which a departure may have to wait: it is done when one
-    /// has changed. `None` where the kernel does not tell.
+    /// Notifications of changes; `None` if unavailable. Reading an interface takes several system calls, each of which
+    /// may delay a departure, so interfaces are only read after a change.
     changes: Option<LinkChanges>,
     asked: Instant,
-    /// NICs that DPDK has, of which the kernel tells nothing.
+    /// NICs bound to DPDK, which the kernel does not report.
     nics: NicLinks,
 }
 
-/// An interface behind a port, and what was seen of it.
+/// An interface behind a port, and its observed state.
 struct Port {
     interface: PortInterface,
-    /// It is set up, and has a carrier besides.
+    /// It is up and has a carrier.
     state: (bool, bool),
-    /// The smallest MTU that it had, if it was lowered.
+    /// Its smallest MTU, if it was lowered.
     lowered_to: Option<u32>,
-    /// The smallest MTU that its other end had, if that was smaller.
+    /// The smallest MTU of its other end, if smaller.
     far_end: Option<u32>,
 }
 
@@ -52,7 +52,8 @@ pub(crate) fn with_carrier(configs: &[Config]) -> Vec<String> {
 }
 
 impl Watched {
-    /// Those of a request that `workers` run. Of `carriers` the carrier was there before they were opened.
+    /// The interfaces of a request that `workers` run. Those in `carriers` had a carrier before their ports were
+    /// opened.
     pub(crate) fn of(
         request: &Request,
         receiver: Option<&Arrivals>,
@@ -69,12 +70,12 @@ impl Watched {
         let others = others.filter_map(numbered).collect();
         let changes = LinkChanges::open().ok();
         let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now(), nics };
-        // Changes since the ports were opened were missed.
+        // Reads them once, because changes since the ports were opened were missed.
         watched.look();
         watched
     }
 
-    /// True if one has gone, as far as was looked of late.
+    /// True if an interface had disappeared at the last check.
     pub(crate) fn has_lost_one(&mut self) -> bool {
         if self.asked.elapsed() >= EVERY {
             self.asked = Instant::now();
@@ -86,9 +87,9 @@ impl Watched {
         self.gone.is_some()
     }
 
-    /// Whether those that had a carrier before the run have had it since their ports were opened.
+    /// Whether all interfaces that had a carrier before the run have it again.
     pub(crate) fn has_carriers(&mut self) -> bool {
-        // One that has gone is not waited for.
+        // Does not wait for one that has disappeared.
         self.carriers.retain(|name| dpdk::link(name).is_ok_and(|link| !link.carrier));
         self.carriers.is_empty()
     }
@@ -96,7 +97,7 @@ impl Watched {
     fn look(&mut self) {
         let least = |one: Option<u32>, other| one.into_iter().chain(other).min();
         for Port { interface, state, lowered_to, far_end } in &mut self.ports {
-            // Of a device that went with its port this is what was seen last.
+            // The last observation of a device that disappeared with its port.
             let Some(now) = interface.state() else { continue };
             *state = now;
             let narrower = interface.follow_mtu();
@@ -121,7 +122,7 @@ impl Watched {
         }));
     }
 
-    /// Reports their changes during the run. Returns the failure if one disappeared.
+    /// Reports changes during the run. Returns the failure if an interface disappeared.
     pub(crate) fn failure(mut self) -> Option<Failure> {
         self.look();
         self.nics.warn();

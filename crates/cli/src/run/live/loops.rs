@@ -1,16 +1,16 @@
-//! Pipelines whose two interfaces hang together inside the kernel, so that frames go round, or twice.
+//! Pipelines whose two interfaces are connected inside the kernel, so that frames loop or are delivered twice.
 
 use crate::output::{self, Failure};
 use dpdk::Relation;
 use scenario::{PipelinePlan, SourcePlan};
 
-/// The interfaces that frames come from and go to.
+/// The interfaces of input and output.
 fn interfaces(plan: &PipelinePlan) -> Option<(&str, &str)> {
     let SourcePlan::Port(input) = &plan.source else { return None };
     input.interface().zip(plan.output.interface())
 }
 
-/// Refuses ports between which a frame would go round for ever.
+/// Refuses ports between which frames would loop forever.
 pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
     let Some((input, output)) = interfaces(plan) else { return Ok(()) };
     // If the query fails, so will opening the port, with a better message.
@@ -19,7 +19,7 @@ pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
             "{}: {output} and {input} are the same interface: name another output",
             plan.name
         ))),
-        // Also where nothing is carried back: what leaves by the output is the input's next frame.
+        // Even in one direction: frames sent to the output arrive at the input again.
         Ok(Some(Relation::Pair)) => Err(Failure::new(format!(
             "{}: {input} and {output} are the two ends of one veth pair: frames that leave one arrive at the other and would \
              loop for ever; name an interface of another pair for one of them",
@@ -29,12 +29,12 @@ pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
     }
 }
 
-/// Says what the kernel does with the same frames. The ports are open, by these drivers.
+/// Notes what the kernel does with the same frames. The ports are open with these drivers.
 pub(super) fn note(plan: &PipelinePlan, drivers: &[&str]) {
     let Some((input, output)) = interfaces(plan) else { return };
     let name = &plan.name;
     match dpdk::relation(input, output) {
-        // What af_xdp takes the bridge does not get.
+        // The bridge does not get frames that af_xdp takes.
         Ok(Some(Relation::Bridged(bridge))) if drivers.contains(&"net_af_packet") => output::warn(format!(
             "{name}: {input} and {output} are ports of the bridge {bridge}, which also forwards frames between them, so each may \
              arrive twice; `ip link set {input} nomaster` takes one off it"

@@ -1,4 +1,4 @@
-//! The links of NICs on PCI: waited for before a run, and watched during it. Linux does not see these NICs.
+//! The links of NICs on PCI, which Linux does not see: waits for them before a run, and monitors them during it.
 
 use crate::output;
 use dataplane::Worker;
@@ -6,9 +6,9 @@ use dpdk::NicLink;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a run waits for links. Negotiation on copper takes up to 4 s.
+/// Time limit for links to come up. Negotiation on copper takes up to 4 s.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The interval between two looks before the run.
+/// Interval between checks before the run.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The links of a run.
@@ -16,17 +16,17 @@ pub(crate) struct NicLinks(Vec<Watched>);
 
 struct Watched {
     link: NicLink,
-    /// Since when the link has been down.
+    /// When the link went down, if it is down.
     down_since: Option<Instant>,
     /// The run started without it.
     down_at_start: bool,
-    /// How often it was lost during the run.
+    /// Number of times that the link was lost during the run.
     losses: u32,
-    /// How long it was down during the run, up to the latest time that it came back.
+    /// Total time without the link during the run, up to the last time that it came back.
     down: Duration,
 }
 
-/// Waits some seconds until these links are up, or until it is to stop.
+/// Waits some seconds for these links to come up, or until the run is stopped.
 pub(crate) fn await_links(links: impl IntoIterator<Item = NicLink>, stop: impl Fn() -> bool) {
     let links: Vec<NicLink> = links.into_iter().collect();
     let start = Instant::now();
@@ -46,10 +46,10 @@ impl NicLinks {
         NicLinks(workers.iter().flat_map(Worker::nic_links).map(watched).collect())
     }
 
-    /// Notes which links were lost or came back since the last look.
+    /// Records which links were lost or came back since the last check.
     pub(crate) fn look(&mut self) {
         for watched in &mut self.0 {
-            // A closed port says nothing.
+            // A closed port reports nothing.
             let Some(up) = watched.link.is_up() else { continue };
             match (up, watched.down_since) {
                 (false, None) => {
@@ -65,7 +65,7 @@ impl NicLinks {
         }
     }
 
-    /// Warns of each link that was down.
+    /// Warns about each link that was down.
     pub(crate) fn warn(&self) {
         for Watched { link, down_since, down_at_start, losses, down } in &self.0 {
             let down = (*down + down_since.map_or(Duration::ZERO, |since| since.elapsed())).as_secs_f64();

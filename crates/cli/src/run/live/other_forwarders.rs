@@ -1,4 +1,5 @@
-//! Finds other netlathes that forward the frames of an interface; with packet sockets each gets all frames.
+//! Finds other netlathe processes that forward the frames of an interface. With packet sockets, each of them gets all
+//! frames.
 
 use crate::output;
 use scenario::{PipelinePlan, SourcePlan};
@@ -8,15 +9,16 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
 
-/// What this process carries by packet sockets, told to others who do. Nothing of it outlives the process.
+/// Announces the interfaces that this process forwards with packet sockets. The announcement ends with the process.
 #[derive(Default)]
 pub(super) struct ForwardedInterfaces(Vec<(String, UnixDatagram)>);
 
-/// How the driver is called that shares what arrives with everybody else; `af_xdp` takes it.
+/// The driver that shares arriving frames with other programs; `af_xdp` does not.
 const SHARES: &str = "net_af_packet";
 
 impl ForwardedInterfaces {
-    /// Warns of other netlathes that forward what arrives at the ports of a pipeline, opened with these drivers.
+    /// Warns about other netlathe processes that forward frames arriving at the ports of a pipeline, opened with these
+    /// drivers.
     pub(super) fn note(&mut self, plan: &PipelinePlan, drivers: &[&str]) {
         let input = if let SourcePlan::Port(port) = &plan.source { port.interface() } else { return };
         let output = plan.output.interface().filter(|_| !plan.one_way);
@@ -27,12 +29,13 @@ impl ForwardedInterfaces {
         }
     }
 
-    /// Says which netlathes carry what arrives at an interface, and lets them know of this one. Each has a socket with an
-    /// abstract name: those belong to a network namespace, need no rights and end with their process.
+    /// Returns the other netlathe processes that forward frames of an interface, and announces this one. Each has a
+    /// socket with an abstract name. Such sockets belong to a network namespace, need no rights and end with their
+    /// process.
     fn note_netlathes(&mut self, interface: &str) {
         let Ok(link) = dpdk::link(interface) else { return };
         let of_interface = format!("netlathe/carries/{}/", link.index);
-        // Before the look: of two that start at once each sees the other.
+        // Announced before the search, so that of two processes that start at once each finds the other.
         let Some(own) = bind(&of_interface) else { return };
         let table = fs::read("/proc/thread-self/net/unix").unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
@@ -58,7 +61,7 @@ impl ForwardedInterfaces {
 
 /// A socket with an unused name that starts with this prefix.
 fn bind(beginning: &str) -> Option<(String, UnixDatagram)> {
-    // Two pipelines of a process have two, and so have processes of one number in containers that share a network.
+    // Two pipelines of a process need two names, and so do processes with equal IDs in containers that share a network.
     for number in 0..64 {
         let name = format!("{beginning}{}/{number}", process::id());
         match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).ok()?) {

@@ -1,4 +1,4 @@
-//! How far live pipelines are, for people and for programs.
+//! Progress of live pipelines, for people and for programs.
 
 use super::stats_file::{Stats, of_counters};
 use crate::output;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Shows how far the pipelines are as long as `look` says when it wants to be called again; it is earlier if this thread
-/// is unparked, or `stats` want a line.
+/// Shows progress while `look` returns when to call it again. The call is earlier if this thread is unparked, or if
+/// `stats` is due.
 pub(super) fn show(
     request: &Request,
     counters: &[Counters],
@@ -44,7 +44,7 @@ pub(super) fn show(
     }
 }
 
-/// A line of progress: a pipeline, or its way back if that has stages.
+/// A progress line: a pipeline, or its way back if that has stages.
 struct Line<'a> {
     name: &'a str,
     counters: &'a Counters,
@@ -62,7 +62,7 @@ fn lines<'a>(request: &'a Request, counters: &'a [Counters]) -> Vec<Line<'a>> {
     lines
 }
 
-/// What a pipeline is called, and its way back if that has stages.
+/// The name of a pipeline, and of its way back if that has stages.
 pub(super) struct Names {
     name: String,
     asked: bool,
@@ -79,7 +79,7 @@ pub(super) fn names(request: &Request) -> Vec<Names> {
     request.pipelines.iter().map(of).collect()
 }
 
-/// The figures of each pipeline, and of each direction that is one of its own.
+/// The figures of each pipeline, and of each separate direction.
 pub(super) fn so_far_of_all(names: &[Names], counters: &[Counters]) -> Vec<PipelineFigures> {
     let mut all = Vec::new();
     for (names, counters) in names.iter().zip(counters) {
@@ -100,7 +100,7 @@ pub(super) fn so_far_of_all(names: &[Names], counters: &[Counters]) -> Vec<Pipel
     all
 }
 
-/// A run in a line: its rate of late, and what waits, was starved and was late so far.
+/// A run on one line: the recent rate, waiting frames, starvation and lateness so far.
 fn in_a_line(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) -> String {
     let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
     let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
@@ -119,7 +119,7 @@ fn in_a_line(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) 
         0 => String::new(),
         width => format!(", wave {} wide", output::brief(width as f64)),
     };
-    // What a narrow terminal cuts off stands last.
+    // The least important part comes last, because a narrow terminal cuts it off.
     format!(
         "{} s  {rate}  {waiting} waiting  {starved} starved{wave}  late {median}, max {max}  {out}",
         passed.as_secs()

@@ -1,4 +1,4 @@
-//! Rates of users that are read again while frames pass, at SIGHUP.
+//! Reads the rates of users again at SIGHUP, while frames pass.
 
 use crate::output::{self, Failure};
 use crate::plan::files::OnDisk;
@@ -8,7 +8,7 @@ use dataplane::MOST_LIVE_WORKERS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether live ports can have the workers that are asked for.
+/// Whether live ports support the requested workers.
 pub(super) fn check_live(request: &Request) -> Result<(), Failure> {
     for (plan, limit) in
         request.pipelines.iter().flat_map(|plan| user_limits::all(plan).map(move |limit| (plan, limit)))
@@ -25,11 +25,11 @@ pub(super) fn check_live(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether rates are to be read again.
+/// Set when rates are to be read again.
 pub(super) struct Reload(Arc<AtomicBool>);
 
 impl Reload {
-    /// Watches for the signal, if there is a file of rates; else it ends the run.
+    /// Handles SIGHUP if there is a file of rates. Otherwise SIGHUP ends the run.
     pub(super) fn new(request: &Request) -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         if user_limits::has_rates(request) {

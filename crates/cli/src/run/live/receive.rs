@@ -25,12 +25,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{FrameLen, Time};
 
-/// How often what came is written to the file, for whoever kills the run.
+/// Interval between writes to the capture, so that a killed run loses little.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How long frames are waited for between two looks at whether the run is to end.
+/// How long to wait for frames between checks for the end of the run.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Receives from a live port until told to stop: from an interface by the kernel's ring, else by polling.
+/// Receives from a live port until the run ends: from an interface through the kernel's ring, or else by polling.
 pub(crate) fn receive(
     input: &PortSpec,
     receiver: &mut Receiver,
@@ -126,7 +126,7 @@ pub(crate) fn receive(
     Ok(Outcome { reports: vec![partial], caveats, clocks, failure })
 }
 
-/// Opens the input, and waits for its link.
+/// Opens the input and waits for its link.
 fn open(input: &PortSpec, reception: &Reception<'_>) -> Result<ArrivalPort, Failure> {
     if let Some(name) = stream_receiver::ring_of(input) {
         rights::require(&PACKET)?;
@@ -146,17 +146,17 @@ fn open(input: &PortSpec, reception: &Reception<'_>) -> Result<ArrivalPort, Fail
     Ok(port)
 }
 
-/// What stamps at a poll do not resolve.
+/// The caveat for stamps taken at polls.
 pub(super) fn polled_stamps(input: &PortSpec, pause: Duration) -> CaveatKind {
     CaveatKind::PolledStamps { port: input.to_string(), longest_pause_ns: pause.as_secs_f64() * 1e9 }
 }
 
-/// The socket is open: what is left are the files that are written at the end, to which root may have a way by
-/// CAP_DAC_OVERRIDE alone, and a named pipe of figures, which is opened whenever it has a reader.
+/// The socket is open. What remains are the files written at the end, which root may only reach with CAP_DAC_OVERRIDE,
+/// and a named pipe for figures, which is opened whenever it has a reader.
 fn keep_what_is_needed(reception: &Reception<'_>, input: &PortSpec) {
     let Reception { common, later, .. } = reception;
     let mut writable: Vec<PathBuf> = common.folder.iter().chain(&common.stats).cloned().collect();
-    // A file that is not there yet is made in its folder.
+    // A missing file will be created in its folder.
     writable.extend(later.iter().map(|path| if path.exists() { path.clone() } else { folder_of(path) }));
     let pipe = reception.write.filter(|path| files::is_pipe(path)).map(Path::to_path_buf);
     writable.extend(pipe.clone());
@@ -174,11 +174,11 @@ fn folder_of(path: &Path) -> PathBuf {
 /// Processing of received frames.
 struct FrameProcessor<'a> {
     receiver: &'a mut Receiver,
-    /// How many frames are taken.
+    /// Limit on the number of frames.
     count: u64,
     /// The longest frame that the interface's MTU allows, in bytes without FCS.
     longest: u32,
-    /// The asked start: frames before it are in no count.
+    /// The asked start. No count includes frames before it.
     gate: Option<Arc<StartGate>>,
     /// The stamp of the first frame; times count from it.
     epoch_ns: Option<u64>,
@@ -201,7 +201,7 @@ impl FrameProcessor<'_> {
         }
         let epoch = *self.epoch_ns.get_or_insert(frame.time_ns);
         let length = FrameLen::of_captured(frame.link_len());
-        // The kernel takes the outermost tag out of the frame.
+        // The kernel removes the outermost tag from the frame.
         let whole = match frame.vlan {
             Some(_) => {
                 self.bytes.clear();
@@ -224,7 +224,7 @@ impl FrameProcessor<'_> {
         }
     }
 
-    /// The asked start and the first frame, if a start was asked and is known.
+    /// The asked start and that of the first frame, if a start was asked and is known.
     fn start_report(&self) -> Option<StartReport> {
         let at = self.gate.as_ref()?.at()?;
         Some(StartReport::of(at, self.epoch_ns.map(|first| first.cast_signed().wrapping_sub(at.cast_signed()))))

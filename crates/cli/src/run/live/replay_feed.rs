@@ -1,4 +1,4 @@
-//! A capture that is sent again, as the data plane takes it.
+//! A replayed capture as a supply for the data plane.
 
 use crate::output::Failure;
 use crate::plan::capture_anomalies;
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::Time;
 
-/// A capture that is sent again, as the data plane takes it.
+/// A replayed capture as a supply for the data plane.
 pub(super) struct FromCapture {
     source: ReplaySource,
     found: Found,
     records: Arc<Records>,
 }
 
-/// Records of a capture that are not as they should be, so far: written by the thread that reads it.
+/// Anomalous records of a capture so far, counted by the thread that reads it.
 #[derive(Default)]
 pub(super) struct Records(Mutex<Found>);
 
 #[derive(Clone, Default)]
 struct Found {
-    /// Cut when they were captured.
+    /// Records truncated by the capture.
     cut: u64,
-    /// The length of the longest, without FCS.
+    /// Length of the longest frame, without FCS.
     longest: usize,
     anomalies: CaptureAnomalies,
 }
@@ -38,7 +38,7 @@ impl Records {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was skipped of the capture of a pipeline, by reason; `warnings` get what it means.
+    /// The skipped records of a pipeline's capture, by reason; adds their meaning to `warnings`.
     pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<Caveat>) -> BTreeMap<String, u64> {
         let found = self.found();
         warnings.extend(capture_anomalies::warnings(pipeline, &found.anomalies));
@@ -50,7 +50,7 @@ impl Records {
         self.found().longest
     }
 
-    /// Says what was found in the captures of a run.
+    /// Reports the anomalies of a run's captures.
     pub(super) fn note(all: &[Arc<Records>], caveats: &mut Vec<Caveat>) {
         let mut sum = Found::default();
         for one in all {
@@ -98,9 +98,9 @@ impl FrameSupply for FromCapture {
     }
 }
 
-/// All frames of a capture, if they are few enough to be held, and all of it can be read.
+/// All frames of a capture, if few enough to keep in memory, and if the capture can be read completely.
 pub(super) fn whole(replay: &Replay, records: &Records) -> Result<Option<BufferedReplay>, Failure> {
-    // Rounds that are whole are all that is held.
+    // Only complete rounds are kept in memory.
     if replay.count.is_some() {
         return Ok(None);
     }

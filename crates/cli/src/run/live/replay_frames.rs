@@ -1,4 +1,4 @@
-//! The frames of a capture that is replayed to a receiver.
+//! The frames of a capture replayed to a receiver.
 
 use crate::output::Failure;
 use crate::plan::request::{Arrivals, Request};
@@ -9,7 +9,7 @@ use scenario::{Replay, SourcePlan};
 use sim::{CaptureWriter, ReplaySource, Source};
 use std::collections::BTreeSet;
 
-/// What the receiver of a replay expects; `None` if no capture is replayed to one.
+/// The frames that the receiver of a replay expects; `None` without such a receiver.
 pub(super) fn expected(request: &Request, receiver: Option<&Arrivals>) -> Result<Option<ReplayMeter>, Failure> {
     let (Some(_), Some(replay)) = (receiver, replay(request)) else { return Ok(None) };
     let mut source = one_round(replay)?;
@@ -50,7 +50,7 @@ pub(super) fn write(mut writer: CaptureWriter, request: &Request, missing: &BTre
     writer.finish().map_err(Failure::new)
 }
 
-/// A fingerprint as the meter takes it.
+/// Converts a fingerprint for the meter.
 pub(super) fn digests(found: Fingerprint) -> FrameDigests {
     let Fingerprint { whole, header, payload } = found;
     FrameDigests { whole, header, payload }
@@ -63,7 +63,7 @@ fn replay(request: &Request) -> Option<&Replay> {
     })
 }
 
-/// The frames of a capture once, with the changes asked for.
+/// The frames of one round of a capture, with the asked changes.
 fn one_round(replay: &Replay) -> Result<ReplaySource, Failure> {
     assemble::open_replay(&Replay { times: 1, ..replay.clone() }).map_err(Failure::new)
 }

@@ -1,4 +1,4 @@
-//! Which rights a live run needs, and which it keeps when its ports are open.
+//! The rights that a live run needs, and those that it keeps once its ports are open.
 
 use crate::output::Failure;
 use crate::plan::files;
@@ -10,10 +10,10 @@ use dataplane::Worker;
 use scenario::{Driver, Pacer, PipelinePlan, PortSpec, SourcePlan};
 use std::path::{Path, PathBuf};
 
-/// Where records of XDP programs are, which go when the programs do.
+/// The folder of records of XDP programs, which are removed together with the programs.
 const CLAIMS: &str = "/run/netlathe/xdp";
 
-/// Refuses a run whose rights do not suffice, before it has made anything.
+/// Refuses a run with insufficient rights, before it creates anything.
 pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<(), Failure> {
     if request.on.is_some() {
         return rights::require(&ON);
@@ -27,8 +27,8 @@ fn ports(plan: &PipelinePlan) -> impl Iterator<Item = &PortSpec> {
     input.into_iter().chain([&plan.output])
 }
 
-/// What a receiver that polls this port keeps until it closes it, and the folder that it writes to then. Nothing for a
-/// port that the kernel's ring receives from.
+/// The rights that a receiver needs to close a polled port, and the folder that it then writes to. None for ports that
+/// use the kernel's ring.
 pub(super) fn of_polled(port: &PortSpec) -> (u64, Option<PathBuf>) {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => {
@@ -40,7 +40,7 @@ pub(super) fn of_polled(port: &PortSpec) -> (u64, Option<PathBuf>) {
     }
 }
 
-/// What a port needs for sure.
+/// The rights that a port certainly needs.
 pub(super) fn row(port: &PortSpec) -> Option<&'static RequiredRights> {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => Some(&XDP),
@@ -50,7 +50,8 @@ pub(super) fn row(port: &PortSpec) -> Option<&'static RequiredRights> {
     }
 }
 
-/// Keeps what these drivers need while frames pass and at the end, gives up all else, and gives what the workers need.
+/// Keeps the rights that these drivers need while frames pass and at the end, and gives up all others. Returns the
+/// rights for the workers.
 pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Worker]) -> u64 {
     let drivers = workers.iter().flat_map(|worker| worker.drivers()).map(|driver| match driver {
         "net_af_packet" => PACKET.keeps,
@@ -60,14 +61,14 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
         _ => PCI.keeps,
     });
     let of_ports = drivers.fold(0, |kept, keeps| kept | rights::set(keeps));
-    // The thread that makes departures raises its priority when it starts, with fillers or until an asked instant.
+    // With fillers, or until an asked instant, the thread that makes departures raises its priority at its start.
     let raises = request.common.start_at.is_some();
     let raises = raises || request.pipelines.iter().any(|plan| plan.pacer == Pacer::Filler);
     let kernel = if request.listener.concludes.is_some() { rights::set(SLICE.keeps) } else { 0 };
     let of_on = if request.on.is_some() { rights::set(ON.keeps) } else { 0 };
     let workers_keep = of_ports | of_on | if raises { rights::set(&[Capability::SysNice]) } else { 0 };
 
-    // Root has a way to all files by this one.
+    // With this right root can access all files.
     let all_files = rights::set(&[Capability::DacOverride]);
     let pipes = pipes(request);
     // The thread of the service removes its socket at the end.
@@ -78,7 +79,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     if request.common.folder.is_some() || user_limits::has_rates(request) {
         own |= all_files;
     }
-    // The kernel says only with that what MTU the other end of a veth has in another network namespace.
+    // Without this right the kernel hides the MTU of a veth's other end in another network namespace.
     let veth = |port: &PortSpec| port.interface().is_some_and(|name| dpdk::is_veth(name).unwrap_or(false));
     if request.pipelines.iter().flat_map(ports).any(veth) {
         own |= rights::set(&[Capability::NetAdmin]);
@@ -91,7 +92,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     workers_keep
 }
 
-/// Named pipes that are opened when they have a reader.
+/// Named pipes that are opened once they have a reader.
 fn pipes(request: &Request) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = request.common.stats.iter().cloned().collect();
     if let Some(path) = &request.decisions {

@@ -18,23 +18,23 @@ use sim::{FrameList, SimError, WhenFull};
 use std::sync::Arc;
 use std::thread;
 
-/// What the thread of a worker ended with; of one that panicked, that.
+/// The result of a worker's thread, or an error if it panicked.
 pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;
 
-/// Gathers the report, and prints notes for the user at once.
+/// Builds the report, and prints notes immediately.
 pub(super) struct ReportBuilder<'a> {
     outcome: Outcome,
     /// The measured floor of each pipeline that waits for the clock.
     floors: &'a [(String, Floor)],
     warnings: Vec<Caveat>,
-    /// What concerns a pipeline and is not a warning.
+    /// Caveats of a pipeline that are not warnings.
     notes: Vec<Caveat>,
-    /// Each port once, with what was lost there.
+    /// Each port once, with its losses.
     ports: Vec<(String, PortSummary)>,
 }
 
 impl<'a> ReportBuilder<'a> {
-    /// Of a run that `failure` ended, if anything did.
+    /// Creates the builder. `failure` is what ended the run early, if anything did.
     pub(super) fn new(floors: &'a [(String, Floor)], failure: Option<Failure>) -> Self {
         ReportBuilder {
             outcome: Outcome { reports: Vec::new(), caveats: Vec::new(), clocks: Vec::new(), failure },
@@ -45,12 +45,12 @@ impl<'a> ReportBuilder<'a> {
         }
     }
 
-    /// Of several failures the first is said.
+    /// Keeps the first of several failures.
     pub(super) fn failed(&mut self, failure: Option<Failure>) {
         self.outcome.failure = self.outcome.failure.take().or(failure);
     }
 
-    /// Of the next pipeline; the frames that its line listed are written to `list`.
+    /// Adds the next pipeline. The frames that its line listed are written to `list`.
     pub(super) fn pipeline(
         &mut self,
         plan: &PipelinePlan,
@@ -98,7 +98,7 @@ impl<'a> ReportBuilder<'a> {
         Ok(())
     }
 
-    /// Of the ports of a plan, which are its input, if that is one, and its output.
+    /// Adds the ports of a plan: the input, if it is a port, and the output.
     fn ports(&mut self, plan: &PipelinePlan, ports: &[PortSummary]) {
         let input = match &plan.source {
             SourcePlan::Port(port) => Some(port),
@@ -123,7 +123,7 @@ impl<'a> ReportBuilder<'a> {
                     "{name} had its XDP program removed or replaced during the run: frames that arrived since were not received; run it again, or write driver=af_packet"
                 ));
             }
-            // Several pipelines may have one interface: each has its own ring there and loses frames by itself.
+            // Several pipelines may share an interface. Each has its own ring there, with its own losses.
             match self.ports.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, sum)) => {
                     sum.rx_missed += port.rx_missed;
@@ -135,7 +135,7 @@ impl<'a> ReportBuilder<'a> {
         }
     }
 
-    /// Of what arrived at the receiver of the last pipeline, a generator.
+    /// Adds the figures of the receiver of the last pipeline, which is a generator.
     pub(super) fn arrived(&mut self, arrived: ReceivedFrames, request: &Request, receiver: Option<&Arrivals>) {
         let Some(report) = self.outcome.reports.last_mut() else { return };
         if let Some((replay, sent)) = &arrived.replay {
@@ -181,7 +181,7 @@ impl<'a> ReportBuilder<'a> {
         self.failed(arrived.failure);
     }
 
-    /// All of it.
+    /// The complete report.
     pub(super) fn outcome(self, records: &[Arc<Records>]) -> Outcome {
         let ReportBuilder { mut outcome, floors, warnings, notes, ports } = self;
         resolution::warn(&mut outcome.caveats, warnings);
@@ -202,7 +202,7 @@ impl<'a> ReportBuilder<'a> {
     }
 }
 
-/// The report of a pipeline, with what only its plan knows: the pacer, and whether anything was asked.
+/// The report of a pipeline, completed from its plan: the pacer, and whether there was a target.
 fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
     let mut report = finished.report;
     user_limits::report(plan, &mut report);
@@ -219,14 +219,14 @@ fn named(plan: &PipelinePlan, finished: Finished) -> PipelineReport {
     report
 }
 
-/// Where neither a schedule nor a stage said when, nothing is late.
+/// Without a schedule or a delaying stage, nothing is late.
 fn forget_lateness(report: &mut PipelineReport) {
     if !report.says_when() {
         report.lateness = None;
     }
 }
 
-/// A generator fails if the output took none of its frames.
+/// A generator fails if the output accepted none of its frames.
 fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failure> {
     let remedy = match plan.source {
         SourcePlan::Port(_) => return None,
@@ -244,7 +244,7 @@ fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failur
     })
 }
 
-/// The list of frames that the far end of a line is to write.
+/// The list of frames to write for the far end of a line.
 pub(super) fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
     match &plan.output {
         PortSpec::Line(LineSpec { frames: Some(path), .. }) => {

@@ -1,4 +1,4 @@
-//! The asked start of a live run, and where its instant comes from.
+//! The asked start of a live run, and the source of its instant.
 
 use crate::options::host_clock::HostClock;
 use crate::options::start_at::{StartAt, Utc, unix_kernel_ns};
@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Duration;
 use units::Span;
 
-/// The longest wait: the clock of a run reaches 213 days.
+/// The longest wait; the clock of a run reaches 213 days.
 const LONGEST_NS: u64 = 100 * 86_400 * 1_000_000_000;
 
-/// The gate of a run, and what is to be said and read when all its workers stand there.
+/// The gate of a run, with the message to print and the instant to read once all workers wait there.
 pub(super) struct Start {
     gate: Arc<StartGate>,
     asked: StartAt,
@@ -43,7 +43,7 @@ impl Start {
         Arc::clone(&self.gate)
     }
 
-    /// To be called now and then: once `workers` wait at the gate, says so, and reads the instant where it comes by stdin.
+    /// Call periodically. Once `workers` wait at the gate, reports it, and reads the instant if stdin provides it.
     pub(super) fn look(&mut self, workers: usize, stop: &Stop) {
         if self.said || self.gate.armed() < workers {
             return;
@@ -54,7 +54,7 @@ impl Start {
         }
         if self.asked == StartAt::Stdin {
             let (gate, clock, ends, failure) = (self.gate(), self.clock, stop.clone(), Arc::clone(&self.failure));
-            // Not joined: a read of stdin cannot be ended, and the program need not wait for it.
+            // Not joined, because a read of stdin cannot be interrupted, and the program must not wait for it.
             let reader = move || {
                 if let Err(why) = read(&gate, clock) {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
@@ -75,7 +75,7 @@ impl Start {
             .map(|ns| Duration::from_nanos(ns.min(LONGEST_NS).max(if at == u64::MAX { UNKNOWN } else { 0 })))
     }
 
-    /// The report of a start by the kernel's clock, by the clock of this host.
+    /// Converts the report of a start from the kernel's clock to the clock of this host.
     pub(super) fn by_host_clock(&self, start: &StartReport) -> StartReport {
         let asked = self.clock.of_kernel_ns(start.asked_unix_ns.cast_signed()).cast_unsigned();
         StartReport::of(asked, start.miss_ns)

@@ -1,5 +1,5 @@
-//! `--stats FILE`: how far a live run is, for programs: a JSON object on a line for each interval, and one at the end
-//! whose figures are the report's. Whoever reads them too slowly, or not at all, loses lines and never holds up the run.
+//! `--stats FILE`: the progress of a live run for programs. Writes a JSON object on one line per interval, and a last
+//! one with the figures of the report. A slow or missing reader loses lines and never delays the run.
 
 use crate::options::common::Common;
 use crate::output::{self, Failure};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The last line is not given up at once, since nothing waits any more but the program's end.
+/// The last line may wait for its reader, because only the end of the program waits for it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
@@ -40,7 +40,7 @@ struct Line<'a> {
 pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> PipelineFigures {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let count = |frames, bytes| FrameCount { frames: load(frames), bytes: load(bytes) };
-    // What left is read first, as the later one: never did more leave than came and were copied.
+    // Departures are read first, so that they never exceed arrivals plus copies.
     let left = count(&counters.left, &counters.left_bytes);
     PipelineFigures {
         name: name.to_owned(),
@@ -71,31 +71,31 @@ pub(super) fn of_receiver(came: Tally, left_out: Option<Tally>, kernel_drops: u6
     }
 }
 
-/// Where the lines go, and when.
+/// The file, and when to write to it.
 pub(super) struct Stats {
     command: &'static str,
     path: PathBuf,
     /// `None` while a pipe has no reader.
     file: Option<File>,
-    /// A regular file: lines of an earlier run are removed from it.
+    /// A regular file; lines of an earlier run are removed.
     is_ours: bool,
-    /// The file was not there, and the run has not begun.
+    /// The file did not exist, and the run has not begun.
     is_new: bool,
-    /// What a pipe did not take yet of a line that it took the first bytes of.
+    /// The rest of a line that a pipe has accepted only in part.
     rest: Vec<u8>,
     every: Duration,
     begin: Instant,
     due: Instant,
-    /// The line before that was written, and when that was.
+    /// The last line written, and when.
     before: Vec<PipelineFigures>,
     told: Instant,
-    /// Lines since then that no reader took.
+    /// Lines since then without a reader.
     skipped: u64,
     failure: Option<Failure>,
 }
 
 impl Stats {
-    /// Opens the file, if one is wanted.
+    /// Opens the file, if asked.
     pub(super) fn open(common: &Common, command: &'static str) -> Result<Option<Self>, Failure> {
         let Some(path) = common.stats.clone() else { return Ok(None) };
         let is = |other: &str| files::same(&path, Path::new(other));
@@ -129,9 +129,9 @@ impl Stats {
         }))
     }
 
-    /// The run begins now.
+    /// Marks the start of the run.
     pub(super) fn begins(&mut self) {
-        // Not before: what is refused leaves the lines of another run.
+        // Not earlier: a refused run must keep the lines of an earlier one.
         if let Some(file) = self.file.as_ref().filter(|_| self.is_ours)
             && let Err(cause) = file.set_len(0)
         {
@@ -142,12 +142,12 @@ impl Stats {
         (self.told, self.due) = (self.begin, self.begin + self.every);
     }
 
-    /// How long until the next line.
+    /// Time until the next line.
     pub(super) fn left(&self) -> Duration {
         self.due.saturating_duration_since(Instant::now())
     }
 
-    /// Writes a line, if it is time for one.
+    /// Writes a line, if it is due.
     pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<PipelineFigures>) {
         let now = Instant::now();
         if now < self.due {
@@ -160,7 +160,7 @@ impl Stats {
         self.skipped += u64::from(!taken);
     }
 
-    /// Writes the last line, whose figures are the report's.
+    /// Writes the last line, with the figures of the report.
     pub(super) fn finish(mut self, reports: &[PipelineReport]) -> Result<(), Failure> {
         self.end(|| reports.iter().map(figures::of_report).collect())
     }
@@ -184,7 +184,7 @@ impl Stats {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Writes a line, whole or so that the rest will follow. False if it was not taken.
+    /// Writes a line. If only a part was accepted, the rest will follow. Returns false if nothing was accepted.
     fn line(&mut self, mut pipelines: Vec<PipelineFigures>, last: bool) -> bool {
         if self.failure.is_some() || !self.is_drained() {
             return false;
@@ -210,13 +210,13 @@ impl Stats {
         if taken == 0 {
             return false;
         }
-        // Another reader begins with a whole line, but for what the pipe holds of this one.
+        // A new reader starts with a whole line, except for the part of this one that the pipe still holds.
         self.rest = if self.file.is_some() { line.split_off(taken) } else { Vec::new() };
         (self.before, self.told, self.skipped) = (pipelines, now, 0);
         true
     }
 
-    /// Gives the file what is left of the line before. True if it has all of it, and there is a file.
+    /// Writes the rest of the previous line. True if the file is open and has all of it.
     fn is_drained(&mut self) -> bool {
         if self.file.is_none() {
             self.file = open(&self.path, false).unwrap_or_default();
@@ -229,7 +229,7 @@ impl Stats {
         self.file.is_some() && self.rest.is_empty()
     }
 
-    /// Gives the file as many of these bytes as it takes without a wait. Without a reader there is none any more.
+    /// Writes as many of these bytes as possible without waiting. Closes the file if there is no reader.
     fn give(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while let Some(file) = self.file.as_mut().filter(|_| taken < bytes.len()) {
@@ -252,14 +252,14 @@ impl Stats {
 
 impl Drop for Stats {
     fn drop(&mut self) {
-        // What is refused leaves nothing; why it was is said by whoever refused it.
+        // A refused run removes the file that it created. The caller reports why it was refused.
         if self.is_new {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Opens without waiting for a reader; none if a pipe has none yet.
+/// Opens without waiting for a reader; `None` if a pipe has none yet.
 fn open(path: &Path, create: bool) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.append(true).create(create).custom_flags(OFlag::O_NONBLOCK.bits());

@@ -93,7 +93,7 @@ impl Measure {
         pipelines::conclude(&report, &self.common, folder, failure)
     }
 
-    /// Writes what was asked for of the gaps: their distribution, and their drawing.
+    /// Writes the requested files of gaps: the distribution and the histogram.
     fn write_gaps(&self, receiver: &Receiver, report: &PipelineReport) -> Result<(), Failure> {
         let write = |option: &str, path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
             None => Ok(()),
@@ -108,7 +108,7 @@ impl Measure {
         ])
     }
 
-    /// The figure that is compared with the expectation, and why that is missed, if it is.
+    /// The figure to compare with the expectation, and why the expectation is missed, if it is.
     fn miss(&self, expected: &Target, report: &PipelineReport) -> (Option<f64>, Option<String>) {
         let (Some(gap), Some(rate)) = (&report.gap, &report.rate) else {
             return (None, Some("fewer than two frames arrived".into()));
@@ -145,7 +145,7 @@ impl Measure {
     }
 }
 
-/// A rule that no frame met is often another one than was meant.
+/// A rule that no frame matches is often a mistake.
 fn say_if_none_met(report: &PipelineReport) {
     let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) else { return };
     if report.came.frames == 0 && left_out.frames > 0 {
@@ -154,10 +154,10 @@ fn say_if_none_met(report: &PipelineReport) {
     }
 }
 
-/// A law is missed when its gaps would fit it as badly as this, or worse, less often.
+/// An expected law is missed if gaps of the law would fit this badly with a lower probability than this.
 const LEAST_P: f64 = 1e-4;
 
-/// Frames of a capture that no line carries: a NIC cut them after they were captured, or had joined them before.
+/// Frames of a capture that are too long for any line: a NIC segmented them after the capture, or merged them before.
 #[derive(Default)]
 struct UncutSuperFrames {
     frames: u64,
@@ -166,7 +166,7 @@ struct UncutSuperFrames {
 
 impl UncutSuperFrames {
     fn add(&mut self, length: FrameLen) {
-        // Jumbo frames have up to 9216 B and tags.
+        // Jumbo frames have up to 9216 B plus tags.
         if length.bytes() > 9_300 {
             self.frames += 1;
             self.longest = self.longest.max(length.bytes());
@@ -190,7 +190,7 @@ fn from_capture(
     let create = |path| CaptureWriter::create(path, WhenFull::Wait).map_err(Failure::new);
     let mut writer = reception.write.map(create).transpose()?;
     let mut frame = HeapFrame::default();
-    // Records whose stamp was cut off, if they had one.
+    // Records whose stamp was truncated, if they had one.
     let mut cut = 0;
     let mut uncut = UncutSuperFrames::default();
     let mut failure = None;

@@ -20,24 +20,24 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{PS_PER_S, Share};
 
-/// What trials are run with.
+/// The runner of trials.
 struct Lab<'a> {
     device: &'a Device,
     journal: Journal,
     stop: Stop,
     seed: u64,
-    /// Of the next trial of a size.
+    /// Number of the next trial of a size.
     number: usize,
-    /// Set until readiness has been announced. The value says whether to print a line as well.
+    /// Set until readiness has been reported. The value tells whether to print a line as well.
     untold: AtomicBool,
     verbose: bool,
     progress: Progress,
-    /// What is known of the size that is searched, in words.
+    /// The current bounds of the size being searched, in words.
     known: String,
 }
 
 impl Lab<'_> {
-    /// Runs a trial, or takes it from those that were kept; `None` once the user wants the end.
+    /// Runs a trial, or takes it from the file of trials; `None` if the user ends the search.
     fn run(&mut self, name: &str, specs: &[StreamSpec], trial: &Trial) -> Result<Option<Measured>, Failure> {
         if self.stop.asked() {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Lab<'_> {
         };
         let measured = trials::run(self.device, specs, trial, (self.seed, number), &self.stop, ready);
         if self.stop.asked() {
-            // The signal ended the trial, too, which says nothing then.
+            // The signal also ended the trial, so its result is meaningless.
             return Ok(None);
         }
         let measured = measured?;
@@ -66,10 +66,10 @@ impl Lab<'_> {
     }
 }
 
-/// Allowed excess of a burst's duration over a trial's, as a share: only the last frame matters.
+/// Allowed excess of a burst's duration over that of a trial, as a share; only the last frame matters.
 const BURST_TOLERANCE: u32 = 10;
 
-/// Searches, and reports.
+/// Searches and reports.
 pub(crate) fn run(plan: SearchPlan) -> Result<ExitCode, Failure> {
     let SearchPlan { device, sized, goals, options } = plan;
     options.carry_out(&device, sized, &goals)
@@ -178,7 +178,7 @@ impl Search {
             && self.find_bursts(one, sized, lab)?)
     }
 
-    /// Sends each found rate again, with `--latency`. Returns false if the user ended it early.
+    /// With `--latency`, sends at each found rate again. Returns false if the user ended it early.
     fn measure_latency(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         let Some(duration) = self.latency else { return Ok(true) };
         let name = format!("{} latency", one.size);
@@ -194,7 +194,7 @@ impl Search {
         Ok(true)
     }
 
-    /// Measures the loss at falling loads, with `--frame-loss`. Returns false if the user ended it early.
+    /// With `--frame-loss`, measures the loss at decreasing loads. Returns false if the user ended it early.
     fn measure_loss(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         let Some(step) = self.frame_loss else { return Ok(true) };
         let settings = CurveSettings {
@@ -218,7 +218,7 @@ impl Search {
         Ok(true)
     }
 
-    /// Finds the longest burst without loss, with `--back-to-back`. Returns false if the user ended it early.
+    /// With `--back-to-back`, finds the longest burst without loss. Returns false if the user ended it early.
     fn find_bursts(&self, one: &mut Searched, sized: &ToSearch, lab: &mut Lab<'_>) -> Result<bool, Failure> {
         if self.back_to_back == 0 {
             return Ok(true);
@@ -252,7 +252,7 @@ impl Search {
         format!("{device:?} {:?} seed {}", self.streams, self.seed)
     }
 
-    /// Notes what is known by now, and prints the trial if each is wanted.
+    /// Updates the current bounds, and prints the trial with `-v`.
     fn say(&self, one: &Searched, lab: &mut Lab<'_>) {
         let goals = one.machine.found().into_iter().zip(&self.loss);
         let known: Vec<String> = goals

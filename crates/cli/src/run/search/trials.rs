@@ -1,4 +1,4 @@
-//! The trials of a search: run in virtual time or on ports, kept in a file to go on from.
+//! The trials of a search: run in virtual time or on ports, and stored in a file to resume from.
 
 use crate::output::{self, Failure};
 use crate::plan::files::read_text;
@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 use units::{FrameRate, PS_PER_S, Rate, Span, Time};
 
-/// Ends a trial when the user wants.
+/// Ends a trial when the user ends the search.
 struct StopObserver<'a>(&'a Stop);
 
 impl Observer for StopObserver<'_> {
@@ -31,8 +31,8 @@ impl Observer for StopObserver<'_> {
     }
 }
 
-/// Runs a trial, the `number`th: a device that draws at random draws anew in each. Once it is to stop, what
-/// comes of it means nothing. `ready` is called when its frames pass ports.
+/// Runs trial `number`, which seeds the random draws of a device. After a stop request the result is meaningless. Calls
+/// `ready` when frames pass the ports.
 pub(crate) fn run(
     device: &Device,
     specs: &[StreamSpec],
@@ -51,7 +51,7 @@ pub(crate) fn run(
     }
 }
 
-/// Frames of a trial: as many as are due in its time, one at least.
+/// Number of frames of a trial: those due in its duration, at least one.
 fn frames(trial: &Trial) -> u64 {
     let frames = u128::from(trial.load.millis()) * u128::from(trial.duration.as_ps()) / (1_000 * u128::from(PS_PER_S));
     u64::try_from(frames).unwrap_or(u64::MAX).max(1)
@@ -74,7 +74,7 @@ fn in_virtual_time(
     let mut source = OfferedSource::new(streams, schedule(&Target::Rate(Rate::Frames(trial.load)))?, count, line);
     let mut built = Vec::new();
     for (i, text) in stages.iter().enumerate() {
-        // Read anew: a stage may keep what it learnt.
+        // Built again for each trial, because stages keep state.
         let stage = read_stage(text, line).map_err(|error| Failure::new(format!("--dut: {error}")))?;
         built.push(stage.build(seed, &format!("trial{number}/dut/{i}")));
     }
@@ -87,7 +87,7 @@ fn in_virtual_time(
     }
     let streams = sink.streams.report(&[]);
     let received = streams.iter().filter_map(|stream| stream.received.as_ref());
-    // Copies that the device made are not frames that came.
+    // Duplicates made by the device do not count as received.
     let came: u64 = received.clone().map(|received| received.received).sum();
     let duplicates = received.clone().map(|received| received.duplicates).sum();
     let delay =
@@ -98,12 +98,12 @@ fn in_virtual_time(
     Ok(Measured { outcome, delay, duplicates, earlier: 0, seen: None, warnings: Vec::new() })
 }
 
-/// The texts of a list; none if there is no list.
+/// The texts of a list; empty if there is no list.
 fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Runs `netlathe gen` for the trial: a process of its own, so that none is left by the one before.
+/// Runs `netlathe gen` for the trial, as a separate process, so that nothing is left from the previous one.
 fn on_ports(
     [out, input]: [&str; 2],
     options: &[String],
@@ -121,7 +121,7 @@ fn on_ports(
         let size = spec.size.as_ref().map_or(String::new(), |size| format!(" size {size}"));
         command.args(["--stream", &format!("{stream}{size}")]);
     }
-    // Twice its time is an overrun by any measure.
+    // Twice the duration counts as an overrun in any case.
     let limit = trial.duration * 2 + Span::from_ms(1_000);
     command.args(["--duration", &limit.to_string()]);
     let output = readiness::while_ready(command.stdin(Stdio::null()), ready, |command| output(command, stop));
@@ -176,25 +176,26 @@ fn on_ports(
     })
 }
 
-/// A netlathe process for generating.
+/// The `netlathe gen` process.
 #[cfg(feature = "live")]
 pub(crate) fn generator() -> io::Result<Command> {
     crate::run::child_processes::netlathe()
 }
 
-/// Without ports it only says that there are none.
+/// Without live ports it only reports that they are missing.
 #[cfg(not(feature = "live"))]
 pub(crate) fn generator() -> io::Result<Command> {
     std::env::current_exe().map(Command::new)
 }
 
-/// Runs a program to its end, and asks it to end once the user wants that: the signal may have been for us alone.
+/// Runs a program to its end, and sends it SIGTERM if the user ends the search, because the signal may have reached
+/// only us.
 pub(crate) fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = AtomicBool::new(false);
     let read = thread::scope(|scope| {
-        // Without memory for a thread it ends, rather than run unwatched.
+        // If no thread can be started, ends the program, because it would run unmonitored.
         let none = |cause| {
             ended.store(true, Ordering::Release);
             ask_to_end(child.id());
@@ -204,7 +205,7 @@ pub(crate) fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
             .spawn_scoped(scope, || {
                 while !ended.load(Ordering::Acquire) {
                     if stop.asked() {
-                        // It is not waited for yet, so that this is its number.
+                        // The process is not reaped yet, so its ID is still valid.
                         return ask_to_end(child.id());
                     }
                     thread::park_timeout(LOOK);
@@ -223,7 +224,7 @@ pub(crate) fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
     Ok(Output { status, stdout: stdout?, stderr: stderr? })
 }
 
-/// What is to be done where no thread can be started.
+/// The error if no thread can be started.
 fn no_thread(cause: &io::Error) -> io::Error {
     io::Error::new(cause.kind(), format!("no thread can be started ({cause}): raise ulimit -v and ulimit -u"))
 }
@@ -232,15 +233,15 @@ fn no_thread(cause: &io::Error) -> io::Error {
 fn ask_to_end(process: u32) {
     use nix::sys::signal::{Signal, kill};
     let process = nix::unistd::Pid::from_raw(process.cast_signed());
-    // One that has ended is what is wanted.
+    // It may have ended already, which is fine.
     let _ended = kill(process, Signal::SIGTERM);
 }
 
-/// Without ports no trial of them lasts.
+/// Without live ports, no such trial runs.
 #[cfg(not(feature = "live"))]
 fn ask_to_end(_: u32) {}
 
-/// How often it is looked whether the user wants the end.
+/// Interval between checks for a stop request.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
@@ -249,7 +250,7 @@ fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What says which trials there are of a size, or beside them.
+/// The options that determine the trials of a kind.
 fn options(name: &str) -> &'static str {
     match name {
         name if name.ends_with(" latency") => "--latency",
@@ -267,7 +268,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the file, or makes it. Trials of another search are not gone on from.
+    /// Opens or creates the file. Refuses trials of another search.
     pub(crate) fn open(path: Option<&Path>, key: &str) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Journal { path: PathBuf::new(), file: None, known: VecDeque::new() });
@@ -275,14 +276,14 @@ impl Journal {
         let failed = |cause: std::io::Error| {
             Failure::new(format!("--trials: {}: {cause}: name a file that can be written", path.display()))
         };
-        // A pipe or a device has no earlier trials, and reading it may wait for ever.
+        // A pipe or a device has no earlier trials, and reading it could wait forever.
         let is_stream = path.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir());
         let text = match if is_stream { Ok(String::new()) } else { read_text(path) } {
             Ok(text) => text,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(cause) => return Err(failed(cause)),
         };
-        // A line that was cut when the search ended is left out.
+        // Skips a line that was truncated when the search ended.
         let mut known: VecDeque<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
         let other =
             || Failure::new(format!("--trials: {} has trials of another search: name another file", path.display()));
@@ -298,7 +299,8 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), file: Some(file), known })
     }
 
-    /// What came of this trial, if it is the next one in the file. The first that is not ends what is known.
+    /// The result of this trial, if it is the next one in the file. After the first mismatch, the rest of the file is
+    /// ignored.
     pub(crate) fn next(&mut self, size: &str, trial: &Trial) -> Result<Option<Measured>, Failure> {
         let Some(line) = self.known.pop_front() else { return Ok(None) };
         let number = |name: &str| line[name].as_u64();
@@ -318,7 +320,7 @@ impl Journal {
         match outcome().filter(|_| same) {
             Some(outcome) => {
                 let delay = Some(line["delay"].clone()).filter(|delay| !delay.is_null());
-                // Files of netlathe before these were counted have none.
+                // Files of earlier versions lack this field.
                 let count = |name: &str| number(name).unwrap_or(0);
                 let seen = line["seen"].as_str().map(str::to_owned);
                 let (duplicates, earlier) = (count("duplicates"), count("earlier"));
@@ -346,7 +348,7 @@ impl Journal {
         }
     }
 
-    /// Ends the file.
+    /// Closes the file.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let missed = file.finish().map_err(|cause| Failure::new(format!("--trials: {cause}")))?;
@@ -354,7 +356,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps a trial.
+    /// Stores a trial.
     pub(crate) fn add(&mut self, size: &str, trial: &Trial, measured: &Measured) -> Result<(), Failure> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let Measured { outcome, delay, duplicates, earlier, seen, warnings } = measured;
@@ -374,7 +376,7 @@ impl Journal {
             "warnings": warnings,
             "delay": delay,
         });
-        // At once: a search that is killed goes on from the last trial.
+        // Written at once, so that a killed search can resume from the last trial.
         let written = writeln!(file, "{line}").and_then(|()| file.flush());
         written.map_err(|cause| Failure::new(format!("--trials: {}: {cause}", self.path.display())))
     }

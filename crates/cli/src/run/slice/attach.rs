@@ -12,14 +12,14 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the ring.
+/// Interval between reads of the ring.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long blocks that are being written at the end are waited for.
+/// How long to wait at the end for blocks that are being written.
 const LAST_BLOCKS: Duration = Duration::from_millis(500);
-/// For the rate of the time-stamp counter: good to some ppm.
+/// Base for measuring the rate of the time-stamp counter: exact to some ppm.
 const CLOCK: Duration = Duration::from_millis(100);
 
-/// The object of `--json`; the names are a contract.
+/// The object of `--json`. Scripts depend on its names.
 #[derive(Serialize)]
 struct AttachReport {
     schema: u32,
@@ -28,7 +28,7 @@ struct AttachReport {
     program: ProgramReport,
 }
 
-/// What stands before the blocks of a ring: it cannot be read any more when the ring is cut.
+/// The header of a ring, which cannot be read once the file is truncated.
 struct RingHeader {
     costs: probe::Costs,
     dropped: u64,
@@ -62,7 +62,7 @@ fn ns_per_tick() -> f64 {
     (ended - begun).as_nanos() as f64 / (last - first) as f64
 }
 
-/// What was read of a ring so far.
+/// The blocks read from a ring so far.
 struct RingContents {
     head: RingHeader,
     book: Option<ProgramBook>,
@@ -118,8 +118,8 @@ impl Attach {
         ended.and(printed).map(|()| ExitCode::SUCCESS)
     }
 
-    /// Reads blocks until the time or their count is up, or somebody ends it. Where the ring is cut meanwhile, what was
-    /// gathered before stays.
+    /// Reads blocks until the time or the count is reached, or a signal arrives. If the ring file is truncated
+    /// meanwhile, keeps the blocks read before.
     fn gather(
         &self,
         reader: &mut probe::Reader,
@@ -141,12 +141,13 @@ impl Attach {
             if let Some(book) = book {
                 book.learn(self.costs(reader)?);
             }
-            // No more than there may be, or a program that writes faster than is printed would have no end.
+            // At most one ring's content per round: a program may write faster than this can print.
             for _ in 0..reader.slots().min(left) {
                 let Some(block) = reader.next_block() else { break };
                 let book = match book {
                     Some(book) => book,
-                    // A program that came after us has measured its costs by its first block; it learns more by the way.
+                    // A program that starts later has measured its costs by its first block, and refines them while it
+                    // runs.
                     None => book.insert(ProgramBook::new(self.costs(reader)?, ns_per_tick)),
                 };
                 book.lost(reader.lost());
@@ -155,7 +156,7 @@ impl Attach {
                 if let Some(items) = items.as_mut()
                     && !items.print(book.line(&block, |id| reader.name(id)) + "\n")
                 {
-                    // The reader is gone.
+                    // The reader of stdout is gone.
                     left = 0;
                 }
             }
@@ -164,7 +165,7 @@ impl Attach {
                 progress.say(0, format!("{} s  {blocks} blocks read", progress.passed().as_secs()));
             }
             *head = RingHeader::of(reader).map_err(|cause| self.problem(&cause))?;
-            // What was under way into the ring at the end still comes, or is given up.
+            // Waits for blocks that were being written at the end, up to a limit.
             let given_up = last && ending.get_or_insert_with(Instant::now).elapsed() >= LAST_BLOCKS;
             if given_up {
                 reader.give_up();

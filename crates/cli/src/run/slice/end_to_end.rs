@@ -1,5 +1,5 @@
-//! Packets from program to program through a pipeline of ours: what the kernel saw at both ends, put together with
-//! what the pipeline saw.
+//! Paths of packets from program to program through our pipeline: combines the kernel's stamps at both ends with those
+//! of the pipeline.
 
 use crate::output::{self, Failure};
 use crate::plan::request::{ListenerFactory, SliceListener};
@@ -15,26 +15,26 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use units::{PS_PER_NS, Time};
 
-/// Room for records that are not read yet.
+/// Size of the record buffer.
 const BUFFER: u32 = 16 << 20;
-/// Between two looks at the records.
+/// Interval between reads of records.
 const LOOK: Duration = Duration::from_millis(20);
-/// Packets that are kept, of the kernel and of the pipeline: a minute of 10 000 a second each way.
+/// Limit on stored packets of the kernel and of the pipeline: a minute at 10 000 per second and direction.
 const RECORDS: usize = 1_200_000;
-/// Packets on either side whose comparison of the clocks counts for one: the tightest is the best.
+/// Number of packets before and after a packet whose clock comparisons apply to it; the tightest is used.
 const NEIGHBOURS: usize = 50;
 
-/// A packet that the pipeline followed, by the pipeline's clock.
+/// A packet traced by the pipeline, on the pipeline's clock.
 struct SeenPacket {
-    /// Number of the direction that it went.
+    /// Index of its direction.
     direction: usize,
     identity: Identity,
-    /// When the pipeline looked and had it, and for how many ns it had been in the port's ring, where the port tells.
+    /// The poll that found it, and its time in the port's ring in ns, if the port reports it.
     arrived: Time,
     waited: Option<f64>,
     slices: Vec<(String, f64)>,
     departed: Time,
-    /// CLOCK_MONOTONIC less the pipeline's clock, in ns; too large by what came between the two readings.
+    /// CLOCK_MONOTONIC minus the pipeline's clock, in ns; too large by the time between the two readings.
     ahead: i64,
 }
 
@@ -42,14 +42,14 @@ struct SeenPacket {
 struct PathCollector {
     directions: Arc<Mutex<Vec<String>>>,
     seen: mpsc::Receiver<SeenPacket>,
-    /// Packets seen, kept or not.
+    /// Packets seen, whether stored or not.
     count: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     kernel: JoinHandle<Result<(Vec<Record>, Costs), slice::Error>>,
     probes: &'static str,
 }
 
-/// Attaches the probes, follows packets from now on, and puts their ways together when the run has ended.
+/// Attaches the probes, traces packets from now on, and combines their paths when the run has ended.
 pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     rights::require(&SLICE)?;
     let filter = Filter { port, ..Filter::default() };
@@ -74,7 +74,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             names.len() - 1
         };
         Arc::new(move |way, meter, now| {
-            // Packets that the kernel does not trace would have no ends.
+            // Packets that the kernel does not trace would lack both ends.
             let asked = |identity: &Identity| {
                 port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
             };
@@ -83,9 +83,9 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
             let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
             let mut parts = meter.parts(&way.marks);
-            // The hand-over to the driver is where the kernel's stamps go on.
+            // The kernel's stamps continue at the hand-over to the driver.
             parts.pop();
-            // The wait in the ring lies within what the kernel's stamps and the look at the port tell.
+            // The wait in the ring cannot exceed the time between the kernel's stamp and the poll.
             let ring = parts.first().is_some_and(|part| part.name == RING).then(|| parts.remove(0).length_ns);
             let look = way.marks.get(usize::from(ring.is_some()));
             let (Some(look), Some(departed)) = (look, way.marks.iter().nth_back(1)) else { return };
@@ -100,7 +100,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
                 ahead,
             };
             if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
-                // After the end of the run the receiver is gone.
+                // The channel's receiver is gone after the end of the run.
                 let _late = tell.send(packet);
             }
         })
@@ -113,7 +113,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     Ok(SliceListener { hears: Some(hears), concludes: Some(Arc::new(concludes)) })
 }
 
-/// Reads records until asked to stop, then drains the rest. Returns what the probes cost at the run's pace, too.
+/// Reads records until asked to stop, then drains the rest. Also returns the cost of the probes at the pace of the run.
 fn gather(mut kernel: Kernel, costs: &Costs, stop: &AtomicBool) -> Result<(Vec<Record>, Costs), slice::Error> {
     let mut records = Vec::new();
     let mut beyond: u64 = 0;
@@ -158,7 +158,7 @@ fn conclude(gathering: PathCollector) -> Result<EndToEnd, Failure> {
 }
 
 impl SeenPacket {
-    /// By the kernel's clock, which is `ahead` ns ahead.
+    /// Converts to the kernel's clock, which is `ahead` ns ahead.
     fn carried(&self, ahead: i64) -> ForwardedPacket {
         let Identity { source, destination, source_port, destination_port, protocol, number, payload } = self.identity;
         let instant = |time: Time| ((time.as_ps() / PS_PER_NS).cast_signed() + ahead).max(0).unsigned_abs();

@@ -25,11 +25,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const NOT_STARTED: &str = "a signal ended the run before its start: no packet was followed";
-/// Between two looks at the records: seldom enough to leave the measured alone.
+/// Interval between reads of records, long enough not to disturb the measured programs.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two looks at whether the process of `--pid` lives, which may be at all that it started.
+/// Interval between checks whether the process of `--pid` or any of its descendants is alive.
 const LOOK_FOR_PID: Duration = Duration::from_millis(500);
-/// How long a command may take to end when it is asked to.
+/// Time limit for a command to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl KernelSlices {
@@ -61,7 +61,7 @@ impl KernelSlices {
                 let header = journal.header().clone();
                 (Some(journal), header)
             }
-            // Nothing had come from a silent pipe.
+            // Nothing had arrived from a silent pipe.
             Err(_) if stop.asked() => {
                 ended_early();
                 (None, Header::new(Costs::default(), "unknown"))
@@ -91,7 +91,7 @@ impl KernelSlices {
                     ended_early();
                     break;
                 }
-                // Whoever wrote it was killed: what it had written counts.
+                // The writer was killed; the complete records count.
                 Err(cause) => {
                     broken = Some(Failure::new(cause));
                     break;
@@ -114,7 +114,7 @@ impl KernelSlices {
         let stop = Stop::on_signals()?;
         let points = if self.points == "few" { Points::Few } else { Points::All };
         let filter = self.filter();
-        // Probes are loaded and their costs measured: that takes seconds.
+        // Loading the probes and measuring their cost takes seconds.
         let starting = Progress::starting(!self.quiet, "slice kernel");
         let calibrated = slice::calibrate(self.buffer, points, &self.counters, &filter, &|| stop.asked());
         let (mut kernel, costs) = match calibrated {
@@ -148,7 +148,7 @@ impl KernelSlices {
             false => self.start(&mut kernel)?,
         };
         let (mut program, _guardian) = started.unzip();
-        // The command was started with the rights of whoever started us.
+        // The command has already been started, with the user's rights.
         #[cfg(feature = "live")]
         self.keep_what_is_needed();
         let begun = Instant::now();
@@ -156,7 +156,7 @@ impl KernelSlices {
             self.windows.map(|windows| Turns::begin(windows, &mut kernel)).transpose().map_err(Failure::new)?;
         let watched = run.watch(&mut kernel, turns.as_mut(), program.as_mut(), begun, &stop);
         let took = begun.elapsed();
-        // Whatever ended it, the command does not outlive it.
+        // The command must not outlive the run, however it ended.
         if let (Some(program), Ok(None) | Err(_)) = (&mut program, &watched) {
             end_program(program)?;
         }
@@ -202,8 +202,8 @@ impl KernelSlices {
         written.map(|()| done)
     }
 
-    /// Keeps what takes probes off and on again, and root's way to files that are written at the end; and to end the command
-    /// where it became another user.
+    /// Keeps the rights to detach and attach probes, to write files at the end, and to end the command if it changed
+    /// its user.
     #[cfg(feature = "live")]
     fn keep_what_is_needed(&self) {
         let files = if self.folder.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
@@ -244,7 +244,7 @@ impl KernelSlices {
         }
     }
 
-    /// Whether the requested process and all its children have ended, so that no more packets can come.
+    /// Whether the requested process and all its descendants have ended, so that no more packets can follow.
     fn has_ended(&self, kernel: &Kernel) -> Result<bool, Failure> {
         let Some(pid) = self.pid.filter(|pid| self.program.is_empty() && !processes::lives(*pid)) else {
             return Ok(false);
@@ -256,7 +256,7 @@ impl KernelSlices {
         Ok(ended)
     }
 
-    /// Starts the command, if there is one, so that it belongs to the family from its first instruction on.
+    /// Starts the command, if any, so that its packets are traced from its first instruction on.
     fn start(&self, kernel: &mut Kernel) -> Result<Option<(Child, Guardian)>, Failure> {
         let Some((name, arguments)) = self.program.split_first() else { return Ok(None) };
         let failed = |cause| Failure::new(format!("cannot run '{}': {cause}", name.to_string_lossy()));
@@ -277,7 +277,7 @@ impl KernelSlices {
         Ok(Some((child, guardian)))
     }
 
-    /// Counts a packet, and prints it with `--each`. Returns false when stdout has no reader any more.
+    /// Counts a packet, and prints it with `--each`. Returns false if stdout is closed.
     fn take(&self, record: &Record, book: &mut SliceBook, items: Option<&mut ItemPrinter>) -> Result<bool, Failure> {
         book.add(record);
         let Some(items) = items else { return Ok(true) };
@@ -331,7 +331,7 @@ fn waiting(cause: io::Error) -> Failure {
     Failure::new(format!("cannot wait for the command: {cause}"))
 }
 
-/// Asks the command to end, and makes it; and those it has started, which would go on without it.
+/// Ends the command and its descendants: with SIGTERM, then with SIGKILL.
 fn end_program(program: &mut Child) -> Result<(), Failure> {
     let all = Process::tree(program.id());
     all.iter().for_each(|process| process.signal(Signal::SIGTERM));
@@ -346,7 +346,7 @@ fn end_program(program: &mut Child) -> Result<(), Failure> {
     program.wait().map(drop).map_err(waiting)
 }
 
-/// Packets of which one is drawn.
+/// Number of first packets from which the typical one is chosen.
 const FIRST: usize = 1_000;
 
 fn keep(first: &mut Vec<Record>, record: &Record) {
@@ -355,7 +355,7 @@ fn keep(first: &mut Vec<Record>, record: &Record) {
     }
 }
 
-/// The packet whose whole way is nearest to the median, what it is and its slices.
+/// The packet whose total is closest to the median: its description and its slices.
 fn typical(records: &[Record], book: &SliceBook) -> Option<(String, Vec<(&'static str, f64)>)> {
     let median = book.total().p50_ns;
     let off = |record: &Record| {
@@ -368,7 +368,7 @@ fn typical(records: &[Record], book: &SliceBook) -> Option<(String, Vec<(&'stati
     Some((format!("{what} B"), slice::way(record, book.costs())))
 }
 
-/// Ends the file of records.
+/// Closes the file of records.
 fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
     let mut file = journal.finish().map_err(Failure::new)?;
     let missed = file.finish().map_err(Failure::new)?;
@@ -376,7 +376,7 @@ fn end_journal(journal: JournalWriter<Lines>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where records go.
+/// The destinations of records.
 struct RecordOutput<'a> {
     asked: &'a KernelSlices,
     book: SliceBook,
@@ -392,8 +392,8 @@ impl RecordOutput<'_> {
         self.left > 0 && self.failure.is_none()
     }
 
-    /// Processes records until the time, the packet count or the command ends, or a signal arrives. Returns the
-    /// status of the command, if that has ended.
+    /// Processes records until the time limit, the packet count or the end of the command is reached, or a signal
+    /// arrives. Returns the command's status, if it has ended.
     fn watch(
         &mut self,
         kernel: &mut Kernel,
@@ -404,7 +404,7 @@ impl RecordOutput<'_> {
     ) -> Result<Option<ExitStatus>, Failure> {
         let end = self.asked.duration.map(|duration| begun + duration.to_std());
         let mut looked = begun;
-        // A command and --each write to the same terminal.
+        // The command and --each write to the same terminal.
         let alone = self.asked.program.is_empty() && self.asked.each.is_none();
         let mut progress = Progress::new(alone && !self.asked.quiet, ["slice kernel"]);
         while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.goes_on() {
@@ -442,7 +442,7 @@ impl RecordOutput<'_> {
         Ok(None)
     }
 
-    /// Processes the pending records with the pace at which they came.
+    /// Processes the pending records, with the pace at which they arrived.
     fn look(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
         if let Some(pace) = kernel.pace(self.book.calibrated()).map_err(Failure::new)? {
             self.book.at_pace(pace);
@@ -453,7 +453,7 @@ impl RecordOutput<'_> {
         Ok(())
     }
 
-    /// Puts the probes in place or takes them away.
+    /// Attaches or detaches the probes.
     fn turn(&mut self, kernel: &mut Kernel, turns: &mut Turns) -> Result<(), Failure> {
         match turns.turn(kernel).map_err(Failure::new)? {
             Turn::Opened => {

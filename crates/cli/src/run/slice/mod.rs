@@ -1,4 +1,4 @@
-//! Where a packet's time goes.
+//! Carries out `slice`: where a packet's time goes.
 
 use crate::options::slice::{Action, Slice};
 use crate::output::Failure;

@@ -51,7 +51,7 @@ impl PipelineSlices {
             if self.each.is_some() {
                 return Err(Failure::new("--kernel combines the records only after the run: leave --each out"));
             }
-            // Probes are loaded and their costs measured: that takes seconds.
+            // Loading the probes and measuring their cost takes seconds.
             let starting = Progress::starting(common.shows_progress(), "slice pipeline");
             request.listener = end_to_end::listener(self.port)?;
             drop(starting);
@@ -66,7 +66,7 @@ impl PipelineSlices {
         let status = pipelines::run(&request)?;
         // The printer ends with its last sender, which the request holds.
         drop(request);
-        // A reader that has stopped reading is waited for until the user ends the run.
+        // Waits for a stalled reader until the user ends the run.
         while !printing.is_finished() {
             if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
                 output::warn("stdout is not read: some frames were not printed");
@@ -103,13 +103,13 @@ impl PipelineSlices {
     }
 }
 
-/// Interval between checks for room, and for the end.
+/// Interval between checks for room and for the end.
 const LOOK: Duration = Duration::from_millis(1);
-/// Frames that wait to be printed.
+/// Limit on frames that wait to be printed.
 const WAITING: usize = 1 << 16;
 
-/// Creates a trace listener that queues frames for printing: all of them in virtual time, live only those that the printer keeps
-/// up with. The counter holds the number of frames left out.
+/// Creates a trace listener that queues frames for printing: all of them in virtual time, and live only as many as the
+/// printer can handle. The counter holds the number of frames left out.
 fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
     let (tell, hear) = mpsc::sync_channel(WAITING);
     let left_out = Arc::new(AtomicU64::new(0));
@@ -136,11 +136,11 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
     (SliceListener { hears: Some(hears), concludes: None }, hear, left_out)
 }
 
-/// Prints frames until there are no more. Ends the run when stdout has no reader any more.
+/// Prints frames until there are no more. Ends the run if stdout is closed.
 fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failure> {
     for frame in frames {
         if !print(form, &frame)? {
-            // As by Ctrl-C: captures are ended and interfaces put back.
+            // As with Ctrl-C: captures are completed and interfaces restored.
             return signal_hook::low_level::raise(signal_hook::consts::SIGINT).map_err(Failure::new);
         }
     }
@@ -163,7 +163,7 @@ pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
     }
 }
 
-/// Returns false when stdout has no reader any more.
+/// Returns false if stdout is closed.
 fn print(form: &str, frame: &Departed) -> Result<bool, Failure> {
     let seconds = frame.at.as_ps() / units::PS_PER_S;
     let rest = frame.at.as_ps() % units::PS_PER_S / units::PS_PER_NS;

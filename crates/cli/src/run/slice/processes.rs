@@ -1,11 +1,11 @@
-//! Processes by their numbers: whether the kernel's probes can know one by it, and which others one has started.
+//! Processes by ID: whether the kernel's probes can match an ID, and the descendants of a process.
 
 use crate::output::Failure;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 
-/// The namespace of processes that the machine begins with; its number never changes (`PROC_PID_INIT_INO`).
+/// The inode of the initial PID namespace, which never changes (`PROC_PID_INIT_INO`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Refuses process IDs that match nothing: from another PID namespace, unused, or of a thread.
@@ -32,28 +32,28 @@ pub(super) fn check(pid: Option<u32>, with_command: bool) -> Result<(), Failure>
     }
 }
 
-/// A process, and not another that got its number later.
+/// A process, identified so that a reused ID is not confused with it.
 pub(super) struct Process {
     id: i32,
     started: u64,
 }
 
-/// A line of /proc/PID/stat: its state, its parent, and when it started, in clock ticks.
+/// From /proc/PID/stat: state, parent, and start time in clock ticks.
 fn stat(id: i32) -> Option<(char, i32, u64)> {
     let line = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name before it may hold anything, brackets, too.
+    // The name before these fields may contain anything, including brackets.
     let mut words = line.rsplit_once(')')?.1.split_ascii_whitespace();
     let (state, parent) = (words.next()?.chars().next()?, words.next()?.parse().ok()?);
     Some((state, parent, words.nth(17)?.parse().ok()?))
 }
 
-/// Whether there is a process of this number that has not ended.
+/// Whether a process with this ID exists and has not ended.
 pub(super) fn lives(id: u32) -> bool {
     stat(id.cast_signed()).is_some_and(|(state, ..)| state != 'Z')
 }
 
 impl Process {
-    /// A process and those that it, or one of them, has started, as long as their parents live.
+    /// A process and its descendants, as far as their parents are alive.
     pub(super) fn tree(id: u32) -> Vec<Process> {
         let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -75,7 +75,7 @@ impl Process {
 
     pub(super) fn signal(&self, signal: Signal) {
         if self.lives() {
-            // It may have ended meanwhile, which is what is wanted.
+            // It may have ended already, which is fine.
             let _ended = kill(Pid::from_raw(self.id), signal);
         }
     }
