@@ -6,7 +6,7 @@ use crate::pattern::{self, Asked, Pattern, Tag};
 use crate::reader::{Node, Object, Problem, Read};
 use packet::{MacAddr, Stamp, internet_checksum};
 
-/// What a checksum is made to be.
+/// The value of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SumPolicy {
     Good,
@@ -14,7 +14,7 @@ enum SumPolicy {
     Custom(u16),
 }
 
-/// A header as the configuration has it.
+/// A header from the configuration.
 struct Parsed {
     header: Option<&'static Header>,
     path: String,
@@ -74,7 +74,7 @@ impl Parsed {
     }
 }
 
-/// A field that differs from frame to frame.
+/// A field that varies from frame to frame.
 #[derive(Clone, Debug)]
 struct Varying {
     bit: usize,
@@ -86,9 +86,9 @@ struct Varying {
 #[derive(Clone, Copy, Debug)]
 struct LengthField {
     at: usize,
-    /// Bytes before the first that it counts.
+    /// Offset of the first byte that it counts.
     from: usize,
-    /// Bytes behind the last that it counts.
+    /// Bytes after the last one that it counts.
     trailer: usize,
 }
 
@@ -107,12 +107,12 @@ struct SumField {
     of_udp: bool,
 }
 
-/// What is behind the headers.
+/// The payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// These bytes, again and again or once.
+    /// These bytes, repeated or once.
     Fixed(Vec<u8>, bool),
-    /// Each byte is one more, or one less, than the one before.
+    /// Each byte is one more, or one less, than the preceding one.
     Bytes(bool),
     /// The same by 16-bit words.
     Words(bool),
@@ -124,20 +124,20 @@ pub(crate) struct FrameMaker {
     headers: Vec<u8>,
     varying: Vec<Varying>,
     lengths: Vec<LengthField>,
-    /// The innermost first.
+    /// Packets, innermost first.
     sums: Vec<SumField>,
     payload: Payload,
-    /// Bytes behind the innermost packet: the model counts an FCS with every Ethernet header, also of those in tunnels.
+    /// Bytes after the innermost packet. The model counts an FCS for every Ethernet header, including those in tunnels.
     trailer: usize,
-    /// Places of destination addresses that the next hop has.
+    /// Offsets of destination addresses that the next hop sets.
     next_hops: Vec<usize>,
-    /// Bytes that are the same at the receiver: neither varying nor changed by routers.
+    /// Bytes that are equal at the receiver: those that neither vary nor are changed by routers.
     steady: Vec<usize>,
     pub(crate) tags: Vec<Tag>,
 }
 
 impl FrameMaker {
-    /// Reads the headers of a flow. Without any there is an Ethernet header.
+    /// Parses the headers of a flow. The default is an Ethernet header.
     pub(crate) fn read(packet: &[Node<'_>], payload: Payload) -> Read<FrameMaker> {
         let mut parsed = packet.iter().map(header).collect::<Read<Vec<Parsed>>>()?;
         if parsed.is_empty() {
@@ -204,7 +204,7 @@ impl FrameMaker {
             let Some(pattern) = &asked.pattern else { continue };
             let value = pattern.at(0);
             if this.is("vlan") && row.name == "tpid" && pattern.is_constant() && TAGS.contains(&value) {
-                // It is the identifier of this tag, which the header before carries. See `announced`.
+                // The identifier of this tag is in the preceding header. See `announced`.
                 self.set_default(this, next, row, start);
             } else if pattern.is_constant() {
                 write_bits(&mut self.headers, bit, width, value);
@@ -229,7 +229,7 @@ impl FrameMaker {
             (Over::Header, _) => (Some(start + length), None),
             (Over::Content, _) => (None, None),
             (Over::Pseudo(protocol), Some((ip, six))) => (None, Some((ip, six, protocol))),
-            // Without a packet around it has no pseudo header, and so no checksum.
+            // Without an outer packet there is no pseudo header, and so no checksum.
             (Over::Pseudo(_), None) => return Ok(()),
         };
         match this.sum {
@@ -250,7 +250,7 @@ impl FrameMaker {
         Ok(())
     }
 
-    /// Sets a field that the configuration leaves to us.
+    /// Sets a field that the configuration leaves open.
     fn set_default(&mut self, this: &Parsed, next: Option<&Parsed>, row: &headers::Row, start: usize) {
         let value = match row.role {
             Role::Plain(value) | Role::Auto(value) => value,
@@ -282,7 +282,7 @@ impl FrameMaker {
         self.headers.len() + self.trailer
     }
 
-    /// Bytes in front of the packet: those of the Ethernet header, and of its first tag.
+    /// Bytes before the packet: the Ethernet header and its first tag.
     pub(crate) fn link_header(&self) -> usize {
         let is_tagged = self
             .headers
@@ -291,18 +291,18 @@ impl FrameMaker {
         if is_tagged { 18 } else { 14 }
     }
 
-    /// Sets the time of departure in the stamp of a frame that was made with one.
+    /// Sets the departure time in the stamp of a frame.
     pub(crate) fn set_time(&self, frame: &mut [u8], time_ns: u64) {
         let end = frame.len() - self.trailer;
         Stamp::set_first_time(&mut frame[..end], time_ns);
     }
 
-    /// Whether frames of this length have room for a stamp behind the headers.
+    /// Whether frames of this length have room for a stamp after the headers.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         length >= self.header_length() + Stamp::LENGTH
     }
 
-    /// Whether a next hop must be known before a frame can be made.
+    /// Whether frames need the hardware address of a next hop.
     pub(crate) fn wants_next_hop(&self) -> bool {
         self.next_hops.contains(&0)
     }
@@ -314,7 +314,7 @@ impl FrameMaker {
         }
     }
 
-    /// The source address of the frames, if they all have the same.
+    /// The source address, if it is the same in all frames.
     pub(crate) fn set_source_if_zero(&mut self, mac: MacAddr) {
         let varies = self.varying.iter().any(|varying| varying.bit == 48);
         if !varies && self.headers.get(6..12) == Some(&[0; 6]) {
@@ -322,7 +322,7 @@ impl FrameMaker {
         }
     }
 
-    /// By which bytes frames without a stamp are known at the receiver.
+    /// The bytes by which the receiver recognises frames without a stamp.
     pub(crate) fn signature(&self) -> Vec<(usize, u8)> {
         self.steady.iter().map(|at| (*at, self.headers[*at])).collect()
     }
@@ -348,7 +348,8 @@ impl FrameMaker {
         }
         frame.resize(length.max(self.header_length()) - self.trailer, 0);
         if let Some(stamp) = stamp {
-            // Its sum is nothing with any time, so checksums may be made before the time is known.
+            // The stamp adds nothing to a checksum, whatever its time is, so checksums can be computed before the time
+            // is known.
             Stamp { time_ns: 0, ..stamp }.write(frame);
         }
         frame.resize(frame.len() + self.trailer, 0);
@@ -376,7 +377,7 @@ impl FrameMaker {
     }
 }
 
-/// The number by which `this` announces `next`.
+/// The value by which `this` announces `next`.
 fn announced(this: &Parsed, next: &Parsed) -> Option<u128> {
     let (this, header) = (this.header?, next.header?);
     match this.name {
@@ -512,7 +513,7 @@ fn checksum(node: &Node<'_>) -> Read<SumPolicy> {
     Ok(policy)
 }
 
-/// Reads what is behind the headers.
+/// Parses the payload.
 pub(crate) fn payload(node: &Node<'_>) -> Read<Payload> {
     let mut object = node.object()?;
     const CHOICES: [&str; 5] = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
@@ -577,9 +578,9 @@ mod tests {
         frame
     }
 
-    /// The walk of `packet` must find the same layers, with right checksums and lengths.
+    /// The parser of `packet` must find the same layers, with correct checksums and lengths.
     #[test]
-    fn frames_have_the_layers_lengths_and_checksums_that_they_say() {
+    fn frames_have_correct_layers_lengths_and_checksums() {
         use LayerKind::{Ethernet, Gre, Gtpu, Icmp, Icmp6, Ipv4, Ipv6, Mpls, Tcp, Udp, Vlan, Vxlan};
         for (packet, kinds) in [
             (json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp" }]), vec![Ethernet, Ipv4, Udp]),
@@ -612,7 +613,7 @@ mod tests {
             let found: Vec<LayerKind> = layers.all().iter().map(|layer| layer.kind).collect();
             assert_eq!(found, kinds, "{packet}");
             for (n, layer) in layers.all().iter().enumerate() {
-                // Of the layers in a tunnel, Ethernet has no length and IP ends before the trailer.
+                // In a tunnel, Ethernet has no length field, and IP ends before the trailer.
                 let trailer = if kinds.contains(&Vxlan) && n > 4 { 4 } else { 0 };
                 assert!(layer.complete && layer.end == 200 - trailer, "{packet}: length of layer {n}");
                 assert_ne!(checksum_is_right(&bytes, &layers, n), Some(false), "{packet}: checksum of layer {n}");
@@ -653,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_protocol_identifier_is_where_receivers_look_for_it() {
+    fn tag_protocol_identifier_precedes_its_tag() {
         let packet =
             json!([{ "ethernet": {} }, { "vlan": { "tpid": { "value": 0x88a8 } } }, { "vlan": {} }, { "ipv4": {} }]);
         let bytes = frame(&packet, 0, 100);
@@ -677,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_read_as_they_are_written() {
+    fn bits_survive_writing_and_reading() {
         for (at, width, value) in [(3, 13, 0x1abc_u128), (8, 16, 0xbeef), (4, 20, 0xfffff), (0, 128, u128::MAX - 5)] {
             let mut bytes = [0x55; 20];
             write_bits(&mut bytes, at, width, value);

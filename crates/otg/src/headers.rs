@@ -1,27 +1,27 @@
-//! The headers of flows: their fields in the model, and where these are in the header. Numbers that announce a header
-//! come from the layers of `packet`.
+//! The headers of flows: their fields in the model, and the position of each in the header. The numbers that announce a
+//! header come from the layers of `packet`.
 
 use crate::pattern::Kind;
 use packet::layers::{Bind, LayerKind};
 
-/// What a field does where the configuration leaves it out, or says `auto`.
+/// The value of a field that the configuration omits or sets to `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It has this value.
+    /// This value; `auto` is not allowed.
     Plain(u128),
-    /// It has this value, and `auto` may be said.
+    /// This value; `auto` is allowed.
     Auto(u128),
-    /// It announces what follows, or has this value if nothing does that it can announce.
+    /// The number that announces the next header, or this value if there is none to announce.
     Next(u128),
-    /// The destination port: that of the tunnel which follows, else 0.
+    /// The destination port of the tunnel that follows, or else 0.
     Port,
-    /// Bytes from the start of the header to the end of the packet, less these.
+    /// Bytes from the start of the header to the end of the packet, minus this number.
     Length(usize),
     /// The hardware address of the next hop of the sending device; 0 without a device.
     NextHop,
     /// 1 if no further label follows.
     Bottom,
-    /// 255, a packet of a user, if a packet follows; else 0.
+    /// 255 (a user packet) if a packet follows, or else 0.
     Carries,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Row {
     pub(crate) at: u16,
     pub(crate) kind: Kind,
     pub(crate) role: Role,
-    /// Whether the model knows the choice `auto` for it.
+    /// Whether the model allows `auto` for it.
     pub(crate) automatic: bool,
 }
 
@@ -54,7 +54,7 @@ const fn special(name: &'static str, at: u16, bits: u16, role: Role, automatic: 
 pub(crate) enum Over {
     /// The header.
     Header,
-    /// The header and all behind it.
+    /// The header and everything after it.
     Content,
     /// The same, and the pseudo header of the IP packet around it with this protocol number.
     Pseudo(u8),
@@ -71,9 +71,9 @@ pub(crate) struct Sum {
 /// A header.
 #[derive(Debug)]
 pub(crate) struct Header {
-    /// In the model.
+    /// Its name in the model.
     pub(crate) name: &'static str,
-    /// The same in `packet`, if it has it.
+    /// Its name in `packet`, if there is one.
     pub(crate) layer: Option<LayerKind>,
     /// Bytes.
     pub(crate) length: usize,
@@ -118,7 +118,7 @@ pub(crate) const TAGS: [u128; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
 
 const NONE: Option<Sum> = None;
 
-/// The choice of the first header, and the default.
+/// The default first header.
 pub(crate) static ETHERNET: Header = Header {
     name: "ethernet",
     layer: Some(LayerKind::Ethernet),
@@ -131,16 +131,16 @@ pub(crate) static ETHERNET: Header = Header {
     sum: NONE,
 };
 
-/// Every header but `custom`, which is bytes.
+/// Every header except `custom`, which consists of bytes.
 pub(crate) static ALL: [&Header; 16] = [
     &ETHERNET, &VLAN, &MPLS, &PPP, &IPV4, &IPV6, &TCP, &UDP, &ICMP, &ICMPV6, &ARP, &IGMPV1, &VXLAN, &GRE, &GTPV1,
     &GTPV2,
 ];
 
-/// Headers of flow control, which are whole frames.
+/// Headers of flow control, which are complete frames.
 pub(crate) static PAUSES: [&Header; 2] = [&PFC_PAUSE, &ETHERNET_PAUSE];
 
-/// Every choice of a header.
+/// Every choice for a header.
 pub(crate) const NAMES: [&str; 19] = [
     "ethernet", "vlan", "mpls", "ppp", "ipv4", "ipv6", "tcp", "udp", "icmp", "icmpv6", "arp", "igmpv1", "vxlan", "gre",
     "gtpv1", "gtpv2", "pfcpause", "ethernetpause", "custom",
@@ -208,10 +208,10 @@ static IPV4: Header = Header {
 /// The whole byte of IPv4's type of service.
 pub(crate) static RAW: Row = plain("raw", 8, 8, 0);
 
-/// It as RFC 2474 and RFC 3168 have it.
+/// The same byte as in RFC 2474 and RFC 3168.
 pub(crate) static DSCP: [Row; 2] = [plain("phb", 8, 6, 0), plain("ecn", 14, 2, 0)];
 
-/// It as RFC 791 and RFC 1349 have it.
+/// The same byte as in RFC 791 and RFC 1349.
 pub(crate) static TOS: [Row; 6] = [
     plain("precedence", 8, 3, 0),
     plain("delay", 11, 1, 0),
@@ -247,7 +247,7 @@ static TCP: Header = Header {
         plain("dst_port", 16, 16, 0),
         plain("seq_num", 32, 32, 0),
         plain("ack_num", 64, 32, 0),
-        // The model has 0 as its default, but a header of 0 words is none.
+        // The model's default is 0, but a header cannot have 0 words.
         plain("data_offset", 96, 4, 5),
         plain("ecn_ns", 103, 1, 0),
         plain("ecn_cwr", 104, 1, 0),
@@ -360,7 +360,7 @@ pub(crate) static GRE: Header = Header {
     sum: Some(Sum { name: "checksum", at: 4, over: Over::Content }),
 };
 
-/// The last three fields are there if one of the flags is 1.
+/// The last three fields exist if one of the flags is 1.
 pub(crate) static GTPV1: Header = Header {
     name: "gtpv1",
     layer: Some(LayerKind::Gtpu),

@@ -54,7 +54,7 @@ fn json_response(status: StatusCode, value: &Value) -> Response {
 }
 
 async fn handle(api: Arc<Api>, request: Request, body: Bytes) -> Response {
-    // Requests wait for senders and neighbours, so they do not run on the thread that serves connections.
+    // Requests wait for senders and neighbours, so they must not run on the thread that serves connections.
     let done = tokio::task::spawn_blocking(move || {
         let value = if body.is_empty() { Ok(json!({})) } else { serde_json::from_slice(&body) };
         match value {

@@ -3,8 +3,8 @@
 //! - [`Api`] carries out requests, which are JSON values, on ports that the caller has opened ([`OpenPort`]).
 //! - [`router`] serves them over HTTP, and over gRPC on the same port.
 //!
-//! Every object of the model is read field by field. What netlathe does not serve is refused with its path, and never
-//! ignored. Figures are measured: departures when the port has taken a frame, arrivals with the receiver's stamps.
+//! Every object of the model is read field by field. Unsupported fields are refused with their path, never ignored.
+//! Figures are measured: departures when the port has taken a frame, arrivals with the receiver's stamps.
 
 mod api;
 mod capture;

@@ -2,10 +2,10 @@
 
 use crate::reader::{Node, Object, Problem, Read};
 
-/// How values of a field are written, and how wide they are.
+/// The notation and the width of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A number of this many bits, 32 at most.
+    /// A number with this width in bits, at most 32.
     Bits(u16),
     Mac,
     Ipv4,
@@ -38,12 +38,12 @@ impl Kind {
     }
 }
 
-/// The values of a field, by the number of the frame.
+/// The values of a field as a function of the frame number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     Value(u128),
     Values(Vec<u128>),
-    /// From `start` in steps, `count` values before it begins again. Values beyond the width wrap.
+    /// `count` values from `start` in steps, repeated. Values beyond the width wrap.
     Steps {
         start: u128,
         step: u128,
@@ -78,7 +78,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it is the same in all frames.
+    /// Whether the value is the same in all frames.
     pub(crate) fn is_constant(&self) -> bool {
         match self {
             Pattern::Value(_) => true,
@@ -88,7 +88,7 @@ impl Pattern {
     }
 }
 
-/// 64 bits that look random, from a number: SplitMix64.
+/// 64 pseudo-random bits from a number: SplitMix64.
 pub(crate) fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -106,16 +106,16 @@ pub(crate) struct Tag {
     pub(crate) length: usize,
 }
 
-/// What a configuration says of a field.
+/// The configuration of a field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    /// `None` if the field is to be set by what follows, or by the device.
+    /// `None` if the next header or the device sets the field.
     pub(crate) pattern: Option<Pattern>,
-    /// Tags, with places from the start of the field.
+    /// Tags, with offsets from the start of the field.
     pub(crate) tags: Vec<Tag>,
 }
 
-/// Reads a field. `automatic` is its default if it has no other.
+/// Parses a field. `automatic` is its default unless it has another.
 pub(crate) fn read(node: &Node<'_>, kind: Kind, default: u128, automatic: bool) -> Read<Asked> {
     const CHOICES: [&str; 6] = ["value", "values", "increment", "decrement", "random", "auto"];
     let mut object = node.object()?;
@@ -124,7 +124,7 @@ pub(crate) fn read(node: &Node<'_>, kind: Kind, default: u128, automatic: bool) 
     let chosen = object.get(choice);
     let pattern = match (choice, &chosen) {
         ("auto", Some(value)) => {
-            // Clients may send the value that they expect. It must be one.
+            // Clients may send the value that they expect. It must be valid.
             kind.read(value)?;
             None
         }

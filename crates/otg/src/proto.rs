@@ -1,13 +1,13 @@
-//! The wire format of protocol buffers, to and from the JSON of the interface, by the messages of `otg.proto`.
+//! Converts between the wire format of protocol buffers and the JSON of the interface, according to `otg.proto`.
 //!
-//! Libraries skip fields that they do not know. Here such a field is refused, with the path of its message.
+//! Libraries skip unknown fields. Here an unknown field is refused, with the path of its message.
 
 use crate::reader::{Problem, Read};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Our own description of the interface.
+/// Our description of the interface.
 pub(crate) static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::parse(include_str!("otg.proto")));
 
 /// Messages and calls.
@@ -40,7 +40,7 @@ enum Kind {
 }
 
 impl Schema {
-    /// Reads the part of the language that `otg.proto` uses: a statement per line.
+    /// Parses the part of the language that `otg.proto` uses: one statement per line.
     fn parse(text: &'static str) -> Schema {
         let mut schema = Schema::default();
         let mut enums: HashMap<&str, Vec<(&str, u64)>> = HashMap::new();
@@ -85,7 +85,7 @@ impl Schema {
         schema
     }
 
-    /// The messages of request and response of a call.
+    /// The request and response messages of a call.
     pub(crate) fn call(&self, name: &str) -> Option<(&'static str, &'static str)> {
         self.calls.get(name).copied()
     }
@@ -135,7 +135,7 @@ impl Schema {
         Ok(Value::Object(object))
     }
 
-    /// A field with a length: a string, bytes, a message, or numbers in a row.
+    /// A field with a length: a string, bytes, a message, or packed numbers.
     fn content(&self, field: &Field, content: &[u8], path: &str) -> Read<Vec<Value>> {
         let wrong = |what: &str| Err(Problem::new(path, what));
         match &field.kind {
@@ -295,7 +295,7 @@ mod tests {
         let mut bytes = Vec::new();
         SCHEMA.encode("Config", &config(), &mut bytes);
         assert_eq!(SCHEMA.decode("Config", &bytes, ""), Ok(config()));
-        // As another writer has it: ports {name: "a"} by hand.
+        // Encoded by hand: ports {name: "a"}.
         assert_eq!(SCHEMA.decode("Config", &[0x0a, 3, 0x12, 1, b'a'], ""), Ok(json!({ "ports": [{ "name": "a" }] })));
     }
 

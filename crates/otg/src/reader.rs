@@ -1,6 +1,6 @@
 //! Reads the JSON of the interface. Every error has the path of the field in the model, and no field is ignored.
 //!
-//! Integers may also be strings of digits: the JSON form of protocol buffers writes 64-bit integers so.
+//! Integers may also be strings of digits, because the JSON form of protocol buffers writes 64-bit integers as strings.
 
 use packet::MacAddr;
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub struct Problem {
     /// The field, as `flows[0].rate.pps`.
     pub path: String,
-    /// What is wrong with it, and how to mend it.
+    /// The problem, and how to fix it.
     pub what: String,
 }
 
@@ -184,12 +184,12 @@ impl<'v> Object<'v> {
         self.get(key).ok_or_else(|| Problem::new(&self.path_of(key), "this field is required"))
     }
 
-    /// The items of a list, which may be missing.
+    /// The items of an optional list.
     pub(crate) fn items(&mut self, key: &'static str) -> Read<Vec<Node<'v>>> {
         self.get(key).map_or(Ok(Vec::new()), |node| node.list())
     }
 
-    /// A field that must have this value if it is there, since netlathe serves no other.
+    /// A field that may only have this value, because netlathe supports no other.
     pub(crate) fn only(&mut self, key: &'static str, value: &Value, why: &str) -> Read<()> {
         match self.get(key) {
             Some(node) if node.value != value => node.wrong(format!("only {value} is served: {why}")),
@@ -197,7 +197,7 @@ impl<'v> Object<'v> {
         }
     }
 
-    /// Which of these the object chose. `choice` may be missing if one field says it.
+    /// The choice of the object. `choice` may be missing if only one of the fields is present.
     pub(crate) fn choice(&mut self, words: &[&'static str], default: Option<&'static str>) -> Read<&'static str> {
         let given = self.get("choice");
         let there: Vec<&'static str> =
@@ -206,7 +206,7 @@ impl<'v> Object<'v> {
             (Some(node), _, _) => node.word(words)?,
             (None, [one], _) => one,
             (None, [], Some(default)) => default,
-            // A field that is not served is a better reason than the missing choice.
+            // An unsupported field explains more than a missing choice.
             (None, [], None) => {
                 self.finish_ref()?;
                 return Err(Problem::new(
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_said_or_follows_from_the_field() {
+    fn choice_is_explicit_or_follows_from_the_field() {
         let choose = |value: Value| {
             let node = Node::root(&value);
             node.object().and_then(|mut object| object.choice(&["pps", "bps"], Some("pps")))

@@ -1,4 +1,4 @@
-//! The thread that receives on one port: it counts, captures, answers neighbours, and learns who they are.
+//! The thread that receives on one port: it counts, captures, and answers and learns neighbours.
 
 use crate::capture::Capture;
 use crate::config::Interface;
@@ -13,32 +13,32 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a receiver waits before it looks whether it is to end.
+/// How long a receiver waits between checks for its end.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The data are whole after each statement that changes them, so a panic elsewhere does not matter.
+/// The data are consistent after each statement, so a panic in another thread does not matter.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Flows by the bytes at some places of their frames.
+/// Flows, identified by bytes at certain offsets of their frames.
 type FlowsByBytes = HashMap<Vec<u8>, Arc<FlowMeters>>;
 
-/// What is expected on one port.
+/// The expected flows of one port.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     /// The stream of the first flow.
     pub(crate) first_stream: u16,
-    /// By flow; `None` for flows that do not go here.
+    /// By flow; `None` for flows to other ports.
     pub(crate) flows: Vec<Option<Arc<FlowMeters>>>,
-    /// Flows some frames of which have no room for a stamp, by the bytes that all their frames have.
+    /// Flows with frames too short for a stamp, identified by the bytes that all their frames share.
     pub(crate) unstamped: Vec<(Vec<usize>, FlowsByBytes)>,
-    /// Interfaces of devices on this port, with their number in the configuration.
+    /// Interfaces of devices on this port, with their numbers in the configuration.
     pub(crate) interfaces: Vec<(usize, Interface)>,
 }
 
 impl Expected {
-    /// Expects a flow whose frames are known by these bytes. False if they cannot be told from those of another flow.
+    /// Adds a flow that is identified by these bytes. Returns false if another flow has the same bytes.
     pub(crate) fn add_unstamped(&mut self, signature: &[(usize, u8)], meters: &Arc<FlowMeters>) -> bool {
         let places: Vec<usize> = signature.iter().map(|(at, _)| *at).collect();
         let bytes = signature.iter().map(|(_, byte)| *byte).collect();
@@ -46,7 +46,7 @@ impl Expected {
             Some(group) => group,
             None => {
                 self.unstamped.push((places, HashMap::new()));
-                // The more bytes must be the same, the better the match.
+                // The match with the most bytes comes first.
                 self.unstamped.sort_by_key(|(places, _)| std::cmp::Reverse(places.len()));
                 return self.add_unstamped(signature, meters);
             }
@@ -62,7 +62,7 @@ impl Expected {
     }
 }
 
-/// Hardware addresses of neighbours that have answered, by interface of the configuration.
+/// Hardware addresses of neighbours that have answered, by interface.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours(Mutex<HashMap<(usize, IpAddr), MacAddr>>);
 
@@ -89,14 +89,14 @@ pub(crate) enum Awaited {
     Echo { from: IpAddr, to: IpAddr, identifier: u16, came: bool },
 }
 
-/// What a receiver shares with requests.
+/// State that a receiver shares with requests.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) meters: PortMeters,
     pub(crate) capture: Mutex<Capture>,
     pub(crate) expected: Mutex<Arc<Expected>>,
     pub(crate) awaited: Mutex<Vec<Awaited>>,
-    /// Why nothing is received now.
+    /// Why nothing can be received now, if so.
     pub(crate) fault: Mutex<Option<String>>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
     let mut reply = Vec::new();
     let mut replies: Vec<Vec<u8>> = Vec::new();
     while !ended.load(Relaxed) {
-        // Taken with the first frame: a configuration may come during the wait.
+        // Locked with the first frame, because the configuration may change during the wait.
         let mut expected = None;
         let received = port.receive(WAIT, &mut |time_ns, frame| {
             let bytes = (frame.len() + FCS) as u64;
@@ -143,7 +143,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
                 notice(frame, &mut lock(&shared.awaited), neighbours);
             }
         });
-        // A receiver may not be used while it gives frames, so answers wait for the end of the batch.
+        // The receiver cannot send while it delivers frames, so answers wait for the end of the batch.
         for reply in replies.drain(..) {
             if port.answer(&reply) {
                 shared.meters.sent((reply.len() + FCS) as u64);
@@ -169,7 +169,7 @@ fn learn(frame: &[u8], expected: &Expected, neighbours: &Neighbours) {
     }
 }
 
-/// Sees whether a frame is an answer that a request waits for.
+/// Checks whether a frame is an answer that a request waits for.
 fn notice(frame: &[u8], awaited: &mut [Awaited], neighbours: &Neighbours) {
     let layers = Layers::of(frame);
     for one in awaited {

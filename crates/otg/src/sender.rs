@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// Waking up takes up to this long, so the rest of a wait is spent looking at the clock.
+/// A thread wakes up to this late, so the end of each wait polls the clock.
 const SPIN: Duration = Duration::from_micros(70);
-/// A port that was late by more does not make up for it.
+/// Lateness beyond this is not caught up.
 const FORGIVEN_PS: u64 = 1_000_000_000_000;
 /// How long to wait after an error of the port.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A flow that is to depart.
+/// A flow with departures to come.
 pub(crate) struct Departures {
     pub(crate) meters: Arc<FlowMeters>,
     pub(crate) maker: Arc<FrameMaker>,
@@ -31,7 +31,7 @@ pub(crate) struct Departures {
     pub(crate) phase_ps: u64,
 }
 
-/// What a sender is asked to do. Flows are named by their stream.
+/// A command for a sender. Streams identify flows.
 pub(crate) enum Command {
     Start(Vec<Departures>, Instant),
     Stop(Vec<u16>),
@@ -54,7 +54,7 @@ struct Running {
     rest: u128,
     /// When it was paused.
     paused_ps: Option<u64>,
-    /// Which of the entries of the heap is right.
+    /// Identifies the valid entry of the heap.
     ticket: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
             Some(command) => sender.obey(command),
             None => {}
         }
-        // A short wait may have been for a command only.
+        // A short wait may have ended only because of a command.
         let Some(Reverse((due, stream, ticket))) = sender.due.peek().copied() else { continue };
         if due.saturating_sub(sender.now_ps()) > SPIN.as_nanos() as u64 * 1_000 {
             continue;
@@ -119,7 +119,7 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
             if taken.is_err() {
                 std::thread::sleep(PAUSE);
             }
-            // The same frame is due until it departs.
+            // The same frame stays due until it departs.
             sender.due.push(Reverse((due.max(now.saturating_sub(FORGIVEN_PS)), stream, ticket)));
             continue;
         }
@@ -205,7 +205,7 @@ impl SenderState {
                     (flow.departures.sizes, flow.departures.rate, flow.rest) = (sizes, rate, 0);
                 }
             }
-            // Whoever asked may have gone.
+            // The requester may be gone.
             Command::Done(reply) => drop(reply.send(())),
             Command::Send(_) | Command::End => {}
         }
@@ -219,7 +219,7 @@ impl SenderState {
 }
 
 /// Phases of flows that start together, in picoseconds: flows of one rate are spread evenly over their period, and each
-/// further rate begins at another point, so that frames of different flows do not leave in bursts.
+/// further rate starts at another offset, so that frames of different flows do not leave in bursts.
 pub(crate) fn phases(frames_per_second: &[f64]) -> Vec<u64> {
     let periods: Vec<u64> = frames_per_second.iter().map(|rate| (1e12 / rate) as u64).collect();
     let mut groups: Vec<(u64, u64)> = Vec::new();

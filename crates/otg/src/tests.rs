@@ -1,4 +1,4 @@
-//! Whole requests, on two ports joined by a cable of memory.
+//! Complete requests, on two ports connected by a cable in memory.
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are passed")]
 
 use crate::api::{Api, Refusal, Reply, Request};
@@ -327,7 +327,7 @@ fn what_is_not_served_is_refused_by_its_path() {
     }
 }
 
-/// Flows at one frame a second each: together they make a steady stream, not a burst each second.
+/// Flows of one frame per second each: together they are a steady stream, not a burst per second.
 #[test]
 fn a_thousand_slow_flows_depart_evenly() {
     let bed = Bed::new();
@@ -364,7 +364,7 @@ fn thousands_of_flows_are_configured_and_read_quickly() {
     let begin = Instant::now();
     assert_eq!(bed.flows().len(), 4_096);
     let read = begin.elapsed();
-    // Ten times what the machine of the tests takes, since others may use it.
+    // Ten times the usual duration, because the machine may be busy.
     assert!(configured < Duration::from_secs(8) && read < Duration::from_secs(2), "{configured:?}, {read:?}");
     println!("4096 flows: configured in {configured:?}, metrics in {read:?}");
 }

@@ -1,9 +1,9 @@
-//! What the engine needs of a port. The command line has it for Linux interfaces.
+//! The requirements of the engine on a port. The command line implements them for Linux interfaces.
 
 use packet::MacAddr;
 use std::time::Duration;
 
-/// Sends frames of one port, on a thread of its own.
+/// Sends the frames of one port, on its own thread.
 pub trait Transmit: Send {
     /// Called once on the sending thread.
     fn begin(&mut self) {}
@@ -15,19 +15,19 @@ pub trait Transmit: Send {
     fn send(&mut self, frame: &[u8]) -> Result<bool, String>;
 }
 
-/// Receives on one port, on a thread of its own.
+/// Receives on one port, on its own thread.
 pub trait Receive: Send {
-    /// Gives each frame that has arrived, with the time of its arrival in nanoseconds since the UNIX epoch. Waits for
-    /// one no longer than `wait`.
+    /// Calls back for each arrived frame, with its arrival in nanoseconds since the UNIX epoch. Waits for the first one
+    /// no longer than `wait`.
     ///
     /// # Errors
     /// Why nothing can arrive, such as a link that is down.
     fn receive(&mut self, wait: Duration, each: &mut dyn FnMut(u64, &[u8])) -> Result<(), String>;
 
-    /// Sends a frame that answers one that came. False if there is no room for it.
+    /// Sends an answer to a received frame. Returns false if there is no room for it.
     fn answer(&mut self, frame: &[u8]) -> bool;
 
-    /// Frames that arrived and were lost before they could be given, since the start.
+    /// Frames that arrived and were lost before delivery, since the start.
     fn lost(&mut self) -> u64;
 }
 
@@ -36,7 +36,7 @@ pub trait Link: Send {
     /// Whether it is up.
     fn is_up(&self) -> bool;
 
-    /// Takes it up or down.
+    /// Sets it up or down.
     ///
     /// # Errors
     /// Why it cannot be changed.
@@ -45,13 +45,13 @@ pub trait Link: Send {
 
 /// An open port.
 pub struct OpenPort {
-    /// The name that configurations have as `location`.
+    /// Its name, which is the `location` in configurations.
     pub name: String,
-    /// What it is, as `if:eth1`.
+    /// The port in netlathe's notation, such as `if:eth1`.
     pub text: String,
     /// Its hardware address.
     pub mac: MacAddr,
-    /// The longest packet that it sends, in bytes.
+    /// Its MTU in bytes.
     pub mtu: u32,
     /// Its line rate in bits per second, if it has one.
     pub line_bps: Option<u64>,
@@ -69,7 +69,7 @@ impl std::fmt::Debug for OpenPort {
     }
 }
 
-/// Two ports joined by a cable of memory.
+/// Two ports connected by a cable in memory.
 #[cfg(test)]
 pub(crate) mod cable {
     use super::{Link, OpenPort, Receive, Transmit};

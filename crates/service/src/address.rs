@@ -1,4 +1,4 @@
-//! Where a service listens.
+//! The address of a service.
 
 use std::fmt;
 use std::path::PathBuf;

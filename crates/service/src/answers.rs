@@ -1,4 +1,4 @@
-//! Bodies of requests and answers that are not a run's own.
+//! Bodies of requests and answers that do not come from a run.
 
 use crate::control::{Figures, PipelineFigures, RunState};
 use serde::de::Error as _;
@@ -7,19 +7,19 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// A run, as the service shows it.
+/// A run of the service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunView {
     /// Its number in this service.
     pub id: u64,
     /// The command that runs, as in the report.
     pub command: String,
-    /// Where it stands.
+    /// Its state.
     pub state: RunState,
     /// The exit status, once it has ended: 0 done, 1 missed an expectation, 2 failed. Absent if a signal ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// Why it failed, as it was printed.
+    /// Why it failed, as printed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Warnings so far, in words.
@@ -61,15 +61,15 @@ pub(crate) struct ChangeRequest {
     /// The new value of each path.
     #[schema(schema_with = some_values)]
     pub(crate) set: BTreeMap<String, String>,
-    /// When it is to take effect, in ns since the run began; at once if that is not given.
+    /// When the change takes effect, in ns since the run began; at once if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole")]
     pub(crate) at_ns: Option<u64>,
 }
 
-/// A whole number, also if it is written as `1.0`, which JSON takes for the same.
+/// A whole number; `1.0` is accepted, because JSON does not distinguish it from `1`.
 fn whole<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
     let Some(number) = Option::<serde_json::Number>::deserialize(number)? else { return Ok(None) };
-    // Above that, a floating-point number is none in particular.
+    // Above this, a floating-point number is not exact.
     let exact = |value: &f64| value.fract().abs() < f64::MIN_POSITIVE && (0.0..9_007_199_254_740_992.0).contains(value);
     let whole = number.as_i64().and_then(|number| u64::try_from(number).ok());
     let whole = whole.or_else(|| number.as_f64().filter(exact).map(|value| value as u64));
@@ -86,7 +86,7 @@ fn some_values() -> utoipa::openapi::schema::Object {
         .build()
 }
 
-/// A scenario as JSON: the tables and values of a scenario file, by the same names.
+/// A scenario as JSON: the tables and values of a scenario file, with the same names.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct NewRun {
     /// The version of the format.
@@ -94,7 +94,7 @@ pub struct NewRun {
     pub schema: u32,
     /// The seed of all random numbers.
     pub seed: Option<u64>,
-    /// When to end, such as `10s`.
+    /// The time limit, such as `10s`.
     pub duration: Option<String>,
     /// The pipelines.
     #[schema(value_type = Vec<Object>)]
@@ -102,10 +102,11 @@ pub struct NewRun {
 }
 
 impl Figures {
-    /// The figures of a report, whose pipelines have the same names for them.
+    /// The figures of a report; its pipelines use the same names.
     pub(crate) fn of_report(report: &Value) -> Self {
         let pipelines = report["pipelines"].as_array().into_iter().flatten();
-        // What has no such figures, such as a search, shows none. Its rate is another figure: of windows.
+        // Reports without such figures, such as those of a search, show none. The rate is left out, because that of a
+        // report covers windows.
         let read = |pipeline: &Value| {
             let mut pipeline = pipeline.clone();
             pipeline.as_object_mut()?.remove("rate");

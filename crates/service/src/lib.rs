@@ -1,8 +1,8 @@
-//! Control of runs over HTTP: what a run is from outside, and the service that shows and changes it.
+//! Control of runs over HTTP: the interface of a run, and the service that shows and changes runs.
 //!
-//! [`control`] has the types that go over the wire and the traits that a run implements. It knows nothing of ports,
-//! pipelines or clocks: the command line fills the types from its own. [`serve_run`] gives one run a service from a thread
-//! of its own; [`serve_runs`] starts runs as processes and passes requests on to them. [`Client`] talks to either.
+//! [`control`] has the types of requests and answers, and the traits that a run implements. It does not depend on
+//! ports, pipelines or clocks; the command line converts its own types. [`serve_run`] serves one run from a separate
+//! thread; [`serve_runs`] starts runs as processes and passes requests on to them. [`Client`] talks to either.
 
 mod access;
 mod address;

@@ -1,4 +1,4 @@
-//! Sockets that a service listens on.
+//! Sockets on which a service listens.
 
 use crate::address::Address;
 use rustix::fs::Mode;
@@ -10,10 +10,10 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// A socket that is open, and clients may connect to.
+/// An open socket to which clients can connect.
 pub struct Listener {
     pub(crate) socket: Socket,
-    /// The host that was asked for, if it is TCP.
+    /// The requested host, for TCP.
     pub(crate) host: Option<String>,
 }
 
@@ -25,14 +25,14 @@ pub(crate) enum Socket {
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
-    /// By a socket in the file system; the user, if the kernel says it.
+    /// A socket in the file system, with the user if the kernel reports it.
     Unix { uid: Option<u32> },
-    /// By TCP.
+    /// TCP.
     Tcp(SocketAddr),
 }
 
 impl Peer {
-    /// As the report names it.
+    /// Its name in reports.
     pub(crate) fn name(&self) -> String {
         match self {
             Peer::Unix { uid } => uid.map_or_else(|| "a client".to_owned(), |uid| format!("uid {uid}")),
@@ -42,8 +42,8 @@ impl Peer {
 }
 
 impl Listener {
-    /// Opens a socket. One in the file system has mode 0600 from the moment it is there, and replaces one that a killed
-    /// service left.
+    /// Opens a socket. A socket in the file system has mode 0600 from its creation, and replaces one left by a killed
+    /// service.
     ///
     /// # Errors
     /// The address is in use, or this user may not use it.
@@ -64,12 +64,12 @@ impl Listener {
         })
     }
 
-    /// Whether other machines, or other users of this one, can reach it.
+    /// Whether other machines, or other users of this machine, can reach it.
     pub fn is_tcp(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Where it listens: the port is the one that the kernel chose if 0 was asked for.
+    /// Its address. For port 0, this has the port that the kernel chose.
     pub fn address(&self) -> String {
         match &self.socket {
             Socket::Unix(_, file) => Address::Unix(file.path.clone()).to_string(),
@@ -102,7 +102,7 @@ fn remove_dead(path: &Path) {
     }
 }
 
-/// The file of a socket, which goes with it unless another one has taken its place.
+/// The file of a socket. It is removed at the end, unless another socket has replaced it.
 pub(crate) struct SocketFile {
     path: PathBuf,
     file: (u64, u64),

@@ -1,5 +1,5 @@
-//! The figures of all runs for Prometheus, in the text format of OpenMetrics. Counters are the report's; labels are few, so
-//! that series stay few: the run, the pipeline, the direction, the reason of a drop.
+//! The figures of all runs for Prometheus, in the text format of OpenMetrics. Counters are those of the report. There
+//! are few labels, which limits the number of series: run, pipeline, direction, and reason of a drop.
 
 use crate::answers::RunView;
 use crate::control::{FrameCount, PipelineFigures, RunState};
@@ -31,7 +31,7 @@ pub(crate) fn write(runs: Vec<RunView>) -> Result<String, fmt::Error> {
 struct AllRuns(Vec<RunView>);
 
 impl AllRuns {
-    /// Every pipeline, with its labels; and its way back, whose directions have names of their own.
+    /// Every pipeline with its labels, and its way back, whose directions have separate names.
     fn lines(&self) -> impl Iterator<Item = (Labels, &PipelineFigures, [&'static str; 2])> {
         self.0.iter().flat_map(|run| {
             run.figures.pipelines.iter().flat_map(|pipeline| {

@@ -1,4 +1,4 @@
-//! Errors as clients see them: a status, and JSON that says what, where and how to mend it.
+//! Errors for clients: a status, and JSON with the problem, its place and the remedy.
 
 use crate::control::{Refusal, RefusalKind};
 use axum::Json;
@@ -7,14 +7,14 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The body of every answer that is an error.
+/// The body of every error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorDetail,
 }
 
-/// What is wrong, where, and how to mend it.
+/// What is wrong, where, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     /// What is wrong.
@@ -22,7 +22,7 @@ pub struct ErrorDetail {
     /// Where: a path, a field, a line of the scenario.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub remedy: String,
 }
 

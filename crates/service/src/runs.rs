@@ -8,18 +8,18 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Where the runs are.
+/// The location of the runs.
 pub(crate) enum Runs {
     /// In this process. Its number is 1.
     One(Arc<dyn ControlledRun>),
-    /// Processes of their own.
+    /// In separate processes.
     Many(Supervisor),
 }
 
-/// The number of a run that has the service to itself.
+/// The number of a run with its own service.
 pub(crate) const ONLY: u64 = 1;
 
-/// What a `DELETE` did.
+/// The effect of a `DELETE`.
 pub(crate) enum Ending {
     /// The run was asked to end.
     Asked(Box<RunView>),
@@ -116,7 +116,7 @@ impl Runs {
     }
 }
 
-/// The answer to a request for a report that is not there yet.
+/// The answer to a request for a report that is not available yet.
 pub(crate) fn goes_on() -> Problem {
     Problem::new(StatusCode::CONFLICT, "the run has not ended", "wait for the event 'end', or end it by DELETE")
 }

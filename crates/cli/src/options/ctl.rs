@@ -79,8 +79,8 @@ pub(crate) enum Action {
     Watch,
     /// End the run, as a signal does
     Stop,
-    /// Hold departures back
+    /// Pause departures
     Pause,
-    /// Go on after a pause
+    /// Resume departures
     Resume,
 }

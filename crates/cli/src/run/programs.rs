@@ -1,7 +1,7 @@
 //! Programs of a scenario: started beside its pipelines, and ended with them.
 //!
-//! Each is started before the run gives up its rights, waits, and begins at its time. The thread that started it lives until
-//! it has ended, since the kernel kills a child with the thread that it is from.
+//! Each process is created before the run gives up its rights, and waits until its start. The thread that created it
+//! stays alive until the process has ended, because the kernel kills a child together with the thread that created it.
 
 use crate::output::Failure;
 use crate::plan::ready_gate::ReadyGate;
