@@ -168,7 +168,7 @@ fn as_netem(words: &[&str]) -> Result<How, ParseError> {
         return match distribution {
             Some(name) => Err(ParseError::new(
                 format!("distribution {name} has no jitter to spread"),
-                "write the jitter behind the delay, as 10ms 2ms distribution normal",
+                "write the jitter after the delay, as 10ms 2ms distribution normal",
             )),
             None => Ok(How::Fixed(mean)),
         };

@@ -22,7 +22,7 @@ impl FromStr for CatchUp {
             ("none", _) => Ok(CatchUp::AtMost(0)),
             (_, Ok(frames)) => Ok(CatchUp::AtMost(frames)),
             _ => Err(ParseError::new(
-                format!("'{text}' says nothing about late frames"),
+                format!("'{text}' is not a policy for late frames"),
                 "write all, none, or how many may go back to back",
             )),
         }

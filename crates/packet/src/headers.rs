@@ -28,7 +28,7 @@ pub const SCTP: u8 = 132;
 pub struct Headers {
     /// Tag control information of the VLAN tags, outermost first; two at most (IEEE 802.1Q, 802.1ad).
     pub tags: [Option<u16>; 2],
-    /// EtherType behind the tags; a value below 0x0600 is a length (IEEE 802.3).
+    /// EtherType after the tags; a value below 0x0600 is a length (IEEE 802.3).
     pub ether_type: u16,
     /// Where what the EtherType names starts.
     pub network: usize,

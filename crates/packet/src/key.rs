@@ -94,7 +94,7 @@ keys! {
     Spcp "spcp" Kind::Number(7), "priority of the outer tag of two";
     Vlan "vlan" Kind::Number(4095), "identifier of the VLAN tag, of the inner one of two (802.1Q)";
     Pcp "pcp" Kind::Number(7), "priority of the VLAN tag";
-    EtherType "ethertype" Kind::Number(0xffff), "EtherType behind the tags";
+    EtherType "ethertype" Kind::Number(0xffff), "EtherType after the tags";
     Source "src" Kind::Address, "source address of IP, sender's address of ARP";
     Destination "dst" Kind::Address, "destination address of IP, target's address of ARP";
     Ttl "ttl" Kind::Number(255), "time to live of IPv4, hop limit of IPv6";

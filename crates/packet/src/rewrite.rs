@@ -84,7 +84,7 @@ impl FromStr for Prefix {
         };
         let prefix = Prefix { address, length };
         if prefix.number() & prefix.host() != 0 {
-            return Err(bad("has bits behind its prefix"));
+            return Err(bad("has bits beyond its prefix"));
         }
         Ok(prefix)
     }

@@ -54,7 +54,7 @@ impl FillerSpec {
                                 format!(
                                     "fillers of up to {length} need as many frames as standard ones, or are not frames"
                                 ),
-                                "write longest=2973B to longest=9216B, as the port and what is behind it take them",
+                                "write longest=2973B to longest=9216B, as far as the port and the devices after it accept them",
                             ));
                         }
                     };

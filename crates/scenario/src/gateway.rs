@@ -23,7 +23,7 @@ pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems
             problems.add(&text.origin, format!("a second neighbour for {version}: {how}"));
         } else if !specs.is_empty() && !specs.iter().any(goes) {
             let why = format!("no stream of {version} leaves its dmac open");
-            problems.add(&text.origin, format!("nothing goes by {gateway}, since {why}: leave it out"));
+            problems.add(&text.origin, format!("no stream uses {gateway}, since {why}: leave it out"));
         }
         gateways.push(gateway);
     }
@@ -38,6 +38,6 @@ pub(crate) fn check(texts: &[Text], source: &SourcePlan, output: &PortSpec, prob
         problems.add(&text.origin, format!("a gateway is only for streams: {how}"));
     } else if output.is_virtual() || matches!(output, PortSpec::Line(_)) {
         let how = "write dmac MAC in the streams";
-        problems.add(&text.origin, format!("there is no neighbour to ask behind '{output}': {how}"));
+        problems.add(&text.origin, format!("'{output}' has no neighbour to ask: {how}"));
     }
 }

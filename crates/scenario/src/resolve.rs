@@ -163,7 +163,7 @@ impl PipelineText {
         if self.replay.is_none()
             && let Some(text) = self.speed.iter().chain(&self.rewrite).next()
         {
-            problems.add(&text.origin, "only a capture that is sent again has it: leave it out, or add --pcap FILE");
+            problems.add(&text.origin, "it only applies to a replayed capture: leave it out, or add --pcap FILE");
         }
         match (&self.input, &self.streams[..], &self.replay) {
             (Some(port), [], None) => problems.read(port, PortSpec::parse).map(SourcePlan::Port),
@@ -225,7 +225,7 @@ impl PipelineText {
             if speed == Speed::Most {
                 problems.add(
                     &text.origin,
-                    "this is for a capture at its own timing: leave it out, or leave out the rate, the gap or the speed max",
+                    "this applies to a capture with its own timing: leave it out, or leave out the rate, the gap or the speed max",
                 );
                 return None;
             }
@@ -265,7 +265,7 @@ impl PipelineText {
                 continue;
             };
             if known.contains(&port) {
-                problems.add(&text.origin, format!("'{}' is an input already: leave one of them out", text.value));
+                problems.add(&text.origin, format!("'{}' is already an input: leave one of them out", text.value));
             } else if port == *output && path.as_os_str() != "-" {
                 problems.add(&text.origin, format!("'{}' is the output too: name another one", text.value));
             } else if let Some(Err(error)) = files.map(|files| files.capture(path)) {
@@ -311,7 +311,7 @@ impl PipelineText {
         let own = output.line();
         let Some(text) = &self.line_rate else { return own };
         if own.is_some() || output.is_virtual() {
-            let says = if own.is_some() { "says its own line rate" } else { "has no line" };
+            let says = if own.is_some() { "has its own line rate" } else { "has no line" };
             problems.add(&text.origin, format!("'{output}' {says}: leave the line rate out"));
             return own;
         }
@@ -334,10 +334,8 @@ impl PipelineText {
             None
         };
         match (asked, output) {
-            ("none", _) if !nothing => refuse("would not keep the rate or gap that is asked: leave one of them out"),
-            ("filler" | "launch-time" | "deadline", _) if nothing => {
-                refuse("needs a --rate or a --gap to keep: add one")
-            }
+            ("none", _) if !nothing => refuse("would ignore the rate or gap: leave one of them out"),
+            ("filler" | "launch-time" | "deadline", _) if nothing => refuse("needs a --rate or a --gap: add one"),
             ("auto" | "none", PortSpec::Wire(_)) if nothing => Some(Pacer::Unpaced),
             ("auto" | "filler", PortSpec::Wire(_)) => Some(Pacer::Filler),
             ("launch-time", PortSpec::Wire(_)) => Some(Pacer::LaunchTime),
@@ -352,7 +350,7 @@ impl PipelineText {
             }
             ("auto" | "none", _) if nothing => Some(Pacer::Unpaced),
             ("filler", _) if line.is_some() => Some(Pacer::Filler),
-            ("filler", _) => refuse("has to know how fast the output's line is: add --line-rate 10G, say"),
+            ("filler", _) => refuse("needs the line rate of the output: add --line-rate 10G, for example"),
             ("auto", _) if self.filler.is_some() && line.is_some() => Some(Pacer::Filler),
             ("launch-time", PortSpec::Pci(_) | PortSpec::Dpdk(_)) => Some(Pacer::LaunchTime),
             ("launch-time", _) => refuse(
@@ -382,7 +380,7 @@ fn check_target(text: Option<&Text>, target: &Target, line: Option<Line>, proble
         Err(Impossible::NoLine) => problems.add(
             &text.origin,
             format!(
-                "'{}' is a share of line rate, which only wire: and line: tell: write a rate such as 5Gbps, or say the output's --line-rate",
+                "'{}' is a share of line rate, which only wire: and line: report: write a rate such as 5Gbps, or give the output's --line-rate",
                 text.value
             ),
         ),

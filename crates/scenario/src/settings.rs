@@ -195,7 +195,7 @@ impl Settings {
             "paused" => match value {
                 ON => SettingValue::Paused(true),
                 OFF => SettingValue::Paused(false),
-                _ => return Err(ParseError::new(format!("'{value}' says nothing about pausing"), "write on or off")),
+                _ => return Err(ParseError::new(format!("'{value}' is neither on nor off"), "write on or off")),
             },
             stage => {
                 let (place, mut stage) = class.stage(stage, value).ok_or_else(|| self.unknown(path))??;

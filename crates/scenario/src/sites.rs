@@ -238,7 +238,7 @@ impl<'a> Table<'a> {
             match table.names.iter().position(|site| *site == name) {
                 None => {
                     let meant = nearest(&name, &known).map(|near| format!(", perhaps '{near}'")).unwrap_or_default();
-                    wrong(format!("'{name}' is not in the first line{meant}: name the sites alike in both"));
+                    wrong(format!("'{name}' is not in the first line{meant}: use the same names in both"));
                 }
                 Some(_) if row.len() != sites => {
                     let cells = row.len();
@@ -303,7 +303,7 @@ impl<'a> Table<'a> {
                 (true, "") => {}
                 (true, other) => wrong(&format!("'{other}' is for a site itself: leave the cell empty")),
                 (false, "") if self.rows[to][from].text.is_empty() && from < to => {
-                    wrong(&format!("it has no value, nor has the opposite cell: write {}", T::EXAMPLE));
+                    wrong(&format!("neither it nor the opposite cell has a value: write {}", T::EXAMPLE));
                 }
                 (false, "") => {}
                 (false, text) => match T::parse(&self.with_unit(text)) {

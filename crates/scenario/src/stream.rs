@@ -43,7 +43,7 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
         endpoint(&mut words, &mut spec, (Key::Source, Key::Sport), ports, &mut family)?;
         match words.next() {
             Some(">") => {}
-            Some(word) => return Err(ParseError::new(format!("'{word}' stands where '>' should"), HOW)),
+            Some(word) => return Err(ParseError::new(format!("'{word}' is where '>' should be"), HOW)),
             None => return Err(ParseError::new("the destination is missing", HOW)),
         }
         endpoint(&mut words, &mut spec, (Key::Destination, Key::Dport), ports, &mut family)?;
@@ -101,7 +101,10 @@ impl Family {
     fn see(&mut self, text: &str) -> Result<(), ParseError> {
         let v6 = text.contains(':');
         if self.is_v6.is_some_and(|is_v6| is_v6 != v6) {
-            return Err(ParseError::new(format!("'{text}' is of another version of IP"), "write both ends alike"));
+            return Err(ParseError::new(
+                format!("'{text}' has another IP version than the source"),
+                "write both ends in the same version",
+            ));
         }
         self.is_v6 = Some(v6);
         Ok(())
@@ -156,7 +159,7 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 "icmpv6" | "icmp6" => "write icmp with addresses of IPv6".to_owned(),
                 "igmp" => "write ip 10.0.0.1 > 224.0.0.1 proto 2".to_owned(),
                 "roce" | "bth" | "rocev2" => "write roce in udp 10.0.0.1 > 10.0.0.2".to_owned(),
-                "vlan" | "qinq" => "write the protocol first, and vlan 5 behind the addresses".to_owned(),
+                "vlan" | "qinq" => "write the protocol first, and vlan 5 after the addresses".to_owned(),
                 lower if known.contains(&lower) => format!("write {lower}"),
                 lower if LayerKind::named(lower).is_some() => {
                     format!("write the inner packet first: udp 10.0.0.1:1 > 10.0.0.2:2 in {lower}")
@@ -248,7 +251,7 @@ pub const STREAM_KEYS: &[engine::Kind] = &[
     engine::Kind {
         name: "payload",
         grammar: "payload zeros|increment|random [each]|0xHEX|text \"TEXT\"",
-        summary: "bytes behind the headers",
+        summary: "bytes after the headers",
         example: "payload random each",
     },
     engine::Kind {
@@ -280,7 +283,7 @@ fn own_pairs<'w>(words: &mut Words<'w>, spec: &mut StreamSpec, seen: &mut Vec<&'
 /// A tunnel: a protocol with its fields, and for IP and UDP its addresses.
 fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     let how = "write in vxlan vni 7 in udp 192.0.2.1 > 192.0.2.2; 'netlathe help layers' lists protocols";
-    let word = words.next().ok_or_else(|| ParseError::new("'in' has no tunnel behind it", how))?;
+    let word = words.next().ok_or_else(|| ParseError::new("'in' has no tunnel after it", how))?;
     if word == "hex" {
         let text = words.value("hex")?;
         let bytes = hex(&text.strip_prefix("0x").unwrap_or(text).replace(':', "")).ok_or_else(|| {
@@ -536,7 +539,7 @@ fn prefix((address, length): (&str, &str)) -> Result<(u128, u128), ParseError> {
     let host = host & (all.checked_shr(length).unwrap_or(0));
     if first & host != 0 {
         return Err(ParseError::new(
-            format!("'{address}/{length}' has bits behind its prefix"),
+            format!("'{address}/{length}' has bits beyond its prefix"),
             "write the first address, as 10.0.0.0/24",
         ));
     }
@@ -640,7 +643,7 @@ mod tests {
             ("tcp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp on", "size 76B"),
             ("icmp 10.0.0.1:1 > 10.0.0.2", "port"),
             ("eth src 10.0.0.1", "'eth'"),
-            ("udp 10.0.0.1/24:1 > 10.0.0.2:2", "behind its prefix"),
+            ("udp 10.0.0.1/24:1 > 10.0.0.2:2", "beyond its prefix"),
             ("udp 10.0.0.0/33:1 > 10.0.0.2:2", "/32"),
             ("hex 12", "not a frame"),
             ("hex ffffffffffff02000000000188b5 dport 5", "'dport'"),
@@ -649,7 +652,7 @@ mod tests {
             ("udp 10.0.0.1:1 > 10.0.0.2:2 payload x", "payload"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 weight 0", "weight"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 stamp maybe", "stamp"),
-            ("udp 10.0.0.1:1 > 10.0.0.2:2 in", "no tunnel behind it"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in", "no tunnel after it"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlam", "in vxlan"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vnl 7", "write vni"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan", "eth does not carry vxlan"),

@@ -150,7 +150,8 @@ impl<'s> Reader<'s> {
         }
         if let Some(other) = sweep.axes.iter().find(|axis| zip && axis.values.len() != sweep.axes[0].values.len()) {
             let (count, first) = (other.values.len(), sweep.axes[0].values.len());
-            let message = format!("with zip all lists are of one length: this has {count} values, the first {first}");
+            let message =
+                format!("with zip all lists must have the same length: this has {count} values, the first {first}");
             self.add(other.path.span(), message);
         }
         let count = sweep.count();
@@ -257,7 +258,11 @@ stages = ["delay 1ms", "loss 1%"]
             ("\"50ms\"", "1979-05-27", "this is not a value of a sweep"),
             ("[1, 2]", "3", "5:10: this is not a list of values"),
             ("[1, 2]", "[]", "5:10: this is not a list of values"),
-            ("[1, 2]", "[1, 2]\nzip = true", "with zip all lists are of one length: this has 2 values, the first 3"),
+            (
+                "[1, 2]",
+                "[1, 2]\nzip = true",
+                "with zip all lists must have the same length: this has 2 values, the first 3",
+            ),
             ("[1, 2]", &format!("[{}]", vec!["1"; 200].join(", ")), "the sweep has 1200 runs: 1000 are possible"),
         ] {
             assert!(FILE.contains(good), "{good}");

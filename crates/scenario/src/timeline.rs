@@ -98,7 +98,7 @@ fn entry_of(
     let text = entry.value.as_str();
     let wrong = |offset: usize, what: String| Err((offset, ParseError::new(what, HOW)));
     let Some((time, rest)) = text.split_once(':') else {
-        return wrong(0, format!("'{text}' has no ':' behind its time"));
+        return wrong(0, format!("'{text}' has no ':' after its time"));
     };
     let Some(time) = time.trim().strip_prefix("at ") else {
         return wrong(0, format!("'{text}' does not start with a time"));

@@ -21,7 +21,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
         }
     }
     if quoted {
-        return Err(ParseError::new(format!("a quote in '{text}' does not end"), "write another \" behind it"));
+        return Err(ParseError::new(format!("a quote in '{text}' does not end"), "add a closing \""));
     }
     words.push(word);
     words.retain(|word| !word.is_empty());
@@ -51,7 +51,7 @@ impl<'a> Words<'a> {
 
     /// The next word, the value of `of`.
     pub(crate) fn value(&mut self, of: &str) -> Result<&'a str, ParseError> {
-        self.next().ok_or_else(|| ParseError::new(format!("'{of}' has no value"), format!("write a value behind {of}")))
+        self.next().ok_or_else(|| ParseError::new(format!("'{of}' has no value"), format!("write a value after {of}")))
     }
 
     pub(crate) fn rest(&self) -> &'a [String] {

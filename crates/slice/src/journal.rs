@@ -197,7 +197,7 @@ impl Iterator for Journal {
             Ok(line) => match serde_json::from_str::<Between>(&line) {
                 // No cost is negative or unbounded.
                 Ok(Between::Pace(pace)) if !(0.0..1e9).contains(&pace) => Err(at(format!("{pace} is not a pace"))),
-                _ if self.ended => Err(at("stands behind the last one: give one file of records".into())),
+                _ if self.ended => Err(at("is after the last one: give one file of records".into())),
                 Ok(Between::Window(window)) => Ok(Entry::Window(window)),
                 Ok(Between::Pace(pace)) => Ok(Entry::Pace(pace)),
                 Ok(Between::Lost { unfinished, evicted }) => Ok(Entry::Lost { unfinished, evicted }),

@@ -281,11 +281,11 @@ impl FromStr for Rate {
                 "write nothing (frame with FCS), wire or ip",
             )),
             (_, Some(word)) if word.starts_with("then ") || word == "then" => Err(ParseError::new(
-                format!("'{word}' after '{value}' has no meaning, then is a word of delays"),
+                format!("'{word}' after '{value}' is unexpected: then is a word of delays"),
                 "write 'steps FILE' for a rate that changes, a file of times and rates",
             )),
             (_, Some(word)) => {
-                Err(ParseError::new(format!("'{word}' after '{value}' has no meaning"), format!("write {value} alone")))
+                Err(ParseError::new(format!("'{word}' after '{value}' is unexpected"), format!("write {value} alone")))
             }
         }
     }

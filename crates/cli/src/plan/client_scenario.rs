@@ -24,7 +24,11 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
             [one] => one.message.clone(),
             all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         };
-        ScenarioProblem { message, at, remedy: "mend the scenario; netlathe check says the same of a file".to_owned() }
+        ScenarioProblem {
+            message,
+            at,
+            remedy: "correct the scenario; netlathe check reports the same problems for a file".to_owned(),
+        }
     })?;
     let beside = match (scenario.programs.first(), &scenario.lab, &scenario.sweep) {
         (Some(program), ..) => Some((format!("program '{}'", program.name), "start programs")),
@@ -35,7 +39,9 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
     };
     if let Some((at, what)) = beside {
         return Err(ScenarioProblem {
-            message: format!("clients of a service may not {what}: they would have the rights of the service"),
+            message: format!(
+                "clients of a service may not {what}, because it would run with the rights of the service"
+            ),
             at: Some(at),
             remedy: "leave it out, or use netlathe run on the host itself".to_owned(),
         });
@@ -106,7 +112,7 @@ impl Permitted<'_> {
         };
         let outside = || format!("{shown} is not in {}", folder.display());
         if is_standard(path) {
-            return Err(format!("clients may not name {shown}, which is the service's own"));
+            return Err(format!("clients may not name {shown}, which belongs to the service"));
         }
         let whole = folder.join(path);
         // A missing file will be in its existing folder. A dangling link could point elsewhere later, so it is refused.

@@ -59,7 +59,7 @@ fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
                 );
             }
             SourcePlan::Replay(_) if !plan.classes.is_empty() => {
-                let why = "frames of classes leave in another order than that of the capture";
+                let why = "frames of classes leave in a different order from the capture";
                 problems.add(&text.origin, format!("{why}: leave out --class"));
             }
             SourcePlan::Replay(_) => {}

@@ -70,7 +70,7 @@ fn warns_of_a_rule_without_matches() {
     assert!(none.stderr.contains("3 000 frames arrived, but none matches 'udp dport 53'"), "{}", none.stderr);
     for (options, wanted) in [
         ("--only 'tcp udp'", "--only: no frame can meet 'tcp udp': its conditions exclude each other"),
-        ("--only 'vxlan tcp dport 80'", "conditions of a packet in a tunnel stand behind inner"),
+        ("--only 'vxlan tcp dport 80'", "write conditions of a packet in a tunnel after inner"),
         ("--only 'vxlan vnl 7'", "--only: 'vnl' is neither a condition nor a field of vxlan (column 7): write vni"),
         ("--only ''", "--only: the rule is empty: write 'udp dport 53', or leave --only out"),
         ("--only 'dprot 53'", "--only: "),

@@ -237,7 +237,7 @@ fn several_inputs_must_be_different_captures() {
     bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
     bench.capture("b.pcap", Dialect::USUAL, &[frame(5, 2, 0)]);
     for (inputs, out, why) in [
-        (["pcap:in.pcap", "pcap:in.pcap"], "null", "is an input already"),
+        (["pcap:in.pcap", "pcap:in.pcap"], "null", "is already an input"),
         (["pcap:in.pcap", "pcap:b.pcap"], "pcap:b.pcap", "'pcap:b.pcap' is the output too"),
         (["pcap:in.pcap", "pcap:no.pcap"], "null", "no.pcap"),
         (["pcap:in.pcap", "eth0"], "null", "'eth0' is one of several inputs, which must be captures"),
@@ -301,8 +301,8 @@ fn rejects_impossible_orders_before_anything_starts() {
     bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
     for (arguments, word) in [
         (&["--sync", "order 10.0.0.1,foo gap 5ms"][..], "'foo' is not a source"),
-        (&["--sync", "order 10.0.0.1,10.0.0.2"], "nothing says when"),
-        (&["--sync", "order 10.0.0.0/8,10.0.0.2 gap 5ms"], "not apart"),
+        (&["--sync", "order 10.0.0.1,10.0.0.2"], "time between crests is missing"),
+        (&["--sync", "order 10.0.0.0/8,10.0.0.2 gap 5ms"], "overlap"),
         (
             &["--class", "a = src 10.0.0.1", "--sync", "a=order 10.0.0.1,10.0.0.2 gap 5ms"],
             "source 10.0.0.2 can never arrive, since the rule of its class leaves it out",

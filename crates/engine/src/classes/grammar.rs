@@ -60,7 +60,7 @@ pub(super) const CONDITIONS: &[Kind] = &[
     kind(
         "inner",
         "inner CONDITION… [outer CONDITION…]",
-        "conditions behind it are of the packet in a tunnel; inner inner two tunnels deep, innermost, outer",
+        "later conditions apply to the packet in a tunnel; inner inner two tunnels deep, innermost, outer",
         "vxlan vni 7 inner tcp dport 80",
     ),
 ];
@@ -98,7 +98,7 @@ impl FromStr for Rule {
                     reader.at += 1;
                     if matches!(reader.peek(), None | Some("and" | "or")) {
                         return Err(ParseError::new(
-                            "'and' has no condition behind it",
+                            "'and' has no condition after it",
                             format!("write one of {}, or leave 'and' out", names()),
                         )
                         .at_column(reader.column()));
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
             None | Some("and" | "or") => {
                 self.at += 1;
                 let remedy = format!("write a condition, as in {word} tcp dport 80");
-                Err(ParseError::new(format!("'{word}' has no condition behind it"), remedy))
+                Err(ParseError::new(format!("'{word}' has no condition after it"), remedy))
             }
             _ => Ok(()),
         }
@@ -204,9 +204,17 @@ impl<'a> Reader<'a> {
         let word = match self.next() {
             Some(Word::Plain(word)) => word.as_str(),
             Some(Word::Quoted(_)) => {
-                return Err(ParseError::new("a text stands alone", "write payload before it: payload \"GET /v1\""));
+                return Err(ParseError::new(
+                    "a quoted text has no condition",
+                    "write payload before it: payload \"GET /v1\"",
+                ));
             }
-            None => return Err(ParseError::new("'not' stands alone", format!("write one of {} behind it", names()))),
+            None => {
+                return Err(ParseError::new(
+                    "'not' has no condition after it",
+                    format!("write one of {} after it", names()),
+                ));
+            }
         };
         let layer = read_layer(word);
         if let Some((kind, number)) = layer
@@ -241,7 +249,7 @@ impl<'a> Reader<'a> {
             )),
             "proto" => self.protocol(),
             word if word.starts_with(['(', ')']) => Err(ParseError::new(
-                "there are no parentheses in rules",
+                "rules have no parentheses",
                 "write the alternatives out, 'tcp dport 80 or udp dport 53'",
             )),
             word => match FieldPath::bare(self.level, word) {
@@ -442,12 +450,12 @@ impl<'a> Reader<'a> {
             ));
         }
         if mask.iter().all(|byte| *byte == 0) {
-            return Err(ParseError::new(format!("the mask of '{text}' lets nothing count"), EXAMPLE));
+            return Err(ParseError::new(format!("the mask of '{text}' selects no bit"), EXAMPLE));
         }
         for (value, mask) in value.iter_mut().zip(&mask) {
             if *value & !mask != 0 {
                 return Err(ParseError::new(
-                    format!("'{text}' has bits that its mask leaves out"),
+                    format!("'{text}' has bits outside its mask"),
                     "write zeros where the mask has zeros",
                 ));
             }
@@ -502,7 +510,7 @@ impl FromStr for Prefix {
         let network = network(address, length);
         if network != address {
             return Err(ParseError::new(
-                format!("'{text}' has bits behind its prefix"),
+                format!("'{text}' has bits beyond its prefix"),
                 format!("write {network}/{length}, or {address} alone"),
             ));
         }
@@ -586,7 +594,10 @@ fn flags(text: &str) -> Result<(u8, u8), ParseError> {
         *bits |= 1 << bit;
     }
     if set & clear != 0 {
-        return Err(ParseError::new(format!("'{text}' wants a flag set and not set"), "leave one of both out"));
+        return Err(ParseError::new(
+            format!("'{text}' requires a flag to be both set and clear"),
+            "leave one of them out",
+        ));
     }
     Ok((set, clear))
 }
@@ -612,11 +623,11 @@ fn field_ranges(name: &str, kind: ValueKind, text: &str) -> Result<Vec<(u128, u1
 fn masked(name: &str, kind: ValueKind, text: &str, number: &str, mask: &str) -> Result<FieldValues, ParseError> {
     let (number, mask) = (kind.parse(name, number)?, kind.parse(name, mask)?);
     if mask == 0 {
-        return Err(ParseError::new(format!("the mask of '{text}' lets nothing count"), "write a mask with a bit set"));
+        return Err(ParseError::new(format!("the mask of '{text}' selects no bit"), "write a mask with a bit set"));
     }
     if number & !mask != 0 {
         return Err(ParseError::new(
-            format!("'{text}' has bits that its mask leaves out"),
+            format!("'{text}' has bits outside its mask"),
             "write zeros where the mask has zeros",
         ));
     }
@@ -681,14 +692,14 @@ fn quotation(text: &str) -> Result<(Vec<u8>, &str), ParseError> {
                         let digits = text.get(at + 2..at + 4).unwrap_or_default();
                         let byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
                         let byte = byte.ok_or_else(|| {
-                            ParseError::new("'\\x' has no two hex digits behind it", "write a byte like \\x1f")
+                            ParseError::new("'\\x' is not followed by two hex digits", "write a byte like \\x1f")
                         })?;
                         characters.nth(1);
                         byte
                     }
                     _ => {
                         return Err(ParseError::new(
-                            "a backslash in quotes stands before nothing that is known",
+                            "unknown escape after a backslash in quotes",
                             "write \\\", \\\\, \\n, \\r, \\t, \\0 or \\x1f",
                         ));
                     }
@@ -697,13 +708,13 @@ fn quotation(text: &str) -> Result<(Vec<u8>, &str), ParseError> {
             c => bytes.extend(c.encode_utf8(&mut [0; 4]).bytes()),
         }
     }
-    Err(ParseError::new("a text in quotes has no end", "write \" behind it"))
+    Err(ParseError::new("a quoted text has no end", "write a closing \""))
 }
 
 /// Our equivalent of a word from another filter language.
 fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
-        "&&" | "&" => "leave it out: conditions that stand side by side hold together",
+        "&&" | "&" => "leave it out: adjacent conditions must all hold",
         "||" | "|" => "write or",
         "tos" | "tclass" => "write dscp 46, the upper six bits",
         "ether" | "eth" | "mac" => {
@@ -712,7 +723,7 @@ fn meant_by(word: &str) -> Option<&'static str> {
         "broadcast" => "write dmac ff:ff:ff:ff:ff:ff",
         "multicast" => "write bytes 01/01 at 0",
         "len" | "length" | "size" | "greater" | "less" => {
-            "write ip length 100-65535, the bytes of the packet with its header, or ip6 length for those behind it"
+            "write ip length 100-65535, the bytes of the packet with its header, or ip6 length for those after it"
         }
         "vlanid" | "vid" => "write vlan 10",
         "exp" => "write mpls tc 5",

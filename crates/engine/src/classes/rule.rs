@@ -21,7 +21,7 @@ impl Rule {
     pub fn correction(&self) -> &'static str {
         let asks_for_layer = |condition: &Condition| matches!(condition.test, Test::Layer(..) | Test::Field(..));
         if self.alternatives.iter().flatten().any(asks_for_layer) {
-            "its conditions exclude each other: correct it; conditions of a packet in a tunnel stand behind inner"
+            "its conditions exclude each other: correct it; write conditions of a packet in a tunnel after inner"
         } else {
             "its conditions exclude each other: correct it"
         }

@@ -517,7 +517,7 @@ fn errors_of_foreign_filter_words_name_our_spelling() {
         ("udp vxlam vni 7", "'vxlam' is neither a condition nor a field of udp (column 5): write vxlan"),
         ("gtp teid x", "'x' is not a value of gtpu teid (column 10): write 0 to 4294967295"),
         ("vxlan vni", "'vxlan vni' has no value (column 10): write vxlan vni"),
-        ("dst 10.0.0.1 inner", "'inner' has no condition behind it (column 19)"),
+        ("dst 10.0.0.1 inner", "'inner' has no condition after it (column 19)"),
     ] {
         let error = text.parse::<Rule>().expect_err(text).to_string();
         assert!(error.contains(remedy), "{text}: {error}");

@@ -56,7 +56,7 @@ impl Bucket {
     /// A rate above 400 Gbit/s, or a burst that takes more than a day to fill.
     pub fn new(rate: BitRate, burst: u64) -> Result<Self, ParseError> {
         if rate > Bucket::FASTEST {
-            return Err(ParseError::new(format!("a meter of {rate} cannot be had"), "write 400Gbps or less"));
+            return Err(ParseError::new(format!("a rate of {rate} is too high for a meter"), "write 400Gbps or less"));
         }
         let shift = 37_u32.saturating_sub(rate.bps().ilog2());
         let ticks = rate.bps() << shift;

@@ -137,7 +137,7 @@ impl std::str::FromStr for Algorithm {
         match rest.first() {
             None => Ok(algorithm),
             Some(word) => Err(ParseError::new(
-                format!("'{word}' after {} has no meaning", algorithm.name()),
+                format!("'{word}' is not a setting of {}", algorithm.name()),
                 "only light-lock has settings: light-lock batch 1500B depth 3000B idle keep",
             )),
         }
@@ -169,7 +169,7 @@ pub(crate) fn parse_depth(text: &str) -> Result<u64, ParseError> {
     if (1..=1 << 50).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(ParseError::new(format!("a bucket of {bytes} B cannot be had"), "write 64B to 1024TiB"))
+    Err(ParseError::new(format!("a bucket of {bytes} B is out of range"), "write 64B to 1024TiB"))
 }
 
 /// Parses a span greater than zero.

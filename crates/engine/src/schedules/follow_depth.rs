@@ -39,7 +39,8 @@ impl FromStr for FollowDepth {
 
     /// Parses `follow-depth LOW..HIGH [wire|ip] [over N frames]`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let wrong = || ParseError::new(format!("'{text}' follows no depth"), format!("write {EXAMPLE}"));
+        let wrong =
+            || ParseError::new(format!("'{text}' is not a rate that follows the depth"), format!("write {EXAMPLE}"));
         let mut words: Vec<&str> = text.split_whitespace().collect();
         let full = match words[..] {
             [.., "over", number, "frames"] => {

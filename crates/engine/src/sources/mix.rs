@@ -81,7 +81,7 @@ impl SizeSpec {
         const HOW: &str = "write 64B, 64B-1518B, random 64B-1518B or a named mix such as imix";
         let first = words.first().ok_or_else(|| ParseError::new("a size is missing", HOW))?;
         if *first == "random" {
-            let range = words.get(1).ok_or_else(|| ParseError::new("'random' says no range", HOW))?;
+            let range = words.get(1).ok_or_else(|| ParseError::new("'random' has no range", HOW))?;
             let (low, high) = bounds(range, "..")
                 .or_else(|| bounds(range, "-"))
                 .unwrap_or_else(|| Err(ParseError::new(format!("'{range}' is not a range"), HOW)))?;
@@ -217,7 +217,7 @@ fn genome(words: &[&str]) -> Result<(Genome, usize), ParseError> {
     }
     let size = |letter: char| known.iter().find(|(name, _)| *name == letter).map(|(_, size)| *size);
     let sizes = letters.chars().map(|letter| {
-        size(letter).ok_or_else(|| ParseError::new(format!("'{letter}' in '{letters}' stands for no size"), HOW))
+        size(letter).ok_or_else(|| ParseError::new(format!("'{letter}' in '{letters}' has no size"), HOW))
     });
     let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
     if sizes.is_empty() {
@@ -269,7 +269,7 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     let (low, high) = within.ok_or_else(|| {
         ParseError::new(
             format!("'{inner}' does not say between which sizes"),
-            "write clip 64B..1518B (or in, saturate) behind it",
+            "write clip 64B..1518B (or in, saturate) after it",
         )
     })?;
     let bytes = |span: Span| FrameLen::new(u32::try_from(span.as_ps() / PS_PER_NS).unwrap_or(u32::MAX));

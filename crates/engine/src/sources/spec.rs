@@ -218,7 +218,7 @@ impl StreamSpec {
         if self.stamp == Some(true) && !fits {
             let least = template.least() + Stamp::LENGTH + 4;
             return Err(ParseError::new(
-                format!("a frame of {smallest} has no room for the stamp of {} B behind its headers", Stamp::LENGTH),
+                format!("a frame of {smallest} has no room for the stamp of {} B after its headers", Stamp::LENGTH),
                 format!("write size {least}B or more, or stamp off"),
             ));
         }

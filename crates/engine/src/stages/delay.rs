@@ -68,7 +68,7 @@ impl Configuration for Delay {
         };
         let Some(jitter) = next() else { return Ok(Delay { by: Amount::Fixed(mean), keep_order }) };
         if jitter.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            return Err(ParseError::new(format!("'{jitter}' stands where a jitter is meant"), HOW));
+            return Err(ParseError::new(format!("'{jitter}' is where the jitter should be"), HOW));
         }
         let jitter: Span = jitter.parse()?;
         let mut distribution = Distribution::Uniform;
@@ -82,11 +82,11 @@ impl Configuration for Delay {
                 name if Distribution::NAMES.contains(&name) || name.ends_with(".dist") => {
                     distribution = Distribution::named(name);
                 }
-                other => return Err(ParseError::new(format!("'{other}' means nothing behind a jitter"), HOW)),
+                other => return Err(ParseError::new(format!("'{other}' is unexpected after a jitter"), HOW)),
             }
         }
         if jitter == Span::ZERO {
-            return Err(ParseError::new("a jitter of zero is none", "leave it out"));
+            return Err(ParseError::new("a jitter of zero has no effect", "leave it out"));
         }
         if !matches!(distribution, Distribution::File(_)) {
             Values::of_distribution(&distribution, mean, jitter, correlation, Random::stream(0, "check"))?;
@@ -117,7 +117,7 @@ impl Configuration for Delay {
     }
 
     fn build<F: Frame + Send + 'static>(&self, random: Random) -> Box<dyn Stage<F>> {
-        const CHECKED: &str = "what cannot be had was refused when it was read";
+        const CHECKED: &str = "impossible delays were refused when parsed";
         let times = match &self.by {
             Amount::Fixed(by) => Times::Fixed(*by),
             Amount::Around { mean, jitter, distribution, correlation } => {

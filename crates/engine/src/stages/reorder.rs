@@ -62,7 +62,7 @@ impl Configuration for Reorder {
                 }
                 "timeout" if timeout.is_none() => timeout = Some(time()?),
                 "hold" if hold.is_none() => hold = Some(time()?),
-                other => return Err(ParseError::new(format!("'{other}' means nothing here"), HOW)),
+                other => return Err(ParseError::new(format!("'{other}' is unexpected here"), HOW)),
             }
             rest = after;
         }
@@ -71,7 +71,7 @@ impl Configuration for Reorder {
         }
         let until = match (extent, timeout, hold) {
             (None, None, Some(hold)) => Until::Held(hold),
-            (_, _, Some(_)) => return Err(ParseError::new("hold says all of how long a frame waits", HOW)),
+            (_, _, Some(_)) => return Err(ParseError::new("hold already sets how long a frame waits", HOW)),
             (extent, timeout, None) => Until::Extent(extent.unwrap_or(1), timeout.unwrap_or(TIMEOUT)),
         };
         Ok(Reorder { share, until })

@@ -49,8 +49,9 @@ impl Configuration for Replay {
             ));
         }
         for (number, line) in lines {
-            let decision = Decision::parse(line)
-                .map_err(|error| ParseError::new(format!("{name}:{number}: {error}"), "mend the line or log anew"))?;
+            let decision = Decision::parse(line).map_err(|error| {
+                ParseError::new(format!("{name}:{number}: {error}"), "correct the line, or write the log again")
+            })?;
             decisions.push(decision);
         }
         // The log has a copy before its frame.

@@ -168,7 +168,7 @@ pub fn meaning(name: &str) -> &'static str {
     match name {
         RING => "in the port's ring, until the look at the port that found the frame",
         "rx" => "from the look at the port that found the frame to the first stage",
-        "queueing" => "ready, behind frames that depart before it",
+        "queueing" => "ready, waiting for frames that depart before it",
         "pacer" => "first in its queue, until its departure",
         "tx" => "the hand-over to the driver",
         _ => "held by the stage",

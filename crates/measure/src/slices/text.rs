@@ -21,7 +21,8 @@ impl PipelineSlices {
             brief(self.overhead.tau_o_ns)
         );
         if self.ring_untold {
-            let _ = writeln!(out, "            the wait in the port's ring is not in it: its driver does not report it");
+            let _ =
+                writeln!(out, "            the wait in the port's ring is not in it: its driver does not report it");
         }
         let head = if raw { "      as stamped" } else { "" };
         let _ = writeln!(

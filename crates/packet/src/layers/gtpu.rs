@@ -46,7 +46,7 @@ pub(super) const DESCRIPTION: Description = Description {
             .role(Role::Shape)
             .named_with_layer(),
         Field::number("message", 8, 8, "message type: 255 for a packet of a user").role(Role::Shape),
-        Field::number("length", 16, 16, "length behind the first 8 bytes").role(Role::Length).named_with_layer(),
+        Field::number("length", 16, 16, "length after the first 8 bytes").role(Role::Length).named_with_layer(),
         Field::number("teid", 32, 32, "tunnel endpoint identifier"),
         Field::number("seq", 0, 16, "sequence number, if present")
             .found(|header| (header.first()? & 2 != 0).then_some(64))

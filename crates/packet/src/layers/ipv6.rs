@@ -14,7 +14,7 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("dscp", 4, 6, "differentiated services").of_kind(Kind::Dscp),
         Field::number("ecn", 10, 2, "explicit congestion notification"),
         Field::number("flow-label", 12, 20, "flow label"),
-        Field::number("length", 32, 16, "length behind this header").role(Role::Length).named_with_layer(),
+        Field::number("length", 32, 16, "length after this header").role(Role::Length).named_with_layer(),
         Field::number("proto", 48, 8, "next header").role(Role::Shape),
         Field::number("ttl", 56, 8, "hop limit"),
         Field::address("src", 64, 128, "source address"),

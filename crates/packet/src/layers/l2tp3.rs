@@ -8,7 +8,7 @@ const BEFORE: [usize; 4] = [0, 4, 8, 12];
 pub(super) const DESCRIPTION: Description = Description {
     name: "l2tp3",
     aliases: &["l2tpv3"],
-    about: "L2TPv3 over IP, with Ethernet in it; cookie and sublayer are found by the EtherType behind them",
+    about: "L2TPv3 over IP, with Ethernet in it; cookie and sublayer are found by the EtherType after them",
     source: "RFC 3931, RFC 4719",
     fields: &[Field::number("session", 0, 32, "session").named_with_layer()],
     header: &[0, 0, 0, 1],

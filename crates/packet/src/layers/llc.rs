@@ -4,7 +4,7 @@ use super::{Field, Role};
 pub(super) const DESCRIPTION: Description = Description {
     name: "llc",
     aliases: &["snap"],
-    about: "802.2 logical link control behind an 802.3 length, with SNAP",
+    about: "802.2 logical link control after an 802.3 length, with SNAP",
     source: "IEEE 802.2",
     fields: &[
         Field::number("dsap", 0, 8, "destination service access point").role(Role::Shape),

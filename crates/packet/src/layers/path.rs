@@ -98,7 +98,7 @@ impl FieldPath {
         let Some(word) = words.get(used) else {
             let how = format!("write {word} and one of {}", names.join(", "));
             return Err(ParseError::new(
-                format!("'{word}' has no field behind it (column {})", end_of(text, word)),
+                format!("'{word}' has no field after it (column {})", end_of(text, word)),
                 how,
             ));
         };
@@ -303,7 +303,7 @@ mod tests {
     fn bad_paths_say_where() {
         for (text, what) in [
             ("inner vxlan vnl", "vxlan has no field 'vnl' (column 13): write vni"),
-            ("vxlan", "'vxlan' has no field behind it (column 6): write vxlan and one of flags, group, vni"),
+            ("vxlan", "'vxlan' has no field after it (column 6): write vxlan and one of flags, group, vni"),
             ("inner dprot", "'dprot' is neither a field nor a protocol (column 7): write dport"),
             ("inner", "'inner' names no field: write a field, as in vxlan vni"),
         ] {

@@ -4,7 +4,7 @@ use super::{Field, LayerKind, Role};
 pub(super) const DESCRIPTION: Description = Description {
     name: "pw",
     aliases: &["control-word"],
-    about: "control word of an Ethernet pseudowire behind MPLS; found if it is zero",
+    about: "control word of an Ethernet pseudowire after MPLS; found if it is zero",
     source: "RFC 4385",
     fields: &[
         Field::number("flags", 4, 4, "flags").role(Role::Shape).named_with_layer(),

@@ -10,7 +10,7 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("pcp", 0, 3, "priority"),
         Field::number("dei", 3, 1, "drop eligible"),
         Field::number("id", 4, 12, "identifier of the VLAN").named_with_layer(),
-        Field::number("ethertype", 16, 16, "EtherType behind the tag").role(Role::Shape).named_with_layer(),
+        Field::number("ethertype", 16, 16, "EtherType after the tag").role(Role::Shape).named_with_layer(),
     ],
     header: &[0, 0, 0x88, 0xb5],
     binds: &[Bind::EtherType(0x8100), Bind::EtherType(0x88a8), Bind::EtherType(0x9100)],

@@ -117,7 +117,7 @@ impl Blocks {
             return Err(BrokenCapture(format!("a block claims {length} bytes")));
         }
         if section && bytes.peek(HEAD + 8)?.get(12..14).is_some_and(|major| self.order.u16(major, 0) != 1) {
-            return Err(BrokenCapture("a section is of another version of pcapng than 1".into()));
+            return Err(BrokenCapture("a section has another pcapng version than 1".into()));
         }
         Ok(Some((kind, length)))
     }

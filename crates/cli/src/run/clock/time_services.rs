@@ -45,7 +45,7 @@ fn ask(line: &[&str], pick: impl Fn(&str) -> String) -> Result<String, String> {
         _ => {
             let stderr = words(&String::from_utf8_lossy(&output.stderr));
             Err(format!(
-                "{} says nothing of the clock{}",
+                "{} does not report the clock{}",
                 line[0],
                 if stderr.is_empty() { stderr } else { format!(": {stderr}") }
             ))

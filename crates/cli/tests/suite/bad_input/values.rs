@@ -219,12 +219,12 @@ fn says_where_misplaced_words_belong() {
         refused_in_a_line(&bench, line, &[wanted]);
     }
     for (spec, place) in [
-        ("then 80ms at 5s", "behind the time of a delay"),
-        ("loss 1% mode bit", "behind the share of corrupt"),
-        ("rate 1mbit queue pie ecn target 1us", "right behind the name of a queue"),
-        ("delay 1ms icmp", "behind an MTU: mtu 1400 icmp"),
+        ("then 80ms at 5s", "after the time of a delay"),
+        ("loss 1% mode bit", "after the share of corrupt"),
+        ("rate 1mbit queue pie ecn target 1us", "right after the name of a queue"),
+        ("delay 1ms icmp", "after an MTU: mtu 1400 icmp"),
         ("rate 1mbit codel", "queue codel"),
-        ("delay 1ms interval 5ms", "right behind the name of a queue"),
+        ("delay 1ms interval 5ms", "right after the name of a queue"),
     ] {
         let line = format!("emulate --in pcap:in.pcap --out null --forward '{spec}'");
         let said = refused(&bench, &line, &[place]).stderr;

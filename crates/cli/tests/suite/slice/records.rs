@@ -78,7 +78,7 @@ fn records_are_written_and_read_again() {
         lines.iter().enumerate().filter(|(n, _)| *n != lines.len() - 2).map(|(_, line)| *line).collect();
     for (kept, told) in [
         (without, "the end of 100 packets, of which 99 are here"),
-        ([&lines[..], &lines[1..]].concat(), "behind the last"),
+        ([&lines[..], &lines[1..]].concat(), "after the last"),
     ] {
         let finished = some(&bench, &kept);
         assert_eq!(finished.status, Some(2), "{}", finished.stderr);

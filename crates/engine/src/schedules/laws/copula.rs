@@ -32,7 +32,7 @@ pub(super) fn persistence(law: &GapDistribution, correlation: f64) -> Result<f64
         .collect();
     // Quantiles are monotonic: equal ends mean that all gaps are equal.
     if values[values.len() - 1].2 <= values[0].2 {
-        return Err(ParseError::new("a law whose gaps are all alike has no correlation", "leave corr out"));
+        return Err(ParseError::new("a law with equal gaps has no correlation", "leave corr out"));
     }
     let mean: f64 = values.iter().map(|(_, weight, value)| weight * value).sum();
     let variance: f64 = values.iter().map(|(_, weight, value)| weight * (value - mean) * (value - mean)).sum();

@@ -47,9 +47,8 @@ impl Scaling {
     fn asked(gap: &GapLaw) -> Result<Scaling, ParseError> {
         let shape = gap.law.shape();
         let (mean, deviation) = shape.moments();
-        let one_value = || {
-            ParseError::new(format!("'{}' has one value only", gap.law), "write fixed 10us for gaps that are all alike")
-        };
+        let one_value =
+            || ParseError::new(format!("'{}' has one value only", gap.law), "write fixed 10us for equal gaps");
         let whole = Scaling {
             shift: 0.0,
             scale: 1.0,
@@ -137,7 +136,7 @@ impl GapDistribution {
         let mass = if from.below < 0.5 { to.below - from.below } else { from.above - to.above };
         if mass < LEAST_MASS || limits.0 >= limits.1 {
             return Err(ParseError::new(
-                format!("'{gap}' leaves nothing of the law"),
+                format!("the range of '{gap}' excludes the whole law"),
                 "write a range that the law reaches, or leave clip out",
             ));
         }

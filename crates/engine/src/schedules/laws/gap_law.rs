@@ -109,7 +109,7 @@ impl GapLaw {
         let mut seen: Vec<&str> = Vec::new();
         while let Some(word) = words.next() {
             if seen.contains(&word) {
-                return Err(ParseError::new(format!("'{word}' is there twice"), "leave one out"));
+                return Err(ParseError::new(format!("'{word}' is given twice"), "leave one out"));
             }
             seen.push(word);
             match word {
@@ -117,7 +117,10 @@ impl GapLaw {
                 "sd" => gap.sd = Some(words.time(word)?),
                 "in" => gap.within = Some(words.range(word)?),
                 "clip" | "saturate" if gap.edges.is_some() => {
-                    return Err(ParseError::new("clip and saturate both say what is outside", "leave one out"));
+                    return Err(ParseError::new(
+                        "clip and saturate both decide what happens outside the range",
+                        "leave one out",
+                    ));
                 }
                 "clip" => gap.edges = Some(words.range(word).map(|(a, b)| Edges::Clip(a, b))?),
                 "saturate" => gap.edges = Some(words.range(word).map(|(a, b)| Edges::Saturate(a, b))?),
@@ -128,13 +131,13 @@ impl GapLaw {
                 time if time.starts_with(|c: char| c.is_ascii_digit()) => {
                     let example = gap.law.kind().example;
                     return Err(ParseError::new(
-                        format!("nothing says what '{time}' is of the law"),
+                        format!("'{time}' has no keyword before it"),
                         format!("write a word in front of it, as in {example}"),
                     ));
                 }
                 _ => {
                     return Err(ParseError::new(
-                        format!("'{word}' means nothing behind a law"),
+                        format!("'{word}' is not an option of a law"),
                         "write in, mean, sd, clip, saturate, tail, sampling, corr or idle",
                     ));
                 }

@@ -99,7 +99,7 @@ impl Samples {
         if values.first() == values.last() {
             return Err(ParseError::new(
                 format!("{} has one value only, {} times", name.display(), values.len()),
-                "write fixed 10us for gaps that are all alike",
+                "write fixed 10us for equal gaps",
             ));
         }
         Ok(Samples(values))

@@ -315,7 +315,7 @@ fn refuses_impossible_laws_with_a_remedy() {
         ("exp mean 10us corr 50% sampling stratified", "leave"),
         ("normal mean 100us sd 1us saturate 10us..20us corr 50%", "alike"),
         ("exp mean 10us clip 1us..2us saturate 1us..2us", "leave"),
-        ("uniform 80us..120us wide", "means nothing"),
+        ("uniform 80us..120us wide", "not an option"),
         ("exp 10us", "as in exp mean 10us"),
         ("normal 100us 5us", "as in normal mean 100us sd 5us"),
         ("exp mean 10us 5us", "what '5us' is"),

@@ -76,7 +76,7 @@ macro_rules! waves {
                 };
                 Some(read.and_then(|wave| match words.next() {
                     Some(word) => Err(ParseError::new(
-                        format!("'{word}' means nothing behind '{wave}'"),
+                        format!("'{word}' is unexpected after '{wave}'"),
                         format!("write {}", wave.kind().grammar),
                     )),
                     None => wave.checked(),

@@ -62,7 +62,7 @@ impl Waveform for Steps {
                 Some(rate(&mut words, "5Gbps").map_err(|error| wrong(error.to_string()))?)
             };
             if let Some(word) = words.next() {
-                return Err(wrong(format!("'{word}' means nothing behind a rate")));
+                return Err(wrong(format!("'{word}' is unexpected after a rate")));
             }
             match steps.last() {
                 None if time > Span::ZERO => return Err(wrong(format!("the first step is at {time}, not at 0s"))),

@@ -217,21 +217,21 @@ impl Limit {
             colours.check(&bucket)?;
             match self.marking {
                 Marking::Ecn if colours.aware => {
-                    return refuse("ECN tells no colour that a frame comes with", "write mark dscp YELLOW RED");
+                    return refuse("ECN does not show the colour of an arriving frame", "write mark dscp YELLOW RED");
                 }
                 Marking::Dscp(yellow, red) if colours.aware && yellow == red => {
-                    return refuse("one DSCP cannot tell yellow from red", "write mark dscp 12 14");
+                    return refuse("one DSCP cannot distinguish yellow from red", "write mark dscp 12 14");
                 }
                 _ => {}
             }
         }
         let plain = self.algorithm == Algorithm::Gcra && self.workers == 1 && self.service.is_none();
         if self.mode == Mode::Shape && !plain {
-            return refuse("shape knows when a frame conforms by gcra alone, on one worker", "leave the others out");
+            return refuse("shape only works with gcra on one worker", "leave the others out");
         }
         if self.colours.is_some() && (!plain || self.mode == Mode::Shape || self.rates.is_some()) {
             return refuse(
-                "colours go with gcra on one worker, with police or mark, and with one rate for all",
+                "colours only work with gcra on one worker, with police or mark, and with one rate for all",
                 "leave the others out",
             );
         }

@@ -45,7 +45,7 @@ impl Limit {
         self.take(word, &mut rest)?;
         match rest.first() {
             None => Ok(()),
-            Some(more) => Err(ParseError::new(format!("'{more}' in '{text}' has no meaning"), "leave it out")),
+            Some(more) => Err(ParseError::new(format!("'{more}' in '{text}' is unexpected"), "leave it out")),
         }
     }
 

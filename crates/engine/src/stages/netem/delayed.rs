@@ -90,7 +90,7 @@ impl Delays {
                 let correlation = config.delay_correlation();
                 let values =
                     Values::of_distribution(&delay.distribution, mean, jitter, correlation, random.child(name));
-                Held::Drawn(Box::new(values.expect("what cannot be had was refused when it was read")))
+                Held::Drawn(Box::new(values.expect("impossible delays were refused when parsed")))
             }
         };
         let later =

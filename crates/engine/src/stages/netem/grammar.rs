@@ -20,32 +20,32 @@ const OURS: [&str; 5] = ["queue", "keep-order", "down", "mtu", "profile"];
 
 /// Words that follow another keyword, with an example of their use.
 const INNER: [(&str, &str); 26] = [
-    ("then", "behind the time of a delay: delay 20ms then 80ms at 5s"),
-    ("at", "behind then: delay 20ms then 80ms at 5s"),
-    ("icmp", "behind an MTU: mtu 1400 icmp"),
-    ("mode", "behind the share of corrupt: corrupt 1% mode checksum-valid"),
-    ("checksum-valid", "behind mode: corrupt 1% mode checksum-valid"),
-    ("bit", "behind mode: corrupt 1% mode bit"),
-    ("byte", "behind mode: corrupt 1% mode byte"),
-    ("every", "behind the time that the link is down: down 2s every 30s"),
-    ("trace", "behind rate: rate trace FILE"),
-    ("random", "behind loss: loss random 1%"),
-    ("state", "behind loss: loss state 1%"),
-    ("gemodel", "behind loss: loss gemodel 1% 10%"),
-    ("pattern", "behind loss: loss pattern 0b1011"),
-    ("packets", "behind the times of slot: slot 1ms 2ms packets 10"),
-    ("bytes", "behind the times of slot: slot 1ms 2ms bytes 3000"),
-    ("codel", "behind queue: queue codel"),
-    ("fq_codel", "behind queue: queue fq_codel"),
-    ("pie", "behind queue: queue pie"),
-    ("red", "behind queue: queue red min 30kB max 90kB"),
-    ("step", "behind queue: queue step above 1ms"),
-    ("target", "right behind the name of a queue: queue codel target 5ms"),
-    ("interval", "right behind the name of a queue: queue codel interval 100ms"),
-    ("tupdate", "right behind the name of a queue: queue pie tupdate 15ms"),
-    ("probability", "right behind the name of a queue: queue red min 30kB max 90kB probability 10%"),
-    ("weight", "right behind the name of a queue: queue red min 30kB max 90kB weight 1%"),
-    ("above", "right behind the name of a queue: queue step above 1ms"),
+    ("then", "after the time of a delay: delay 20ms then 80ms at 5s"),
+    ("at", "after then: delay 20ms then 80ms at 5s"),
+    ("icmp", "after an MTU: mtu 1400 icmp"),
+    ("mode", "after the share of corrupt: corrupt 1% mode checksum-valid"),
+    ("checksum-valid", "after mode: corrupt 1% mode checksum-valid"),
+    ("bit", "after mode: corrupt 1% mode bit"),
+    ("byte", "after mode: corrupt 1% mode byte"),
+    ("every", "after the time that the link is down: down 2s every 30s"),
+    ("trace", "after rate: rate trace FILE"),
+    ("random", "after loss: loss random 1%"),
+    ("state", "after loss: loss state 1%"),
+    ("gemodel", "after loss: loss gemodel 1% 10%"),
+    ("pattern", "after loss: loss pattern 0b1011"),
+    ("packets", "after the times of slot: slot 1ms 2ms packets 10"),
+    ("bytes", "after the times of slot: slot 1ms 2ms bytes 3000"),
+    ("codel", "after queue: queue codel"),
+    ("fq_codel", "after queue: queue fq_codel"),
+    ("pie", "after queue: queue pie"),
+    ("red", "after queue: queue red min 30kB max 90kB"),
+    ("step", "after queue: queue step above 1ms"),
+    ("target", "right after the name of a queue: queue codel target 5ms"),
+    ("interval", "right after the name of a queue: queue codel interval 100ms"),
+    ("tupdate", "right after the name of a queue: queue pie tupdate 15ms"),
+    ("probability", "right after the name of a queue: queue red min 30kB max 90kB probability 10%"),
+    ("weight", "right after the name of a queue: queue red min 30kB max 90kB weight 1%"),
+    ("above", "right after the name of a queue: queue step above 1ms"),
 ];
 
 /// The words of a SPEC and their positions.
@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
     ) -> Result<T, ParseError> {
         let Some(word) = self.next() else {
             return Err(
-                self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} behind it"))
+                self.error(format_args!("has no value, {expected} is expected"), format!("write {expected} after it"))
             );
         };
         if word.ends_with(',') {
@@ -112,7 +112,7 @@ impl<'a> Cursor<'a> {
             if other == word {
                 Ok(())
             } else {
-                Err((format!("stands where '{word}' should"), format!("write {example}")))
+                Err((format!("is where '{word}' should be"), format!("write {example}")))
             }
         };
         self.value(read, word)
@@ -157,7 +157,7 @@ impl<'a> Cursor<'a> {
         }
         let known: Vec<&str> = OF_TC.into_iter().chain(OURS).collect();
         if let Some((_, place)) = INNER.iter().find(|(inner, _)| *inner == word && meant_by(word).is_none()) {
-            return Err(self.error("begins nothing by itself", format!("write it {place}")));
+            return Err(self.error("cannot begin a setting", format!("write it {place}")));
         }
         let all: Vec<&str> = known.iter().copied().chain(INNER.map(|(inner, _)| inner)).collect();
         let mut begun = known.iter().copied().filter(|name| name.starts_with(word));
@@ -165,8 +165,7 @@ impl<'a> Cursor<'a> {
         let remedy = match begun.or_else(|| nearest(word, &all)) {
             Some(meant) => format!("did you mean {meant}?"),
             None if word.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-                "a number belongs right behind the word whose value it is, and only overheads may be negative"
-                    .to_owned()
+                "a number belongs right after its word, and only overheads may be negative".to_owned()
             }
             None => "write one of these".to_owned(),
         };
@@ -179,14 +178,14 @@ impl<'a> Cursor<'a> {
 pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
     let mut cursor = Cursor { text, words: text.split_whitespace().collect(), at: 0 };
     if cursor.words.is_empty() {
-        return Err(ParseError::new("this SPEC says nothing", "write what to do, such as delay 10ms loss 1%"));
+        return Err(ParseError::new("this SPEC is empty", "write impairments, such as delay 10ms loss 1%"));
     }
     let mut netem = Netem::default();
     let mut distribution: Option<Distribution> = None;
     let mut seen: Vec<&str> = Vec::new();
     while let Some(word) = cursor.keyword()? {
         if seen.contains(&word) {
-            return Err(cursor.error("is there twice", "leave one out"));
+            return Err(cursor.error("is given twice", "leave one out"));
         }
         seen.push(word);
         match word {
@@ -273,10 +272,7 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
         match &mut netem.delay {
             Some(delay) if delay.jitter > Span::ZERO => delay.distribution = distribution,
             _ => {
-                return impossible(
-                    "a distribution says how a delay varies, but no jitter is given",
-                    "write delay 10ms 2ms distribution normal",
-                );
+                return impossible("a distribution needs a jitter", "write delay 10ms 2ms distribution normal");
             }
         }
     }
@@ -288,7 +284,7 @@ fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<
         );
     }
     if netem.reorder.is_none() && netem.gap > 0 {
-        return impossible("gap says which frames reorder may choose, but there is no reorder", "add reorder 25%");
+        return impossible("gap only applies to reorder, and there is no reorder", "add reorder 25%");
     }
     if netem.reorder.is_some() && netem.gap == 0 {
         netem.gap = 1;
@@ -321,7 +317,7 @@ fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
             "write the limit in frames or bytes, limit 1000",
         ),
         _ if netem.slot.is_some() => {
-            ("frames wait for their slot behind it, of which it would not know", "leave one out")
+            ("frames wait for their slot after it, so it could not measure their wait", "leave one out")
         }
         (Aqm::FqCodel(_), ..) if netem.keep_order => {
             ("flows take turns, and keep-order has all frames leave as they came", "leave one out")
@@ -346,7 +342,7 @@ pub(super) fn check_delay(netem: &Netem) -> Result<(), ParseError> {
 
 pub(super) fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
     let read = |word: &str| {
-        let none = || ("lets nothing pass".to_owned(), "write 1 at least".to_owned());
+        let none = || ("would pass no frame".to_owned(), "write 1 at least".to_owned());
         if word.ends_with('B') {
             return match units::parse_size(word) {
                 Ok(0) => Err(none()),
@@ -368,7 +364,7 @@ pub(super) fn limit(cursor: &mut Cursor<'_>) -> Result<QueueLimit, ParseError> {
 fn delay(cursor: &mut Cursor<'_>) -> Result<Delayed, ParseError> {
     if let Some(remedy) = cursor.peek().filter(|word| is_law(word)).and_then(meant_by) {
         cursor.next();
-        return Err(cursor.error("is not a time, and the distribution of a delay stands behind its jitter", remedy));
+        return Err(cursor.error("is not a time; the distribution of a delay comes after its jitter", remedy));
     }
     let mean = cursor.time()?;
     let (mut jitter, mut correlation) = (Span::ZERO, Share::default());
@@ -466,7 +462,7 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
     for (a, b, what) in [(first, p14, "p13 and p14"), (p31, p32, "p31 and p32")] {
         if a.ppb() + b.ppb() > Share::ONE.ppb() {
             return Err(cursor.error(
-                format_args!("ends a model in which {what} are {a} and {b}, more than all"),
+                format_args!("ends a model in which {what} are {a} and {b}, together more than 100%"),
                 "write probabilities that add up to 100% at most: p13 [p31 [p32 [p23 [p14]]]]",
             ));
         }
@@ -504,7 +500,7 @@ fn rate(cursor: &mut Cursor<'_>, bytes_rate: &mut Option<String>) -> Result<Bott
         );
     }
     if cell != 0 && i64::from(cell) + i64::from(cell_overhead) <= 0 {
-        let what = format!("leaves nothing of cells of {cell} B, so that no frame would take any time");
+        let what = format!("cancels cells of {cell} B, so that no frame would take any time");
         return Err(cursor.error(&what, "write an overhead above minus the size of a cell, 5"));
     }
     Ok(Bottleneck::Rate { rate, overhead, cell, cell_overhead })

@@ -5,22 +5,22 @@ use crate::schedules::laws::{Distribution, Law};
 /// Our spelling for a word of tbf, htb, mininet or comcast, or of tc's line before the netem part.
 pub(super) fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
-        "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what tc has behind netem",
+        "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what follows netem in tc",
         "tbf" | "htb" | "burst" | "buffer" | "maxburst" | "ceil" | "peakrate" | "max_queue_size" => {
             "a rate has no bucket here, but a queue of frames, bytes or time: write rate 10mbit limit 50ms"
         }
         "bw" | "bandwidth" | "target-bw" => "write rate 10mbit",
-        "jitter" | "±" | "+-" | "+/-" => "jitter stands behind the delay: write delay 100ms 10ms",
+        "jitter" | "±" | "+-" | "+/-" => "the jitter follows the delay: write delay 100ms 10ms",
         "packet-loss" => "write loss 1%",
         "ber" | "bit-error" | "biterror" => "write corrupt 0.1%, the share of frames in which a bit is turned over",
         "flap" | "unplug" | "blackout" | "outage" | "disconnect" => "write down 1s every 10s",
         "police" | "policer" => "netlathe limit polices; a rate here has a queue: write rate 10mbit limit 50ms",
-        "codel" => "it stands behind queue: write rate 10mbit queue codel",
+        "codel" => "it follows queue: write rate 10mbit queue codel",
         "fq_codel" | "sfq" | "fq_pie" | "cake" | "fq" => {
-            "write rate 10mbit queue fq_codel: each flow has a queue of its own"
+            "write rate 10mbit queue fq_codel: each flow has its own queue"
         }
-        "pie" => "it stands behind queue: write rate 10mbit queue pie",
-        "red" => "it stands behind queue: write rate 10mbit queue red min 30KiB max 90KiB",
+        "pie" => "it follows queue: write rate 10mbit queue pie",
+        "red" => "it follows queue: write rate 10mbit queue red min 30KiB max 90KiB",
         "aqm" => "write rate 10mbit queue codel",
         _ if Distribution::NAMES.contains(&word) => "write delay 100ms 10ms distribution normal",
         _ if is_law(word) => LAW,

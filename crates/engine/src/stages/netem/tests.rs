@@ -93,7 +93,7 @@ fn specs_survive_printing_and_parsing() {
 #[test]
 fn errors_of_bad_specs_name_position_problem_and_remedy() {
     for (spec, words) in [
-        ("", "says nothing"),
+        ("", "is empty"),
         ("delay 100", "character 7"),
         ("delay 100", "6.8"),
         ("dely 10ms", "did you mean delay"),
@@ -146,7 +146,7 @@ fn errors_of_bad_specs_name_position_problem_and_remedy() {
         ("delay 20ms then 80ms after 5s", "character 22"),
         ("delay 20ms then 80ms at 5s then 20ms at 5s", "not after"),
         ("delay 20ms then 80ms at 0s", "after 0s"),
-        ("then 80ms at 5s", "write it behind the time of a delay"),
+        ("then 80ms at 5s", "write it after the time of a delay"),
         ("down 30s every 2s", "never"),
         ("delay 1ms reorder 5% keep-order", "leave one out"),
         ("profile lteee", "perhaps lte"),

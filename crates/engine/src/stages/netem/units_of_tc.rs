@@ -80,7 +80,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     let (number, unit) = split(word);
     let (scale, bytes) = match unit.as_str() {
         "bit" => (1, false),
-        _ if word.starts_with('-') => return Err(wrong("is less than nothing", HOW)),
+        _ if word.starts_with('-') => return Err(wrong("is negative", HOW)),
         "%" => return Err(wrong("is a share of a device's speed, which is not known here", HOW)),
         _ => {
             let (prefix, bytes) = match (unit.strip_suffix("bit"), unit.strip_suffix("bps")) {
@@ -108,7 +108,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     };
     let bits = decimal(number, u128::from(scale) * if bytes { 8 } else { 1 });
     match bits {
-        Some(0) => Err(wrong("lets nothing pass", HOW)),
+        Some(0) => Err(wrong("would pass no frame", HOW)),
         Some(bits) => Ok((BitRate::from_bps(bits), bytes)),
         None => Err(wrong("is not a rate of whole bits a second", HOW)),
     }

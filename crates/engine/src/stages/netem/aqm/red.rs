@@ -45,7 +45,7 @@ impl Configuration for Red {
                     }
                     let share = cursor.value(tc::share, "a share such as 2%")?;
                     if share == Share::default() {
-                        return Err(cursor.error("chooses no frame ever", "write more than 0%"));
+                        return Err(cursor.error("never selects a frame", "write more than 0%"));
                     }
                     *if word == "weight" { &mut weight } else { &mut probability } = share;
                     continue;
@@ -58,7 +58,7 @@ impl Configuration for Red {
             *end = Some(cursor.value(size, "a size such as 30KiB")?);
         }
         let (Some(min), Some(max)) = (min, max) else {
-            return Err(cursor.error("ends a queue that has to say between which lengths it chooses", HOW));
+            return Err(cursor.error("ends a queue without min and max", HOW));
         };
         if min >= max {
             return Err(cursor.error("ends a queue whose max is not above its min", HOW));

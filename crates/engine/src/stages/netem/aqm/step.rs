@@ -19,7 +19,7 @@ impl Configuration for Step {
 
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
         let above = |word: &str| {
-            let is_not = || ("stands where 'above' should".to_owned(), "write queue step above 65".to_owned());
+            let is_not = || ("is where 'above' should be".to_owned(), "write queue step above 65".to_owned());
             (word == "above").then_some(()).ok_or_else(is_not)
         };
         cursor.value(above, "above 65")?;
