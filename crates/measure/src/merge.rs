@@ -1,7 +1,7 @@
-//! One report of several: what hosts measured apart, as if one meter had measured it.
+//! Merges reports: figures measured on several hosts become those that one meter would have measured.
 //!
-//! Counters add up. Means and deviations of values are those of all values. Quantiles are computed anew from histograms
-//! that were added, never from quantiles. What cannot be had exactly from the reports is left out, and named.
+//! Counters add up. Means and deviations are exact over all values. Quantiles are computed from the summed histograms,
+//! never from quantiles. Figures that the reports do not determine exactly are left out, and listed.
 
 use crate::figure_list::Unit;
 use crate::histogram::at_quantile;
@@ -11,18 +11,18 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A report in JSON, and the host that wrote it.
+/// A JSON report, and the host that wrote it.
 #[derive(Clone, Debug)]
 pub struct HostReportFile {
     /// Name of the host.
     pub host: String,
     /// The report.
     pub report: Value,
-    /// The clock of a common reference minus this host's, in ns, if it is known.
+    /// The clock of a common reference minus that of this host, in ns, if known.
     pub offset_ns: Option<f64>,
 }
 
-/// Why reports cannot be merged. Names the host and what differs.
+/// Why reports cannot be merged: the host and the difference.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotMergeable {
     /// The host whose report does not fit.
@@ -39,13 +39,13 @@ impl fmt::Display for NotMergeable {
 
 impl std::error::Error for NotMergeable {}
 
-/// Objects with the figures of many values, each with the name of its histogram in `histograms`.
+/// Objects that summarise many values, each with the name of its histogram in `histograms`.
 const DISTRIBUTIONS: [(&str, &str); 3] = [("gap", "gap_ps"), ("lateness", "lateness_ps"), ("delay", "delay_ps")];
-/// Quantiles in such objects.
+/// The names of quantiles in these objects.
 const QUANTILES: [(&str, f64); 4] = [("p1_ns", 0.01), ("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)];
-/// Rates of hosts that send at the same time add up.
+/// Rates add up, because the hosts send at the same time.
 const SUMS_OF_RATES: [&str; 2] = ["mean_bps", "mean_fps"];
-/// Lists of objects, and the field that says which belong together.
+/// Lists of objects, and the field that identifies corresponding objects.
 const KEYS: [&str; 3] = ["name", "stream", "source"];
 /// What differs from host to host and belongs to each.
 const OF_HOSTS: [&str; 4] = ["start", "expectations", "fit", "plots"];
@@ -53,7 +53,7 @@ const OF_HOSTS: [&str; 4] = ["start", "expectations", "fit", "plots"];
 /// Merges the reports of hosts.
 ///
 /// # Errors
-/// A report of another schema, another command, or that is no report.
+/// A report of another schema, another command, or that is not a report.
 pub fn merge(reports: &[HostReportFile]) -> Result<Value, NotMergeable> {
     let first = reports.first().ok_or_else(|| NotMergeable { host: "reports".into(), why: "none is given".into() })?;
     let kind = kind_of(first)?;
@@ -129,7 +129,7 @@ pub fn merge(reports: &[HostReportFile]) -> Result<Value, NotMergeable> {
 fn kind_of(host: &HostReportFile) -> Result<(u64, &str), NotMergeable> {
     let kind = host.report["schema"].as_u64().zip(host.report["command"].as_str());
     let refuse = |why: &str| NotMergeable { host: host.host.clone(), why: why.to_owned() };
-    let kind = kind.ok_or_else(|| refuse("it is no report of netlathe: write one with --json"))?;
+    let kind = kind.ok_or_else(|| refuse("it is not a report of netlathe: write one with --json"))?;
     if kind.0 != u64::from(crate::Report::SCHEMA) {
         return Err(refuse(&format!(
             "its report has schema {}, and only {} can be merged",
@@ -143,7 +143,7 @@ fn kind_of(host: &HostReportFile) -> Result<(u64, &str), NotMergeable> {
     Ok(kind)
 }
 
-/// Where the figures come from: each host, its start by the reference clock, and how far starts are apart.
+/// The sources of the figures: each host, its start by the reference clock, and the spread of the starts.
 fn merged(reports: &[HostReportFile], left_out: &BTreeSet<String>) -> Value {
     let known = |host: &HostReportFile| host.offset_ns.or_else(|| host.report["clocks"][0]["offset_ns"].as_f64());
     let mut starts = Vec::new();
@@ -177,7 +177,7 @@ fn merged(reports: &[HostReportFile], left_out: &BTreeSet<String>) -> Value {
     merged
 }
 
-/// Two objects of the same kind as one. `path` is where they are.
+/// Merges two objects of the same kind. `path` is their position in the report.
 fn object(path: &str, one: &Value, other: &Value, left_out: &mut BTreeSet<String>) -> Value {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one.clone() };
     let mut sum = Map::new();
@@ -196,7 +196,7 @@ fn object(path: &str, one: &Value, other: &Value, left_out: &mut BTreeSet<String
                 }
                 _ => field(&below, name, a, b, left_out),
             },
-            // Only one of them counted such things: of counters, the other had none.
+            // Only one report has the field. If it is a counter, the other counted zero.
             (Some(only), None) | (None, Some(only)) => Some(only.clone()),
             (None, None) => None,
         };
@@ -209,10 +209,10 @@ fn object(path: &str, one: &Value, other: &Value, left_out: &mut BTreeSet<String
     Value::Object(sum)
 }
 
-/// Two values of the same field as one; `None` if that cannot be known.
+/// Merges two values of the same field; `None` if the result is unknown.
 fn field(path: &str, name: &str, a: &Value, b: &Value, left_out: &mut BTreeSet<String>) -> Option<Value> {
     match (a, b) {
-        // What was asked holds for all, or for none.
+        // Asked values are kept only if they are equal.
         (Value::Object(_), Value::Object(_)) if name == "asked" => (a == b).then(|| a.clone()),
         (Value::Object(_), Value::Object(_)) => Some(object(path, a, b, left_out)),
         (Value::Array(a), Value::Array(b)) => list(path, a, b, left_out),
@@ -245,7 +245,7 @@ fn number(name: &str, a: &Value, b: &Value) -> Option<Value> {
     }
 }
 
-/// Shares of the counts beside them.
+/// Shares are computed again from the counts beside them.
 fn ratios(sum: &mut Map<String, Value>) {
     let count = |sum: &Map<String, Value>, name: &str| sum.get(name).and_then(Value::as_u64);
     let share = |part: u64, of: u64| json!(if of == 0 { 0.0 } else { part as f64 / of as f64 });
@@ -257,7 +257,7 @@ fn ratios(sum: &mut Map<String, Value>) {
     }
 }
 
-/// Lists of objects with names, or of buckets.
+/// Merges lists of named objects, or of buckets.
 fn list(path: &str, a: &[Value], b: &[Value], left_out: &mut BTreeSet<String>) -> Option<Value> {
     let is_bucket = |entry: &Value| entry.as_array().is_some_and(|pair| pair.len() == 2);
     if a.iter().chain(b).all(is_bucket) {
@@ -296,13 +296,13 @@ fn weight(name: &str, of: &Value, beside: &Map<String, Value>) -> u64 {
     match of["count"].as_u64() {
         Some(count) => count,
         None if of["histogram"].is_array() => sum(&of["histogram"]),
-        // The delay of a stream is that of its received frames.
+        // The delay of a stream covers its received frames.
         None if name == "delay" => beside.get("received").and_then(Value::as_u64).unwrap_or(0),
         None => 0,
     }
 }
 
-/// Figures of all values of two distributions. `added` are their whole histograms, if both have one.
+/// Merges the figures of two distributions. `added` is the sum of their whole histograms, if both have one.
 fn distribution(
     path: &str,
     (a, b): (&Value, &Value),
@@ -320,7 +320,7 @@ fn distribution(
         let value = match (name.as_str(), quantile, &all) {
             ("mean_ns", ..) => both(name).filter(|_| n + m > 0.0).map(|(x, y)| json!((n * x + m * y) / (n + m))),
             ("std_ns", ..) => both(name).zip(both("mean_ns")).filter(|_| n + m > 0.0).map(|((s, t), (x, y))| {
-                // Of all values: the spread within each, and that between the means (Chan et al.).
+                // The variance over all values: that within each part, plus that between the means (Chan et al.).
                 let squares = n * s * s + m * t * t + n * m / (n + m) * (x - y) * (x - y);
                 json!((squares / (n + m)).sqrt())
             }),
@@ -380,7 +380,7 @@ mod tests {
         (0..count).map(|i| (10_000 + (i * seed * 7_919) % 3_001, (i * seed * 104_729) % 50_021)).collect()
     }
 
-    /// The figures of all latenesses together, measured by one meter.
+    /// The merged figures equal those of one meter that saw all latenesses.
     #[test]
     fn merged_figures_are_those_of_one_meter() {
         let (a, b, c) = (departures(400, 3), departures(1_000, 11), departures(77, 5));
@@ -393,7 +393,7 @@ mod tests {
         }
         assert_eq!((&pipeline["out"]["frames"], &pipeline["held"]), (&json!(1_477), &json!(9)));
         assert_eq!(pipeline["gap"]["count"], json!(399 + 999 + 76));
-        // Gaps of the parts are those of the whole but for the two between parts.
+        // The parts have all gaps of the whole, except the two between parts.
         let gaps = |part: &[(u64, u64)]| -> Vec<f64> {
             let pairs = part.windows(2).map(|two| (two[1].0 + two[1].1) as f64 - two[0].1 as f64);
             pairs.collect()
@@ -476,7 +476,7 @@ mod tests {
             with("command", json!("measure"))
                 .contains("b: its report is of netlathe measure, that of a of netlathe gen")
         );
-        assert!(with("schema", json!("two")).contains("b: it is no report"));
+        assert!(with("schema", json!("two")).contains("b: it is not a report"));
         assert!(with("pipelines", Value::Null).contains("cannot be merged"));
         assert!(merge(&[]).is_err());
     }

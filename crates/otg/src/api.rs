@@ -1,4 +1,4 @@
-//! The requests of the interface, as JSON values. Every transport comes here.
+//! The requests of the interface, as JSON values, for all transports.
 
 use crate::capture;
 use crate::config;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-/// The versions of the model that are served. Clients read it as a range.
+/// The supported versions of the model, which clients read as a range.
 const VERSIONS: &str = ">=1.30.0,<2.0.0";
 
 /// A request.
@@ -21,7 +21,7 @@ const VERSIONS: &str = ">=1.30.0,<2.0.0";
 pub enum Request {
     /// Sets the configuration.
     SetConfig,
-    /// Reads it.
+    /// Returns the configuration.
     GetConfig,
     /// Changes rates and sizes of flows.
     UpdateConfig,
@@ -35,11 +35,11 @@ pub enum Request {
     GetStates,
     /// Reads a capture.
     GetCapture,
-    /// Reads which versions are served.
+    /// Returns the supported versions.
     GetVersion,
 }
 
-/// What a request returns.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// An object of the model.
@@ -76,7 +76,7 @@ impl From<Vec<Problem>> for Refusal {
 /// The server behind all transports.
 pub struct Api {
     engine: Engine,
-    /// The configuration as it was sent.
+    /// The configuration as received.
     config: Mutex<Value>,
     pings: AtomicU16,
 }
@@ -96,7 +96,7 @@ impl Api {
         Ok(Api { engine: Engine::start(ports)?, config: Mutex::new(json!({})), pings: AtomicU16::new(1) })
     }
 
-    /// Asks neighbours and measures rates until [`Api::end`]. For a thread of its own.
+    /// Resolves neighbours and measures rates until [`Api::end`]. Run it on a separate thread.
     pub fn attend(&self) {
         self.engine.attend();
     }
@@ -106,7 +106,7 @@ impl Api {
         self.engine.end();
     }
 
-    /// Carries out a request. May take as long as neighbours take to answer, 5 s at most.
+    /// Carries out a request. May wait up to 5 s for neighbours to answer.
     ///
     /// # Errors
     /// Problems of the request, each with its path. Nothing was changed then.
@@ -167,7 +167,7 @@ impl Api {
                 return Err(Problem::new(&name.path, "there is no flow of this name").into());
             };
             for (word, value) in values {
-                // A field that is not sent has its default from now on.
+                // A missing field returns to its default.
                 if let Some(value) = value {
                     flow.insert(word.to_owned(), value)
                 } else {
@@ -351,7 +351,7 @@ fn words(node: Option<Node<'_>>, all: &[&'static str]) -> Read<Vec<&'static str>
     node.map_or(Ok(Vec::new()), |node| node.list()?.iter().map(|item| item.word(all)).collect())
 }
 
-/// The asked columns, and those that name the row. All if none is asked.
+/// The requested columns, and those that identify the row. All if none is requested.
 fn pick(metric: Map<String, Value>, columns: &[&str]) -> Value {
     if columns.is_empty() {
         return Value::Object(metric);
@@ -383,7 +383,7 @@ fn port_metric(port: &PortView<'_>, [tx, tx_bytes, rx, rx_bytes]: Rates) -> Map<
     metric
 }
 
-/// Which tagged metrics are wanted.
+/// The requested tagged metrics.
 #[derive(Debug)]
 struct TagRequest {
     include: bool,

@@ -1,4 +1,4 @@
-//! Captures: filters, and the file that they become.
+//! Captures: filters and files.
 
 use crate::frame::read_bits;
 use crate::reader::{Node, Read};
@@ -12,7 +12,7 @@ const MAGIC: u32 = 0xa1b2_3c4d;
 /// One condition on the bits of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Condition {
-    /// In which header; `None`: from the start of the frame.
+    /// The header; `None` means from the start of the frame.
     layer: Option<LayerKind>,
     at: usize,
     width: usize,
@@ -36,11 +36,11 @@ impl Condition {
     }
 }
 
-/// What a port captures.
+/// The capture settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CaptureSettings {
     conditions: Vec<Condition>,
-    /// Drop the oldest frames when there is no more room, rather than the newest.
+    /// When full, drop the oldest frames instead of the newest.
     overwrite: bool,
     /// Bytes of each frame, with FCS.
     snap: usize,
@@ -145,7 +145,7 @@ fn condition(
         }
     };
     let value = number(object.get("value"))?.unwrap_or(0);
-    // A mask of nothing but zeros would match every frame: an absent one means all bits.
+    // A mask of zeros would match every frame. An absent mask means all bits.
     let mask = number(object.get("mask"))?.filter(|mask| *mask != 0).unwrap_or(u128::MAX >> (128 - width));
     let negate = object.get("negate").map_or(Ok(false), |node| node.boolean())?;
     Ok(Condition { layer, at, width, value, mask, negate })
@@ -165,18 +165,18 @@ pub(crate) struct Capture {
     settings: Option<CaptureSettings>,
     frames: std::collections::VecDeque<Captured>,
     held: usize,
-    /// Frames that found no room, or made room for later ones.
+    /// Frames dropped for lack of room.
     pub(crate) left_out: u64,
     pub(crate) active: bool,
 }
 
 impl Capture {
-    /// Begins anew with these settings.
+    /// Restarts with these settings.
     pub(crate) fn reset(&mut self, settings: Option<CaptureSettings>) {
         *self = Capture { settings, ..Capture::default() };
     }
 
-    /// Forgets the frames and starts.
+    /// Deletes the stored frames and starts.
     pub(crate) fn start(&mut self) {
         let settings = self.settings.take();
         self.reset(settings);
@@ -197,7 +197,7 @@ impl Capture {
                 return;
             }
         }
-        // The receiver never sees the FCS, but a frame that arrived had this one.
+        // The receiver does not see the FCS, but it must have been this one.
         let mut bytes = frame.to_vec();
         bytes.extend(fcs(frame).to_le_bytes());
         let length = bytes.len();

@@ -10,14 +10,14 @@ use std::net::IpAddr;
 /// Flows of one configuration. Their numbers are in the stamps of frames.
 const MOST_FLOWS: usize = 32_768;
 
-/// A port that the command line gives.
+/// A port from the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Available {
-    /// As the command line names it: what a configuration has as `location`.
+    /// Its name on the command line, which is the `location` in configurations.
     pub(crate) name: String,
-    /// What it is, as `if:eth1`.
+    /// The port in netlathe's notation, such as `if:eth1`.
     pub(crate) text: String,
-    /// The longest packet that it sends, in bytes.
+    /// Its MTU in bytes.
     pub(crate) mtu: u32,
     /// Its line rate in bits per second, if it is known.
     pub(crate) line_bps: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Available {
 pub(crate) struct ConfigPort {
     pub(crate) name: String,
     pub(crate) location: String,
-    /// Which of the available ports.
+    /// Index of the available port.
     pub(crate) of: usize,
     mtu: u32,
     pub(crate) line_bps: Option<u64>,
@@ -56,7 +56,7 @@ pub(crate) struct DeviceAddress {
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
     pub(crate) name: String,
-    /// Which port of the configuration.
+    /// Index of the port in the configuration.
     pub(crate) port: usize,
     pub(crate) mac: MacAddr,
     pub(crate) tags: Vec<DeviceTag>,
@@ -197,12 +197,15 @@ fn port(node: &Node<'_>, available: &[Available]) -> Read<ConfigPort> {
         None => {
             let all: Vec<&str> = available.iter().map(|port| port.name.as_str()).collect();
             let path = given.map_or_else(|| node.path.clone(), |given| given.path);
-            Err(Problem::new(&path, format!("'{location}' is no port of this server: --ports has {}", all.join(", "))))
+            Err(Problem::new(
+                &path,
+                format!("'{location}' is not a port of this server: --ports has {}", all.join(", ")),
+            ))
         }
     }
 }
 
-/// Layer 1: only the speed has an effect, as the base of percentages where the port knows no line rate.
+/// Layer 1: only the speed has an effect, as the base of percentages if the port has no known line rate.
 fn layer1(node: &Node<'_>, config: &mut Config) -> Read<String> {
     const SPEEDS: [(&str, u64); 13] = [
         ("speed_10_fd_mbps", 10),
@@ -231,7 +234,7 @@ fn layer1(node: &Node<'_>, config: &mut Config) -> Read<String> {
         let asked =
             speed.and_then(|speed| SPEEDS.iter().find(|(word, _)| *word == speed)).map(|(_, mbps)| mbps * 1_000_000);
         let port = &mut config.ports[of];
-        // Clients send the default, 1500, without being asked.
+        // Clients always send the default, 1500.
         if let Some(mtu) = mtu.filter(|mtu| *mtu != u64::from(port.mtu) && *mtu != 1_500) {
             config.warnings.push(format!(
                 "{}.mtu: that of '{}' is {} B, which netlathe does not change to {mtu} B",
@@ -256,7 +259,7 @@ fn options(node: &Node<'_>) -> Read<()> {
     let mut object = node.object()?;
     if let Some(node) = object.get("port_options") {
         let mut ports = node.object()?;
-        // Ports of this server have no other user.
+        // The ports of this server have no other users.
         if let Some(node) = ports.get("location_preemption") {
             node.boolean()?;
         }
@@ -357,7 +360,7 @@ fn address(
     Ok(DeviceAddress { name, address, prefix, gateway, gateway_mac })
 }
 
-/// Finds the ports of a flow and its rate.
+/// Resolves the ports of a flow and its rate.
 fn resolve(
     mut flow: Flow,
     config: &Config,
@@ -437,7 +440,7 @@ mod tests {
             assert_eq!(config.ports[0].of, 0);
         }
         let refused = read_value(&json!({ "ports": [{ "name": "tx", "location": "eth7" }] })).expect_err("refused");
-        assert_eq!(refused, ["ports[0].location: 'eth7' is no port of this server: --ports has p1, p2"]);
+        assert_eq!(refused, ["ports[0].location: 'eth7' is not a port of this server: --ports has p1, p2"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ports, their threads, and what runs on them.
+//! Ports, their threads, and their traffic.
 
 use crate::config::{Available, Config, DeviceTag, Interface, PlannedFlow};
 use crate::flow::{FCS, Rate, Sizes};
@@ -17,19 +17,19 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a flow waits for the hardware address of its next hop.
+/// How long to wait for the hardware address of a flow's next hop.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often unanswered questions are asked again.
+/// Interval between repetitions of unanswered requests.
 const ASK: Duration = Duration::from_millis(200);
-/// How long the answer to a ping may take.
+/// Time limit for the answer to a ping.
 const ECHO: Duration = Duration::from_secs(1);
-/// Flows that start together start this long after the request, when all senders know of it.
+/// Flows that start together start this long after the request, so that all senders have received it.
 const LEAD: Duration = Duration::from_millis(2);
-/// A receiver may hold a frame for this long before it gives it.
+/// A receiver may delay a frame by this time.
 const SETTLE: Duration = Duration::from_millis(30);
-/// Rates are measured over this time.
+/// Length of the window in which rates are measured.
 const WINDOW: Duration = Duration::from_secs(1);
-/// How often counters are sampled for rates.
+/// Interval between samples of counters for rates.
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// A port with its threads.
@@ -65,7 +65,7 @@ struct NotReady {
     problem: Problem,
 }
 
-/// What the current configuration is.
+/// The current configuration.
 #[derive(Default)]
 struct Current {
     config: Config,
@@ -119,7 +119,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Asks neighbours that have not answered, and samples counters, until the engine ends. For a thread of its own.
+    /// Sends requests to neighbours that have not answered, and samples counters, until the engine ends. Run it on a
+    /// separate thread.
     pub(crate) fn attend(&self) {
         let (mut asked, mut sampled) = (None::<Instant>, None::<Instant>);
         while !self.ended.load(Relaxed) {
@@ -140,7 +141,7 @@ impl Engine {
         let _ended = self.ports[port].commands.send(command);
     }
 
-    /// Waits until all senders have done what they were asked.
+    /// Waits until all senders have carried out their commands.
     fn await_senders(&self) {
         let (done, all) = mpsc::channel();
         for port in 0..self.ports.len() {
@@ -150,7 +151,7 @@ impl Engine {
         while all.recv().is_ok() {}
     }
 
-    /// Puts a configuration in the place of the current one, whose flows are stopped.
+    /// Replaces the current configuration, after stopping its flows.
     pub(crate) fn configure(&self, mut config: Config) -> Result<Vec<String>, Vec<Problem>> {
         let mut current = lock(&self.current);
         let first_stream = current.next_stream;
@@ -251,7 +252,7 @@ impl Engine {
                 Err(problem) if problem.wait && Instant::now() < end => {}
                 Err(problem) => return Err(vec![problem.problem]),
             }
-            // Questions are asked again meanwhile.
+            // Requests are repeated meanwhile.
             drop(current);
             thread::sleep(Duration::from_millis(10));
         }
@@ -332,7 +333,7 @@ impl Engine {
         }
     }
 
-    /// Stops or pauses flows. Frames that are on their way are counted before it returns.
+    /// Stops or pauses flows. Counts frames in flight before it returns.
     pub(crate) fn halt_flows(&self, names: &[String], path: &str, pause: bool) -> Result<(), Vec<Problem>> {
         let current = lock(&self.current);
         let chosen = Engine::chosen(&current, names, path)?;
@@ -343,7 +344,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives flows other sizes and rates while they run.
+    /// Changes the sizes and rates of running flows.
     pub(crate) fn change_flows(&self, mut config: Config) {
         let mut current = lock(&self.current);
         let current = &mut *current;
@@ -358,7 +359,7 @@ impl Engine {
         }
     }
 
-    /// Starts or stops captures. Frames that came before the stop are in it.
+    /// Starts or stops captures. A capture includes the frames that arrived before the stop.
     pub(crate) fn capture(&self, names: &[String], start: bool, path: &str) -> Result<(), Problem> {
         let current = lock(&self.current);
         let ports = self.named_ports(&current, names, path)?;
@@ -405,7 +406,7 @@ impl Engine {
         Ok(capture.file(part))
     }
 
-    /// Takes links up or down.
+    /// Sets links up or down.
     pub(crate) fn set_links(&self, names: &[String], up: bool, path: &str) -> Result<(), Problem> {
         let current = lock(&self.current);
         for n in self.named_ports(&current, names, path)? {
@@ -417,7 +418,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks for gateways that have not answered.
+    /// Requests the addresses of gateways that have not answered.
     fn ask_neighbours(&self) {
         let current = lock(&self.current);
         for (n, interface) in current.config.interfaces.iter().enumerate() {
@@ -430,7 +431,7 @@ impl Engine {
         }
     }
 
-    /// The hardware address of each gateway: interface, address of the gateway, and what it answered.
+    /// The hardware address of each gateway: interface, IP address of the gateway, and its answer.
     pub(crate) fn neighbours(
         &self,
         names: &[String],
@@ -471,7 +472,7 @@ impl Engine {
             (interface, n, address, of)
         };
         if own.address.is_ipv4() != to.is_ipv4() {
-            return Err(Problem::new(path, format!("'{from}' is of another version of IP than {to}")));
+            return Err(Problem::new(path, format!("'{from}' has another IP version than {to}")));
         }
         let hop = if shares_prefix(own.address, to, own.prefix) { to } else { own.gateway };
         let awaited = &self.ports[of].shared.awaited;
@@ -525,7 +526,7 @@ impl Engine {
         (all(&first.flows, &last.flows), all(&first.ports, &last.ports))
     }
 
-    /// Gives `read` the flows of these names that have metrics, with their number.
+    /// Calls `read` with the flows of these names that have metrics, and their numbers.
     pub(crate) fn with_flows<T>(
         &self,
         names: &[String],
@@ -545,8 +546,8 @@ impl Engine {
         Ok(wanted.map(|(n, flow)| read(n, flow, &current.config)).collect())
     }
 
-    /// Gives `read` the ports of these names: name and location, whether its link is up, whether it captures, whether
-    /// it transmits, its counters and its number.
+    /// Calls `read` with each port of these names: name and location, whether its link is up, whether it captures,
+    /// whether it transmits, its counters and its number.
     pub(crate) fn with_ports<T>(
         &self,
         names: &[String],
@@ -573,7 +574,7 @@ impl Engine {
     }
 }
 
-/// A port as requests see it.
+/// The state of a port, for requests.
 pub(crate) struct PortView<'p> {
     pub(crate) of: usize,
     pub(crate) name: &'p str,
@@ -626,7 +627,7 @@ fn shares_prefix(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     }
 }
 
-/// The question for the hardware address of a neighbour.
+/// The request for the hardware address of a neighbour.
 fn asking(interface: &Interface, own: IpAddr, neighbour: IpAddr) -> Vec<u8> {
     let frame = question(&Asker { mac: interface.mac, address: own, vlans: [None; 2] }, neighbour);
     tagged(&frame, &interface.tags)

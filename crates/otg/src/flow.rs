@@ -1,11 +1,11 @@
-//! One flow: where it goes, how long its frames are, and when they depart.
+//! A flow: its ends, frame sizes and departures.
 
 use crate::frame::{self, FrameMaker, Payload};
 use crate::pattern::mixed;
 use crate::reader::{Node, Object, Problem, Read};
 use packet::Stamp;
 
-/// Bytes of the FCS, which the model counts in sizes and netlathe does not hold.
+/// Bytes of the FCS, which sizes of the model include and frames of netlathe lack.
 pub(crate) const FCS: usize = 4;
 /// Preamble and the shortest gap, in bytes.
 const AROUND: u64 = 20;
@@ -26,7 +26,7 @@ pub(crate) enum Sizes {
         least: u32,
         most: u32,
     },
-    /// Sizes and the share up to each, which ends at 1.
+    /// Sizes, each with the cumulative share, which ends at 1.
     Weighted(Vec<(u32, f64)>),
 }
 
@@ -77,7 +77,7 @@ impl Sizes {
     }
 }
 
-/// A rate. Each frame has a cost, and that of all frames grows by `per_second`.
+/// A rate. Each frame has a cost; the budget grows by `per_second`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
     /// Frames per second.
@@ -89,8 +89,8 @@ pub(crate) enum Rate {
 }
 
 impl Rate {
-    /// What a frame of this size, with FCS, takes from the budget, in picoseconds of the flow's time, given what is left
-    /// of the last division.
+    /// The time that a frame of this size, with FCS, takes from the budget, in picoseconds, given the remainder of the
+    /// previous division.
     pub(crate) fn interval_ps(self, size: u32, rest: &mut u128) -> u64 {
         let (cost, per_second) = match self {
             Rate::Frames(pps) => (1, u128::from(pps)),
@@ -121,7 +121,7 @@ pub(crate) enum End {
     Time(u64),
 }
 
-/// When frames depart, but for the rate.
+/// Settings of departures other than the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Duration {
     pub(crate) end: End,
@@ -172,7 +172,7 @@ pub(crate) enum Asked {
     Percent(f64),
 }
 
-/// Frames that a flow may lack room for.
+/// Room for stamps in the frames of a flow.
 impl Flow {
     /// Whether every frame has room for a stamp.
     pub(crate) fn is_stamped(&self) -> bool {
@@ -195,7 +195,7 @@ pub(crate) fn read(node: &Node<'_>) -> Read<Flow> {
     let needed = (maker.header_length() + FCS) as u32;
     let size = object.get("size");
     let sizes = match &size {
-        // The default of 64 B is no wish: longer headers make longer frames.
+        // The default of 64 B is not a request: longer headers make longer frames.
         None => Sizes::Fixed(needed.max(64)),
         Some(size) => sizes(size, needed)?,
     };
@@ -221,7 +221,7 @@ pub(crate) fn read(node: &Node<'_>) -> Read<Flow> {
         return Err(Problem::new(
             &path,
             format!(
-                "frames of {least} B have no room for a stamp of {} B behind their headers: sizes from {wanted} B have",
+                "frames of {least} B have no room for a stamp of {} B after their headers: write sizes from {wanted} B on",
                 Stamp::LENGTH
             ),
         ));
@@ -300,7 +300,7 @@ fn sizes(node: &Node<'_>, needed: u32) -> Read<Sizes> {
     })
 }
 
-/// The mixes that the model names: sizes and weights.
+/// The predefined mixes of the model: sizes and weights.
 fn mix(name: &str, needed: u32) -> Vec<(u32, f64)> {
     let pairs: &[(u32, f64)] = match name {
         "ipsec_imix" => &[(90, 58.67), (92, 2.0), (594, 23.66), (1_418, 15.67)],
@@ -309,7 +309,7 @@ fn mix(name: &str, needed: u32) -> Vec<(u32, f64)> {
         "tcp_imix" => &[(90, 58.67), (92, 2.0), (594, 23.66), (1_518, 15.67)],
         _ => &[(64, 7.0), (570, 4.0), (1_518, 1.0)],
     };
-    // A mix is for the shortest headers. Longer ones make its short frames longer.
+    // A mix assumes the shortest headers. Longer headers lengthen its short frames.
     pairs.iter().map(|(size, weight)| ((*size).max(needed), *weight)).collect()
 }
 
@@ -390,7 +390,7 @@ fn rate(node: &Node<'_>) -> Read<Asked> {
     }
 }
 
-/// Only the shortest gap is served: rates make the gaps.
+/// Only the shortest gap is supported, because the rate sets the gaps.
 fn gap(object: &mut Object<'_>) -> Read<()> {
     object.only("gap", &serde_json::json!(12), "the rate decides the gaps")
 }
@@ -439,7 +439,7 @@ fn duration(node: &Node<'_>) -> Read<Duration> {
     Ok(duration)
 }
 
-/// A time in picoseconds. `nothing` is the number of bytes that means none.
+/// A time in picoseconds. `nothing` is the number of bytes that means zero.
 fn time(node: &Node<'_>, nothing: f64) -> Read<u64> {
     let mut object = node.object()?;
     let choice = object.choice(&["bytes", "nanoseconds", "microseconds"], Some("bytes"))?;

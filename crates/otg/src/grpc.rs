@@ -18,7 +18,7 @@ const OK: u8 = 0;
 const INVALID_ARGUMENT: u8 = 3;
 const UNIMPLEMENTED: u8 = 12;
 const INTERNAL: u8 = 13;
-/// A flag for compression, and the length of the message.
+/// Length of the prefix: a compression flag and the length of the message.
 const PREFIX: usize = 5;
 
 /// Serves a call.

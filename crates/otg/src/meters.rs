@@ -1,4 +1,4 @@
-//! What is counted of flows and ports. Senders and receivers count; requests read.
+//! Counters of flows and ports. Senders and receivers update them, requests read them.
 
 use crate::frame::read_bits;
 use crate::pattern::Tag;
@@ -30,7 +30,7 @@ pub(crate) struct Figures {
     /// Arrivals.
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: Option<u64>,
-    /// Least, greatest and mean latency of stamped frames.
+    /// Minimum, maximum and mean latency of stamped frames.
     pub(crate) latency_ns: Option<(u64, u64, f64)>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) type TagValues = (Vec<u128>, Option<usize>);
 pub(crate) struct FlowMeters {
     counts: Counts,
     state: AtomicU8,
-    /// Frames that departed before this are of an earlier run.
+    /// Frames that departed before this belong to an earlier run.
     since_ns: AtomicU64,
     tags: Vec<Tag>,
     by_rx: bool,
@@ -149,14 +149,14 @@ impl FlowMeters {
         self.state.store(state as u8, Relaxed);
     }
 
-    /// Forgets all before now.
+    /// Clears everything counted so far.
     pub(crate) fn clear(&self) {
         self.since_ns.store(now_ns(), Relaxed);
         self.counts.clear();
         self.tagged.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Counts a frame that departed. `bytes` has the FCS.
+    /// Counts a departed frame. `bytes` includes the FCS.
     pub(crate) fn sent(&self, frame: &[u8], bytes: u64) {
         self.counts.sent(bytes);
         if !self.tags.is_empty() {
@@ -164,7 +164,7 @@ impl FlowMeters {
         }
     }
 
-    /// Counts a frame that arrived. `departed_ns` is in its stamp.
+    /// Counts an arrived frame. `departed_ns` is from its stamp.
     pub(crate) fn came(&self, frame: &[u8], port: usize, time_ns: u64, bytes: u64, departed_ns: Option<u64>) {
         if departed_ns.is_some_and(|departed| departed < self.since_ns.load(Relaxed)) {
             return;
@@ -194,7 +194,7 @@ impl FlowMeters {
         self.counts.figures()
     }
 
-    /// Figures of each combination of values that was seen.
+    /// Figures of each combination of values that occurred.
     pub(crate) fn tagged_figures(&self) -> Vec<(TagValues, Figures)> {
         let tagged = self.tagged.lock().unwrap_or_else(PoisonError::into_inner);
         tagged.iter().map(|(values, counts)| (values.clone(), counts.figures())).collect()
@@ -208,7 +208,7 @@ pub(crate) struct PortMeters {
     pub(crate) tx_bytes: AtomicU64,
     pub(crate) rx_frames: AtomicU64,
     pub(crate) rx_bytes: AtomicU64,
-    /// Frames that the receiver lost, and those lost before the last clearing.
+    /// Frames that the receiver lost, and those lost before the last reset.
     pub(crate) lost: AtomicU64,
 }
 

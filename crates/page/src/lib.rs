@@ -19,7 +19,7 @@ use measure::{PipelineReport, Report};
 use serde_json::Value;
 use text::{escape, table};
 
-/// What a page tells beside the report.
+/// What a page shows beside the report.
 #[derive(Clone, Debug, Default)]
 pub struct PageHeader {
     /// The command as it was typed.
@@ -34,7 +34,7 @@ pub struct PageHeader {
     pub verdicts: Vec<Verdict>,
 }
 
-/// An expectation and what became of it.
+/// An expectation and its outcome.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The expectation as it was written.
@@ -45,7 +45,7 @@ pub struct Verdict {
 
 const STYLE: &str = include_str!("style.css");
 
-/// What the figures mean. docs/reference/report.md has all of it; a page must be understood without.
+/// The meaning of the figures, so that a page can be read without docs/reference/report.md, which has the details.
 const TERMS: &[(&str, &str)] = &[
     ("frame", "an Ethernet frame. Its bytes include the FCS; preamble and inter-frame gap are not counted."),
     (
@@ -54,37 +54,37 @@ const TERMS: &[(&str, &str)] = &[
     ),
     (
         "ask",
-        "the instant that the schedule gave a frame. The gap asked between two frames is the difference of theirs, for a fixed gap, a rate and any law alike.",
+        "the instant at which the schedule placed a frame. The gap asked between two frames is the difference of their asks, whether a fixed gap, a rate or a law sets it.",
     ),
-    ("conformance", "share of gaps whose difference from the gap asked just there is within a bound."),
+    ("conformance", "share of gaps that differ from their own asked gap by at most a bound."),
     (
         "back to back",
-        "gaps without a pause: on a line, up to the time of the frame before and one byte time more; elsewhere, less than a tenth of the gap asked.",
+        "gaps without an idle line: on a line, up to the duration of the preceding frame plus one byte time; elsewhere, less than a tenth of the gap asked.",
     ),
     (
         "lateness",
-        "departure minus ask; early departures count as 0. On a model line the departure is the start of the frame there; live it is the hand-over to the driver.",
+        "departure minus ask; early departures count as 0. On a model line the departure is the start of the frame there; on live ports it is the hand-over to the driver.",
     ),
     ("hiccup", "live: a run of consecutive departures that are all more than 5 µs late."),
     ("starved", "times that no frame was ready when one was due; the schedule starts anew at the next arrival."),
     (
         "wave width",
-        "the buffer with which no departure would have been starved by the frames that came: give it to --buffer of the next run.",
+        "the shortest buffer with which no departure would have starved, for these arrivals: use it as --buffer of the next run.",
     ),
-    ("contended", "of a class: departures that waited since a frame of another class was on the line."),
+    ("contended", "of a class: departures that waited because a frame of another class was on the line."),
     (
         "crest",
-        "a run of one source's frames without a silence. Skew: how long after the first frame of a round a source's first one came. Overlap: for how long its crests were under way while another source's was; as they came from first to last arrival, as they left from first start to last end. Missed: rounds that went without it.",
+        "consecutive frames of one source without a silence between them. Skew: delay of a source's first frame after the first frame of the round. Overlap: time during which crests of other sources were also in progress; at arrival, from first to last arrival; at departure, from first start to last end. Missed: rounds without a crest of this source.",
     ),
     (
         "rate",
         "of frames with FCS. Mean: lengths of all frames but the last ÷ (last start − first start). Curves show whole windows; the last, unfinished one is left out.",
     ),
-    ("filler frames", "keep the line busy between frames and are thrown away by the switch; no figure counts them."),
+    ("filler frames", "keep the line busy between frames, and the switch discards them; no figure counts them."),
     ("accounting", "in + copies = out + dropped + held, at the end of every run, however it ended."),
 ];
 
-/// The histogram of the gaps of a pipeline as an SVG file; none where there are no gaps.
+/// The histogram of a pipeline's gaps as an SVG file; `None` without gaps.
 #[must_use]
 pub fn gaps(report: &PipelineReport) -> Option<String> {
     let plot = report.plots.as_ref()?.gap.as_ref()?;
@@ -126,7 +126,7 @@ fn document(command: &str, about: &PageHeader, contents: &str, main: &str, json:
     )
 }
 
-/// Links to the pipelines, where there are several.
+/// Links to the pipelines, if there are several.
 fn contents(report: &Report) -> String {
     if report.pipelines.len() < 2 {
         return String::new();
@@ -147,17 +147,17 @@ fn facts(about: &PageHeader) -> String {
     format!("<p class=\"soft\" style=\"margin-top:8px\">{}</p>\n", escape(&facts.join(" · ")))
 }
 
-/// Books that balance say nothing of what did not come to be: that is said first.
+/// Balanced counters do not show that a run ended early, so this comes first.
 fn failure(failure: Option<&str>) -> String {
     failure.map_or_else(String::new, |failure| {
         format!(
-            "<section class=\"stack\"><h2>Ended early</h2>\n<div class=\"card\"><p class=\"bad\">{}</p>\n<p class=\"note\">The figures are of what passed until then.</p></div></section>\n",
+            "<section class=\"stack\"><h2>Ended early</h2>\n<div class=\"card\"><p class=\"bad\">{}</p>\n<p class=\"note\">The figures cover the time until then.</p></div></section>\n",
             escape(failure)
         )
     })
 }
 
-/// What was asked and what was got, of each pipeline and class: where, what, asked, got.
+/// Asked and obtained values of each pipeline and class: pipeline or class, quantity, asked, obtained.
 fn compared(report: &Report) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for pipeline in &report.pipelines {
@@ -195,7 +195,7 @@ fn rows_of(report: &PipelineReport, name: &str, rows: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The verdict: what was asked, what was got, and which expectations were met.
+/// The verdict: asked and obtained values, and which expectations were met.
 fn verdicts(verdicts: &[Verdict], compared: &[Vec<String>]) -> String {
     let rows = match compared {
         [] => String::new(),
@@ -229,7 +229,7 @@ fn verdicts(verdicts: &[Verdict], compared: &[Vec<String>]) -> String {
     out
 }
 
-/// What the figures below do not show.
+/// What the figures below cannot show.
 pub(crate) fn warnings(warnings: &[String]) -> String {
     if warnings.is_empty() {
         return String::new();
@@ -262,7 +262,7 @@ fn flatten(path: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
                 flatten(&format!("{path}.{name}"), value, rows);
             }
         }
-        // Classes and sources by their names, streams by their numbers.
+        // Classes and sources are listed by name, streams by number.
         Value::Array(parts) if !parts.is_empty() && parts.iter().all(Value::is_object) => {
             for (i, part) in parts.iter().enumerate() {
                 let name = part.get("name").or(part.get("source")).map_or_else(|| i.to_string(), plain);

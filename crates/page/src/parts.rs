@@ -1,5 +1,4 @@
-//! Parts of a pipeline: its classes, the sources that it put in order, its streams at their receiver, and what the
-//! users of a limit got.
+//! Parts of a pipeline: classes, synchronised sources, streams at their receiver, and users of a limit.
 
 use crate::pipeline::{IMPAIRMENTS, impairments};
 use crate::plots;
@@ -14,7 +13,7 @@ const LISTED: usize = 256;
 /// What a cell without a figure shows.
 const NONE: &str = "–";
 
-/// What came of each stream whose stamps a receiver read.
+/// Figures of each stream from the stamps that a receiver read.
 pub(crate) fn streams(report: &PipelineReport) -> String {
     let received = report.streams.iter().filter_map(|stream| Some((stream, stream.received.as_ref()?)));
     let row = |(stream, got): (&measure::StreamReport, &measure::ReceivedStream)| {
@@ -48,8 +47,7 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Streams</h3>\n{}</div>\n", table(&caption, &head, &rows))
 }
 
-/// What a stage `limit` did: frames by what their users' buckets said, how near to their rates users came, and who
-/// sent most.
+/// The figures of a stage `limit`: frames by verdict, accuracy of users' rates, and the users with the most traffic.
 pub(crate) fn limit(report: &PipelineReport) -> String {
     let Some(limit) = &report.limit else { return String::new() };
     let tally = |name: &str, tally: &Tally| vec![name.to_owned(), thousands(tally.frames), thousands(tally.bytes)];
@@ -92,7 +90,7 @@ pub(crate) fn limit(report: &PipelineReport) -> String {
     out + &obtained(limit) + &talkers(limit) + "</div>\n"
 }
 
-/// How near to their rates users came who were held back.
+/// The accuracy of the rates of users that were limited.
 fn obtained(limit: &LimitReport) -> String {
     let percent = |ratio: f64| format!("{} %", digits(ratio * 100.0, 6));
     let windows = ["10ms", "100ms", "1s"].into_iter().filter_map(|length| Some((length, limit.error.get(length)?)));
@@ -107,14 +105,14 @@ fn obtained(limit: &LimitReport) -> String {
         })
         .collect();
     if rows.is_empty() {
-        return "<p class=\"note\">No user was held back for two windows of 10 ms, so that none tells how near to its rate it came.</p>\n".to_owned();
+        return "<p class=\"note\">No user was limited for two consecutive windows of 10 ms, so the accuracy of rates is unknown.</p>\n".to_owned();
     }
     let head = ["windows of", "least", "median", "most", "error p99", "worst error", "one frame", "windows"];
-    let caption = "What users who were held back got of their rate, by length of window; error is how far that is from 100 %, and an error up to one frame is a frame in one window or the next";
+    let caption = "Share of their rate that limited users obtained, by window length. Error is the deviation from 100 %; an error of up to one frame means only that a frame was counted in the next window";
     table(caption, &head, &rows)
 }
 
-/// The users who sent most.
+/// The users with the most traffic.
 fn talkers(limit: &LimitReport) -> String {
     let row = |user: &LimitedUser| {
         let [passed, exceeded] = [user.passed_bytes, user.exceeded_bytes].map(thousands);
@@ -125,10 +123,10 @@ fn talkers(limit: &LimitReport) -> String {
     }
     let rows: Vec<Vec<String>> = limit.talkers.iter().map(row).collect();
     let head = ["user", "rate asked", "bytes passed", "bytes beyond it"];
-    table("The users who sent most; bytes as the rate counts them", &head, &rows)
+    table("The users with the most traffic; bytes as the rate counts them", &head, &rows)
 }
 
-/// Each class by itself, of pipeline number `i` of the page.
+/// The classes of pipeline number `i` of the page, each with its figures.
 pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
     if report.classes.is_empty() {
         return String::new();
@@ -161,7 +159,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
     let rows: Vec<Vec<String>> = report.classes.iter().map(row).collect();
     let mut out = format!(
         "<div class=\"card\"><h3>Classes</h3>\n{}",
-        table("Frames are of the first class whose rule they meet", &head, &rows)
+        table("A frame belongs to the first class whose rule it matches", &head, &rows)
     );
     out.push_str(&impaired(&report.classes));
     let sent = report.classes.iter().enumerate().filter(|(_, class)| class.left.frames > 0);
@@ -179,7 +177,8 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
     out
 }
 
-/// What stages did to the frames of each class: what was asked differs, so that a direction has no row for all.
+/// Effects of stages on the frames of each class. Classes ask for different values, so there is no row for all of a
+/// direction.
 fn impaired(classes: &[PipelineReport]) -> String {
     let mut rows = Vec::new();
     for class in classes {
@@ -250,8 +249,8 @@ fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
         return String::new();
     }
     let head = [
-        "source", "in", "out", "crests", "missed", "mean skew", "largest skew", "overlap as they came",
-        "overlap as they left",
+        "source", "in", "out", "crests", "missed", "mean skew", "largest skew", "overlap at arrival",
+        "overlap at departure",
     ];
     let rows: Vec<Vec<String>> = report
         .sources

@@ -54,8 +54,11 @@ fn slices(report: &PipelineReport) -> String {
     };
     let rows: Vec<Vec<String>> = slices.slices.iter().map(row).collect();
     let head = ["slice", "mean", "median", "p99", "intended", "mean error", "error p50", "error p99", "error max"];
-    let untold =
-        if slices.ring_untold { "; the wait in the port's ring is not in it: its driver does not report it" } else { "" };
+    let untold = if slices.ring_untold {
+        "; the wait in the port's ring is not in it: its driver does not report it"
+    } else {
+        ""
+    };
     let caption = format!(
         "{}: 1 frame in {}, {} departed; error is what it was less what it was meant to be{untold}",
         report.name,

@@ -36,13 +36,17 @@ fn colour(n: usize) -> String {
 pub fn slices(command: &str, slices: &Slices, about: &PageHeader) -> String {
     let mut main = warnings(&slices.warnings);
     if slices.means.is_empty() {
-        main.push_str(&nothing("", "No packet was traced to its end: check the filter, and that a program sent packets."));
+        main.push_str(&nothing(
+            "",
+            "No packet was traced to its end: check the filter, and that a program sent packets.",
+        ));
     } else {
         main.push_str(&stacked("", "all packets", &slices.means));
         if let Some((what, parts)) = &slices.packet {
             main.push_str(&waterfall("", what, parts, &slices.means));
         }
-        let figures = table("With the cost of the probes subtracted, unless stated otherwise", &slices.head, &slices.rows);
+        let figures =
+            table("With the cost of the probes subtracted, unless stated otherwise", &slices.head, &slices.rows);
         let _ = writeln!(
             main,
             "<section class=\"stack\"><h2>All figures</h2>\n<div class=\"card\">{figures}</div></section>"

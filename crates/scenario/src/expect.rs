@@ -195,7 +195,7 @@ impl Expectation {
                     names.extend(classes);
                 }
                 let of = [prefix].iter().chain(&fields[..place]).cloned().collect::<Vec<_>>().join(".");
-                let what = format!("'{}' is no figure of {of}", fields[place]);
+                let what = format!("'{}' is not a figure of {of}", fields[place]);
                 if names.is_empty() {
                     return Err(ParseError::new(what, format!("write {of} alone")));
                 }
@@ -302,7 +302,7 @@ fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {
     let size = || parse_size(text).map(|bytes| (bytes as f64, Unit::Bytes));
     let value = time.or_else(|_| rate()).or_else(|_| frames()).or_else(|_| share()).or_else(|_| size());
     value.map(|(value, unit)| (Quantity(value), unit)).map_err(|_| {
-        ParseError::new(format!("'{text}' is no bound"), "write a time, a rate, a share, a size or a count")
+        ParseError::new(format!("'{text}' is not a bound"), "write a time, a rate, a share, a size or a count")
     })
 }
 

@@ -480,7 +480,7 @@ that = "down.delay.mean >= 5ms"
             (
                 "client.duration < 5s",
                 "client.durration < 5s",
-                "'durration' is not a figure of client: write client.duration",
+                "'durration' is no figure of client: write client.duration",
             ),
             ("> 9e6", "> 9s", "a figure of a program's own output has no known unit: write a plain number"),
             (

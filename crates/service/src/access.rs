@@ -1,4 +1,4 @@
-//! Which requests are let in: the peer of a socket, the token, the name in the address.
+//! Access control: checks the peer of a socket, the token, and the name in the address.
 
 use crate::listen::Peer;
 use crate::problem::Problem;
@@ -17,13 +17,13 @@ pub struct Token {
     made: bool,
 }
 
-/// The shortest token that is taken, in characters.
+/// The minimum length of a token, in characters.
 const SHORTEST: usize = 16;
-/// Files with more bytes are no tokens.
+/// Files with more bytes are not tokens.
 const LONGEST: u64 = 4096;
 
 impl Token {
-    /// Reads a token. Makes a file with a random one if there is none.
+    /// Reads the token. Creates the file with a random token if it does not exist.
     ///
     /// # Errors
     /// The file cannot be read or made, can be read by others, or holds no token.
@@ -67,12 +67,12 @@ impl Token {
         Ok(Token { secret, made: false })
     }
 
-    /// Whether the file was made for it.
+    /// Whether the file was created for it.
     pub fn is_made(&self) -> bool {
         self.made
     }
 
-    /// In a time that does not depend on where the two differ.
+    /// Compares in constant time.
     fn is(&self, sent: &[u8]) -> bool {
         self.secret.ct_eq(sent).into()
     }
@@ -91,12 +91,12 @@ fn random() -> io::Result<Vec<u8>> {
 /// The rules for requests.
 pub(crate) struct Access {
     pub(crate) token: Option<Token>,
-    /// The host that was asked for, if the service listens by TCP.
+    /// The host in the service's address, if it listens on TCP.
     pub(crate) host: Option<String>,
 }
 
 impl Access {
-    /// Lets a request in, or says why not.
+    /// Accepts a request, or returns why not.
     pub(crate) fn check(&self, peer: &Peer, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         if let Peer::Unix { uid } = peer
             && ![Some(rustix::process::geteuid().as_raw()), Some(0)].contains(uid)
@@ -110,7 +110,7 @@ impl Access {
         if let Some(host) = &self.host {
             check_host(host, headers)?;
         }
-        // The page asks for the token itself: a browser sends none for what is typed.
+        // The page itself asks for the token, because browsers send none for typed addresses.
         let is_page = uri.path() == "/" && [Method::GET, Method::HEAD].contains(method);
         let Some(token) = self.token.as_ref().filter(|_| !is_page) else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
@@ -151,7 +151,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_token_is_made_once_and_read_again_unless_others_may_read_it() {
+    fn token_is_created_once_and_refused_if_others_may_read_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("token");
         let first = Token::open(&path).expect("it is made");

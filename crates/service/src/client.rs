@@ -1,4 +1,4 @@
-//! A client of a service, by a socket in the file system.
+//! A client of a service, over a socket in the file system.
 
 use crate::problem::ErrorBody;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// An answer that takes longer is given up.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes: reports with plots have megabytes.
 const LONGEST: usize = 256 << 20;
@@ -64,7 +64,7 @@ impl Client {
         Ok(Client { socket: socket.to_owned(), runtime: Builder::new_current_thread().enable_all().build()? })
     }
 
-    /// The text of an answer.
+    /// Requests a text.
     ///
     /// # Errors
     /// Nothing answers, or the service refuses it.
@@ -125,7 +125,7 @@ async fn send(socket: &Path, method: Method, path: &str, json: Option<&str>) -> 
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
-        // An error is seen by the one that waits for the answer.
+        // The caller that waits for the answer sees any error.
         let _over = connection.await;
     });
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");

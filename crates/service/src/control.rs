@@ -1,31 +1,32 @@
-//! What a run is for its clients: state, figures, settings, changes. These types are the JSON of the service and the schemas
-//! of its OpenAPI document.
+//! A run as clients see it: state, figures, settings, changes. These types define the JSON of the service and the
+//! schemas of its OpenAPI document.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A run that can be watched, and perhaps changed. All functions return at once: they are called by the thread of the service,
-/// never by one that makes departures.
+/// A run that can be watched, and perhaps changed. All functions return at once. The thread of the service calls them,
+/// never one that makes departures.
 pub trait ControlledRun: Send + Sync {
     /// The command that runs, as in the report.
     fn command(&self) -> &str;
-    /// Where the run stands.
+    /// The state of the run.
     fn state(&self) -> RunState;
-    /// The figures so far, or those of the report once it has ended. There are no rates: the service works them out.
+    /// The figures so far, or those of the report once the run has ended. They have no rates; the service computes
+    /// them.
     fn figures(&self) -> Figures;
     /// Warnings so far, in words.
     fn warnings(&self) -> Vec<String>;
     /// The report as JSON, once the run has ended.
     fn report(&self) -> Option<String>;
-    /// Ends the run as a signal does. It is not waited for.
+    /// Ends the run like a signal. Does not wait for the end.
     fn stop(&self);
-    /// What can be changed, if anything can.
+    /// The changes that the run accepts, if any.
     fn changes(&self) -> Option<&dyn Changes>;
 }
 
-/// What can be changed in a run while it goes on.
+/// Changes of a run in progress.
 pub trait Changes: Send + Sync {
     /// All settings, in the order of the scenario.
     fn settings(&self) -> Vec<Setting>;
@@ -45,7 +46,7 @@ pub trait Changes: Send + Sync {
     fn pause(&self, _by: &str) -> Result<Accepted, Refusal> {
         Err(Refusal::unsupported("this run cannot be paused", "set the rate instead"))
     }
-    /// Goes on after [`Changes::pause`].
+    /// Resumes departures after [`Changes::pause`].
     ///
     /// # Errors
     /// This run cannot be paused, or has ended.
@@ -54,7 +55,7 @@ pub trait Changes: Send + Sync {
     }
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
@@ -63,9 +64,9 @@ pub enum RunState {
     Starting,
     /// Frames may pass.
     Running,
-    /// Departures are held back by a client.
+    /// A client has paused departures.
     Paused,
-    /// It is over, and its report is there unless it failed.
+    /// It has ended, and its report is available unless it failed.
     Ended,
 }
 
@@ -73,7 +74,7 @@ impl RunState {
     /// All states.
     pub const ALL: [RunState; 4] = [RunState::Starting, RunState::Running, RunState::Paused, RunState::Ended];
 
-    /// As in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             RunState::Starting => "starting",
@@ -87,16 +88,16 @@ impl RunState {
 /// The figures of a run so far. Counters run from its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
-    /// Time since the run began, in ns. Of a virtual run, the time that the computation has taken.
+    /// Time since the run began, in ns. For a virtual run, the time that the computation has taken.
     pub passed_ns: u64,
-    /// How far the clock of a virtual run is, in ns.
+    /// The clock of a virtual run, in ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_ns: Option<u64>,
-    /// One entry for each pipeline and each direction of its own.
+    /// One entry for each pipeline and each separate direction.
     pub pipelines: Vec<PipelineFigures>,
 }
 
-/// The figures of a pipeline, a direction or a way back so far, by the names of the report.
+/// The figures of a pipeline, a direction or a way back so far, with the names of the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PipelineFigures {
     /// The name; a way back has none.
@@ -119,7 +120,7 @@ pub struct PipelineFigures {
     /// Frames in the pipeline.
     #[serde(default)]
     pub held: u64,
-    /// Rates since the figures before, if there were any.
+    /// Rates since the previous figures, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rates>,
     /// Times that a departure was due and no frame was ready.
@@ -149,10 +150,10 @@ pub struct FrameCount {
 /// Rates in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Rates {
-    /// Of frames received.
+    /// Rate of frames received.
     #[serde(rename = "in")]
     pub came: FrameRate,
-    /// Of frames sent.
+    /// Rate of frames sent.
     #[serde(rename = "out")]
     pub left: FrameRate,
 }
@@ -166,7 +167,7 @@ pub struct FrameRate {
     pub bps: f64,
 }
 
-/// How much later than planned frames left, from the start of the run.
+/// Lateness of departures since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Lateness {
     /// The median, in ns.
@@ -176,7 +177,7 @@ pub struct Lateness {
 }
 
 impl Figures {
-    /// Works out the rates since the figures were as `before`.
+    /// Computes the rates since the figures `before`.
     pub fn since(&mut self, before: &Figures) {
         let seconds = self.passed_ns.saturating_sub(before.passed_ns) as f64 / 1e9;
         for (i, pipeline) in self.pipelines.iter_mut().enumerate() {
@@ -186,7 +187,7 @@ impl Figures {
 }
 
 impl PipelineFigures {
-    /// Works out the rates since the figures were as `before`; `seconds` is the time between.
+    /// Computes the rates since the figures `before`, which are `seconds` old.
     pub fn since(&mut self, before: Option<&PipelineFigures>, seconds: f64) {
         let none = PipelineFigures::default();
         let earlier = before.unwrap_or(&none);
@@ -201,7 +202,7 @@ impl PipelineFigures {
     }
 }
 
-/// To a thousandth.
+/// Rounds to a thousandth.
 fn per_second(now: u64, then: u64, seconds: f64) -> f64 {
     (now.saturating_sub(then) as f64 / seconds.max(1e-9) * 1e3).round() / 1e3
 }
@@ -211,9 +212,9 @@ fn per_second(now: u64, then: u64, seconds: f64) -> f64 {
 pub struct Setting {
     /// Its path, such as `down.rate` or `down.api.delay`.
     pub path: String,
-    /// What it is now, as a scenario would write it.
+    /// The present value, in the notation of scenarios.
     pub value: String,
-    /// What may be written there, in the notation of the help.
+    /// The accepted values, in the notation of the help.
     pub takes: String,
 }
 
@@ -222,9 +223,9 @@ pub struct Setting {
 pub struct Change {
     /// The new value of each path.
     pub set: BTreeMap<String, String>,
-    /// When it is to take effect, in ns since the run began; now if that is not given.
+    /// When it takes effect, in ns since the run began; now if omitted.
     pub at_ns: Option<u64>,
-    /// The client that asked, as the report will name it.
+    /// The client that asked, as named in the report.
     pub by: String,
 }
 
@@ -233,14 +234,14 @@ pub struct Change {
 pub struct Accepted {
     /// The number of the change in this run, from 1 on.
     pub number: u64,
-    /// When it is planned, in ns since the run began.
+    /// When it is planned to take effect, in ns since the run began.
     pub at_ns: u64,
 }
 
 /// A change that has taken effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AppliedChange {
-    /// Its number, as when it was accepted.
+    /// Its number.
     pub number: u64,
     /// The new value of each path.
     pub set: BTreeMap<String, String>,
@@ -255,13 +256,13 @@ pub struct AppliedChange {
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which kind of fault it is; the status of HTTP follows.
+    /// The kind of problem, which determines the HTTP status.
     pub kind: RefusalKind,
     /// What is wrong.
     pub message: String,
     /// Where: a path, a field, a line of the scenario.
     pub at: Option<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub remedy: String,
 }
 
@@ -272,7 +273,7 @@ pub enum RefusalKind {
     Unknown,
     /// The value cannot be used.
     Invalid,
-    /// Not in this state, such as after the end.
+    /// Not possible in this state, such as after the end.
     Conflict,
     /// Not yet: the run is starting.
     Early,
@@ -281,7 +282,7 @@ pub enum RefusalKind {
 }
 
 impl Refusal {
-    /// There is no setting of this path.
+    /// There is no setting with this path.
     pub fn unknown(path: &str, remedy: impl Into<String>) -> Self {
         let message = format!("there is no setting '{path}'");
         Refusal { kind: RefusalKind::Unknown, message, at: Some(path.to_owned()), remedy: remedy.into() }
@@ -293,7 +294,7 @@ impl Refusal {
         Refusal { kind: RefusalKind::Invalid, message: message.into(), at, remedy: remedy.into() }
     }
 
-    /// Not in this state of the run.
+    /// Not possible in this state of the run.
     pub fn conflict(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Refusal { kind: RefusalKind::Conflict, message: message.into(), at: None, remedy: remedy.into() }
     }

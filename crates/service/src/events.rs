@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::timeout;
 
-/// Events that wait for a client. More than these are lost for it.
+/// Limit on queued events per client. A client loses further ones.
 const WAITING: usize = 256;
-/// The most clients that watch at a time.
+/// Limit on clients that watch at a time.
 const CLIENTS: usize = 64;
-/// Between two events about the progress of a run.
+/// Interval between progress events of a run.
 const PROGRESS: Duration = Duration::from_millis(500);
 /// A client that gets no event for so long gets a comment: proxies end connections that are silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -64,7 +64,7 @@ impl Hub {
         }
     }
 
-    /// Ends all streams, once their clients have read what waits.
+    /// Ends all streams once their clients have read the queued events.
     pub(crate) fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -98,15 +98,15 @@ struct Known {
     progress: Instant,
 }
 
-/// Looks at the runs and makes events of what is new.
+/// Compares the runs with what clients know, and sends events for the differences.
 #[derive(Default)]
 pub(crate) struct Watcher {
-    /// None while no client watches.
+    /// `None` while no client watches.
     known: Option<BTreeMap<u64, Known>>,
 }
 
 impl Watcher {
-    /// Looks once.
+    /// Compares once.
     pub(crate) async fn look(&mut self, runs: &Runs, hub: &Hub) {
         if !hub.is_watched() {
             self.known = None;
@@ -114,7 +114,7 @@ impl Watcher {
         }
         let views = runs.list().await;
         let Some(known) = &mut self.known else {
-            // What was before a client came is no event.
+            // The state before the first client is not an event.
             self.known = Some(views.into_iter().map(|view| (view.id, Known::of(view))).collect());
             return;
         };
@@ -122,7 +122,7 @@ impl Watcher {
         for mut view in views {
             let before = known.entry(view.id).or_insert_with(|| {
                 hub.send("state", &view);
-                // One that is over already still has an end to report.
+                // A run that has already ended still needs its end event.
                 let state = if view.state == RunState::Ended { RunState::Running } else { view.state };
                 Known { state, changes: 0, figures: Figures::default(), progress: Instant::now() }
             });

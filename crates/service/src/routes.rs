@@ -66,7 +66,7 @@ pub fn openapi() -> String {
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "netlathe", description = "Control of netlathe's runs: start, watch, change, end. Errors are JSON that says what is wrong, where, and how to mend it."),
+    info(title = "netlathe", description = "Control of netlathe's runs: start, watch, change, end. Errors are JSON that says what is wrong, where, and how to fix it."),
     paths(page, document, metrics, events, runs, create, run, end, report, settings, change, changes, pause, resume),
     modifiers(&BearerToken),
     security(("token" = []), ())
@@ -84,7 +84,7 @@ impl Modify for BearerToken {
     }
 }
 
-/// Whether a request is let in; and no query where there is none to give, so that a misspelt one is not ignored.
+/// Checks access, and refuses queries on routes without one, so that a misspelt query is not ignored.
 async fn let_in(
     State(service): State<Arc<Service>>,
     Extension(peer): Extension<Peer>,
@@ -101,7 +101,7 @@ async fn let_in(
         ));
     }
     let mut response = next.run(request).await;
-    // Nothing here may be kept by a browser, or taken for something else.
+    // Browsers must not cache answers or guess their type.
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -374,9 +374,9 @@ async fn changes(
     Ok(Json(ChangeList { changes: service.runs.applied(id, after).await? }))
 }
 
-/// Hold back departures
+/// Pause departures
 #[utoipa::path(post, path = "/v1/runs/{id}/pause", operation_id = "pauseRun", params(("id" = u64, Path, description = "The number of the run", minimum = 1)), responses(
-    (status = 202, description = "Departures will be held back", body = Accepted),
+    (status = 202, description = "Departures will pause", body = Accepted),
     (status = 400, description = "A query was given", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
@@ -392,9 +392,9 @@ async fn pause(
     Ok((StatusCode::ACCEPTED, Json(service.runs.pause(id, &peer.name(), false).await?)).into_response())
 }
 
-/// Go on after a pause
+/// Resume departures
 #[utoipa::path(post, path = "/v1/runs/{id}/resume", operation_id = "resumeRun", params(("id" = u64, Path, description = "The number of the run", minimum = 1)), responses(
-    (status = 202, description = "Departures will go on", body = Accepted),
+    (status = 202, description = "Departures will resume", body = Accepted),
     (status = 400, description = "A query was given", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
@@ -422,7 +422,7 @@ fn unsupported(kind: &str, takes: &str) -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message, format!("send {takes}")).at("Content-Type")
 }
 
-/// Reads a body whole.
+/// Reads a complete body.
 async fn text_of(body: Body) -> Result<String, Problem> {
     let slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body took longer than 10 s", "send it at once");
     let read = timeout(SLOWEST_BODY, to_bytes(body, LARGEST_BODY)).await.map_err(slow)?;
@@ -434,7 +434,7 @@ async fn text_of(body: Body) -> Result<String, Problem> {
         false => Problem::new(StatusCode::BAD_REQUEST, "the body ends early", "send as many bytes as the header says"),
     })?;
     String::from_utf8(bytes.into()).map_err(|error| {
-        let message = format!("the body is no text: {}", error.utf8_error());
+        let message = format!("the body is not text: {}", error.utf8_error());
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message, "send UTF-8")
     })
 }
@@ -448,7 +448,7 @@ fn from_json(text: &str) -> Result<String, Problem> {
             "send the tables and values of a scenario as one JSON object, without null",
         )
     };
-    // A serde value would take a name that is there twice.
+    // A serde value would accept duplicate names.
     let table: toml::Table = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
     if let Some(number) = table.values().find_map(beyond_64_bits) {
         return Err(wrong(format!("{number:e} does not fit into 64 bits")));

@@ -1,5 +1,5 @@
-//! Connections: each is served until its client or the service ends. Connections, headers and bodies are bounded, so that
-//! a client which stalls costs one place and no more.
+//! Serves each connection until its client or the service ends. Connections, headers and bodies are bounded, so that a
+//! stalled client occupies one connection and nothing else.
 
 use crate::access::{Access, Token};
 use crate::control::ControlledRun;
@@ -26,18 +26,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{interval, sleep, timeout};
 use tower::ServiceExt as _;
 
-/// The most connections at a time.
+/// Limit on connections at a time.
 const CONNECTIONS: usize = 128;
-/// A client that takes longer to send its headers is given up.
+/// Time limit for the headers of a request.
 const HEADERS: Duration = Duration::from_secs(10);
 /// Between two looks at the runs.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long clients may read what was written when the service ends.
+/// How long clients may read queued data when the service ends.
 const FAREWELL: Duration = Duration::from_millis(300);
-/// Below that of everything that makes departures.
+/// Priority below that of every thread that makes departures.
 const NICE: i32 = 10;
 
-/// A service of one run, on a thread of its own.
+/// The service of one run, on its own thread.
 pub struct RunService {
     thread: JoinHandle<()>,
     end: oneshot::Sender<()>,
@@ -53,11 +53,11 @@ pub fn serve_run(listener: Listener, token: Option<Token>, run: Arc<dyn Controll
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (end, ended) = oneshot::channel();
     let serve = move || {
-        // On Linux that is of this thread alone. Without it the service is served all the same.
+        // On Linux this applies only to this thread. The service also works without it.
         let _lower = rustix::process::setpriority_process(None, NICE);
         let ended = async { drop(ended.await) };
         if let Err(cause) = runtime.block_on(serve(listener, &service, ended)) {
-            // The run goes on: it is worth more than its service.
+            // The run continues: it matters more than its service.
             drop(cause);
         }
     };
@@ -66,16 +66,16 @@ pub fn serve_run(listener: Listener, token: Option<Token>, run: Arc<dyn Controll
 }
 
 impl RunService {
-    /// Sends the last events and ends the service. Clients that do not read are not waited for.
+    /// Sends the last events and ends the service. Does not wait for clients that do not read.
     pub fn finish(self) {
-        // It has ended already if it could not accept.
+        // It has already ended if it could not accept connections.
         let _asked = self.end.send(());
         let _ended = self.thread.join();
     }
 }
 
-/// Serves runs that are processes of their own, until `is_over`; then ends them. The calling thread starts them, and must live
-/// as long as the process: the kernel ends them with it.
+/// Serves runs in separate processes until `is_over`, then ends them. The calling thread starts them, and must live as
+/// long as the process, because the kernel ends them together with it.
 ///
 /// # Errors
 /// The socket cannot be used, or there is no place for scenarios.
@@ -150,7 +150,7 @@ async fn serve(listener: Listener, service: &Arc<Service>, ended: impl Future<Ou
     };
     watcher.look(&service.runs, &service.hub).await;
     service.hub.close();
-    // Those that have not read all by then are cut off.
+    // Clients that have not read everything by then are disconnected.
     let _unread = timeout(FAREWELL, connections.graceful.shutdown()).await;
     over
 }
@@ -170,7 +170,7 @@ impl Connections {
             let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
             match next().await {
                 Ok((stream, peer)) => self.serve(stream, peer, place),
-                // Out of descriptors, or a client that went away.
+                // Out of descriptors, or the client has gone.
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }

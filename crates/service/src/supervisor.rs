@@ -1,4 +1,4 @@
-//! Runs that are processes: one each, since DPDK's memory and ports are those of a process. Each has its scenario and its
+//! Runs as processes: one per run, because DPDK's memory and ports belong to a process. Each has its scenario and its
 //! socket in a private folder, and writes its report to a pipe.
 
 use crate::answers::{ChangeList, ChangeRequest, RunList, RunView, SettingList};
@@ -26,13 +26,13 @@ use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Makes the command that runs a scenario file with a control socket and prints its report as JSON.
+/// Creates the command that runs a scenario file with a control socket and prints its report as JSON.
 pub type Launch = Box<dyn Fn(&Path, &Path) -> io::Result<std::process::Command> + Send + Sync>;
 
 /// Checks that a scenario can be run, and that it names nothing that clients may not use.
 pub type Permit = Box<dyn Fn(&str) -> Result<(), ScenarioProblem> + Send + Sync>;
 
-/// Says what is wrong with a new value of a setting, if clients may not write it.
+/// Returns the problem with a new value of a setting, if clients may not write it.
 pub type PermitValue = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Why a scenario is refused.
@@ -42,19 +42,19 @@ pub struct ScenarioProblem {
     pub message: String,
     /// The line and column, if known.
     pub at: Option<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub remedy: String,
 }
 
-/// How runs are started, and how many.
+/// How to start runs, and their limits.
 pub struct SupervisorOptions {
     /// Starts a run.
     pub launch: Launch,
     /// Checks a scenario.
     pub permit: Permit,
-    /// Says what is wrong with a new value of a setting that names what clients may not use.
+    /// Returns the problem with a new value of a setting that names something clients may not use.
     pub permit_value: PermitValue,
-    /// The most runs that go on at a time.
+    /// Limit on concurrent runs.
     pub most: usize,
     /// Whether the page shows controls.
     pub page_changes: bool,
@@ -88,9 +88,9 @@ struct Run {
     ended: watch::Sender<bool>,
 }
 
-/// What is known of it.
+/// Its observed state.
 struct Known {
-    /// None once it has ended: the number may then be another process's.
+    /// `None` once it has ended, because its ID may be reused.
     process: Option<Pid>,
     view: RunView,
     report: Option<Arc<str>>,
@@ -108,7 +108,7 @@ impl Run {
 
     fn signal(&self, signal: Signal) {
         if let Some(process) = self.known().process {
-            // It may end at this moment, which is what is wanted.
+            // It may be ending at this moment, which is fine.
             let _sent = kill_process(process, signal);
         }
     }
@@ -131,7 +131,7 @@ impl Run {
         })
     }
 
-    /// What it shows now, or showed last.
+    /// Its current or last known state.
     async fn view(&self) -> RunView {
         if !self.has_ended()
             && let Ok(text) = client::text(&self.socket, Method::GET, "/v1/runs", None).await
@@ -147,7 +147,7 @@ impl Run {
         self.known().view.clone()
     }
 
-    /// Follows the process to its end.
+    /// Monitors the process to its end.
     async fn follow(self: Arc<Self>, mut child: Child) {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (report, messages, status) = tokio::join!(report(out), last(err), child.wait());
@@ -176,14 +176,14 @@ impl Known {
             self.view.warnings = value["warnings"].as_array().into_iter().flatten().filter_map(words).collect();
             self.view.caveats = value["caveats"].as_array().cloned().unwrap_or_default();
             let of_report = Figures::of_report(&value);
-            // Its own last word on time may be from long before the end.
+            // The last time that it reported may be long before the end.
             self.view.figures = Figures { passed_ns, ..of_report };
             self.report = report;
         }
     }
 }
 
-/// The report that a run prints; none if it prints nothing, or too much.
+/// The report that a run prints; `None` if it prints nothing, or too much.
 async fn report(pipe: Option<impl AsyncRead + Unpin>) -> Option<String> {
     let mut pipe = pipe?;
     let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
@@ -192,7 +192,7 @@ async fn report(pipe: Option<impl AsyncRead + Unpin>) -> Option<String> {
         && count > 0
     {
         fits &= text.len() + count <= LONGEST_REPORT;
-        // What does not fit is read all the same, or the run would wait.
+        // Reads the rest as well, because the run would otherwise block.
         if fits {
             text.extend_from_slice(&part[..count]);
         }
@@ -216,7 +216,8 @@ async fn last(pipe: Option<impl AsyncRead + Unpin>) -> String {
 
 impl Supervisor {
     pub(crate) fn new(options: SupervisorOptions) -> io::Result<Self> {
-        // Mode 0700, below $XDG_RUNTIME_DIR if there is one: it ends with the session, whatever happens.
+        // Mode 0700, below $XDG_RUNTIME_DIR if that exists, because it is removed at the end of the session in any
+        // case.
         let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
         let folder = tempfile::Builder::new()
             .prefix("netlathe-serve-")
@@ -279,7 +280,7 @@ impl Supervisor {
         let (scenario_file, socket) = (file("toml"), file("sock"));
         std::fs::write(&scenario_file, scenario)?;
         let mut command = tokio::process::Command::from((self.options.launch)(&scenario_file, &socket)?);
-        // Signals of the terminal are for the service, which passes them on in its own time.
+        // Only the service handles signals of the terminal, and passes them on.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let child = command.spawn()?;
         let process = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
@@ -313,7 +314,7 @@ impl Supervisor {
                 Err(Problem::new(
                     StatusCode::CONFLICT,
                     format!("the run has no report: {why}"),
-                    "mend the scenario and start it again",
+                    "correct the scenario and start it again",
                 ))
             }
         }
@@ -363,7 +364,7 @@ impl Supervisor {
         Ok(Ending::Asked(Box::new(view)))
     }
 
-    /// Ends all runs, and waits for that.
+    /// Ends all runs, and waits for their end.
     pub(crate) async fn end_all(&self) {
         let all = self.all();
         for run in &all {
@@ -371,7 +372,7 @@ impl Supervisor {
         }
         let all_ended = async {
             for run in &all {
-                // The sender is in the run, which is held here.
+                // The run, which has the sender, is alive here.
                 let mut ended = run.ended.subscribe();
                 let _ended = ended.wait_for(|ended| *ended).await;
             }
@@ -397,7 +398,7 @@ fn check_tables(scenario: &str) -> Result<(), Problem> {
     }
 }
 
-/// An answer of the service of a run, which is of this version.
+/// An answer of the service of a run, which has the same version.
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     serde_json::from_str(text).map_err(|_| {
         Problem::new(

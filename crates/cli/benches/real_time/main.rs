@@ -1,4 +1,4 @@
-//! Real time on this machine, each figure beside a limit of the same run. Nothing here passes or
+//! Real time on this machine. Each figure is shown beside a limit measured in the same run. Nothing here passes or
 //! fails, and everything is bounded in time.
 //!
 //! `cargo bench -p netlathe-cli --bench real_time -- [speed] [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
@@ -7,8 +7,8 @@
 //! - `headroom`: wire time that one core fills, as a multiple of line rates
 //! - `line`: filler pacing on a line in real time, by depth of the queue
 //! - `gaps`: deadline pacing on veth, and onto a TAP, beside the bare floor loop
-//! - `box`: what a frame that only passes through takes
-//! - `emulate`: TCP throughput and round trip with no impairment, beside the same wires without netlathe
+//! - `box`: latency of frames that only pass through
+//! - `emulate`: TCP throughput and round trip without an impairment, compared with the same wires without netlathe
 //!
 //! `--gap` and `--slots` choose one of the gaps and one of the depths.
 
@@ -72,13 +72,13 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// What else ran in the last minute.
+/// The load of the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// The middle one of some figures.
+/// The median.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]

@@ -1,4 +1,4 @@
-//! How many frames a core makes, beside testpmd in the same run.
+//! Frames that a core generates, compared with testpmd in the same run.
 
 use crate::bed::Bed;
 use crate::{Outcome, median};
@@ -53,7 +53,7 @@ pub(crate) fn run(rounds: usize) -> Outcome {
                 theirs.push(testpmd(Command::new("timeout"), "net_null0", cores)?);
             }
             for ((_, options), rates) in loads.clone().zip(&mut ours) {
-                // A capture is sent by one.
+                // One core sends a capture.
                 if cores == 1 || options[0] == "--stream" {
                     rates.push(netlathe(Command::new(NETLATHE), "dpdk:net_null0", options, cores)?);
                 }
@@ -72,7 +72,7 @@ pub(crate) fn run(rounds: usize) -> Outcome {
     if peer { veth(rounds) } else { Ok(()) }
 }
 
-/// The same interface, one after the other: testpmd by DPDK's drivers, with the arguments that suit them.
+/// The same interface with each driver in turn: testpmd uses DPDK's drivers, with suitable arguments.
 fn veth(rounds: usize) -> Outcome {
     let Some(bed) = Bed::up("speed")? else { return Ok(()) };
     println!("speed: frames of 64 B on veth, Mpps; median of {rounds} x {SECONDS} s, in turns");
@@ -93,7 +93,7 @@ fn veth(rounds: usize) -> Outcome {
     Ok(())
 }
 
-/// DPDK's driver, with rings of 5120 frames each way.
+/// DPDK's driver, with rings of 5120 frames per direction.
 const AF_PACKET: &str = "net_af_packet0,iface=eth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt=5120";
 
 const NETLATHE: &str = env!("CARGO_BIN_EXE_netlathe");
@@ -111,7 +111,7 @@ fn plural(cores: usize) -> &'static str {
     if cores == 1 { " " } else { "s" }
 }
 
-/// Millions of frames a second that `gen` says it sent.
+/// Millions of frames per second, as `gen` reports.
 fn netlathe(mut command: Command, port: &str, options: &[&str], cores: usize) -> Result<f64, Box<dyn Error>> {
     let cores = if cores == 1 { "1" } else { "0,1" };
     command.args(["gen", "--out", port, "--duration", &format!("{SECONDS}s"), "--cores", cores, "--json"]);
@@ -123,7 +123,7 @@ fn netlathe(mut command: Command, port: &str, options: &[&str], cores: usize) ->
     Ok(of("/rate/mean_bps")? / 8.0 / (of("/out/bytes")? / of("/out/frames")?) / 1e6)
 }
 
-/// Millions of frames a second that testpmd says it sent; `command` is coreutils' timeout.
+/// Millions of frames per second, as testpmd reports; `command` is coreutils' timeout.
 fn testpmd(mut command: Command, device: &str, cores: usize) -> Result<f64, Box<dyn Error>> {
     // The first of its threads only waits.
     let lcores = if cores == 1 { "0@0,1@1" } else { "0@0,1@0,2@1" };
@@ -138,7 +138,7 @@ fn testpmd(mut command: Command, device: &str, cores: usize) -> Result<f64, Box<
     let rates = text.lines().filter_map(|line| line.split_once("Tx-pps:")?.1.split_whitespace().next());
     let mut rates: Vec<f64> = rates.filter_map(|rate| rate.parse().ok()).filter(|rate| *rate > 0.0).collect();
     if rates.len() > 1 {
-        // The first second has the start in it.
+        // The first second includes the start.
         rates.remove(0);
     }
     if rates.is_empty() {

@@ -57,7 +57,8 @@ fn listen(text: &str) -> Result<Listen, String> {
 }
 
 fn port(text: &str) -> Result<NamedPort, String> {
-    // Names may have colons, as addresses of other traffic generators have; ports have no equals sign without options.
+    // Names may contain colons, like addresses of other traffic generators. Ports without options contain no equals
+    // sign.
     let (name, port) = text.split_once('=').map_or((None, text), |(name, port)| (Some(name), port));
     if name == Some("") {
         return Err(format!("'{text}' has no name: write NAME=PORT"));

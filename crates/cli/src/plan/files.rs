@@ -1,4 +1,4 @@
-//! The files that asks name (tables of laws, captures whose gaps are a law), and those that a run writes.
+//! Files that targets name (tables of laws, captures whose gaps are a law), and files that a run writes.
 
 use super::capture_anomalies;
 use super::free_memory::free_memory;
@@ -15,7 +15,7 @@ use units::{ParseError, Time};
 /// Read limit for pipes and devices, which may never end.
 const ENDLESS: usize = 256 << 20;
 
-/// Reads a whole text. Refuses binary data at its first sign, before it fills the memory.
+/// Reads a whole text. Refuses binary data at the first zero byte, before it fills the memory.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
     let mut file = File::open(path)?;
@@ -31,10 +31,13 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
             break;
         }
         if let Some(place) = text[before..].iter().position(|byte| *byte == 0) {
-            return Err(broken(format!("byte {} is zero, so this is no text", before + place + 1)));
+            return Err(broken(format!("byte {} is zero, so this is not text", before + place + 1)));
         }
         if endless && text.len() > ENDLESS {
-            return Err(broken(format!("it is no regular file, and {} MiB were read without an end", ENDLESS >> 20)));
+            return Err(broken(format!(
+                "it is not a regular file, and {} MiB were read without an end",
+                ENDLESS >> 20
+            )));
         }
     }
     // Windows editors write an invisible byte order mark before the text.
@@ -77,7 +80,7 @@ impl Files for OnDisk {
     }
 
     fn capture(&self, path: &Path) -> Result<(), ParseError> {
-        // A pipe can be read only once, and not yet.
+        // A pipe can be read only once, and the run has to read it.
         if is_standard(path) || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return Ok(());
         }
@@ -175,14 +178,14 @@ pub(crate) fn is_read_again(path: &Path) -> bool {
     path.is_file() && !is_standard(path)
 }
 
-/// Whether it is a named pipe, which is opened when it has a reader.
+/// Whether the path is a named pipe, which is opened once it has a reader.
 #[cfg(feature = "live")]
 pub(crate) fn is_pipe(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     path.metadata().is_ok_and(|file| file.file_type().is_fifo())
 }
 
-/// True if two names are of one file, also of one that is not there yet or has several names.
+/// True if two names refer to one file, even if it does not exist yet or has several links.
 pub(crate) fn same(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
@@ -209,7 +212,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_mark_before_a_text_is_none_of_it() {
+    fn byte_order_mark_is_not_part_of_a_text() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("a.txt");
         for (bytes, text) in [("\u{feff}0s 5Mbps\r\n", "0s 5Mbps\r\n"), ("0s \u{feff}", "0s \u{feff}"), ("", "")] {

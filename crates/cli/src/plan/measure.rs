@@ -10,7 +10,7 @@ use sim::is_standard;
 use std::path::PathBuf;
 use units::{Layer, PS_PER_S, Rate, Span};
 
-/// What `measure` will do.
+/// The plan of `measure`.
 pub(crate) enum MeasurePlan {
     /// Read the counters of these interfaces.
     Counters {
@@ -21,7 +21,7 @@ pub(crate) enum MeasurePlan {
     Frames(Box<MeasuredFrames>),
 }
 
-/// The frames to measure, and what is expected of them.
+/// The frames to measure, and the expectation.
 pub(crate) struct MeasuredFrames {
     pub(crate) port: PortSpec,
     pub(crate) expected: Option<Target>,
@@ -30,7 +30,7 @@ pub(crate) struct MeasuredFrames {
 }
 
 impl Measure {
-    /// What will be measured.
+    /// Creates the plan.
     pub(crate) fn plan(mut self) -> Result<MeasurePlan, Failure> {
         if let Some(interfaces) = self.host.take() {
             if self.common.start_at.is_some() {
@@ -128,7 +128,7 @@ impl Measure {
     }
 }
 
-/// What should be found: a gap, if it begins as one, else a rate.
+/// The expectation: a gap if the text begins like one, else a rate.
 fn parse_expected(text: &str) -> Result<Target, units::ParseError> {
     let first = text.split_whitespace().next().unwrap_or_default();
     let law = first == "fixed" || Law::KINDS.iter().any(|kind| kind.name == first);
@@ -136,7 +136,7 @@ fn parse_expected(text: &str) -> Result<Target, units::ParseError> {
     if law || time && first.starts_with(|c: char| c.is_ascii_digit()) { parse_gap(text) } else { parse_wave(text) }
 }
 
-/// Why frames that arrive cannot be compared with such an ask, if so.
+/// Why arriving frames cannot be compared with this target, if so.
 fn not_comparable(expected: &Target) -> Option<String> {
     let idle = "measure does not know the line rate, so it cannot compute idle time: leave idle out";
     match expected {

@@ -1,4 +1,4 @@
-//! What a run of pipelines is given: their plans and options.
+//! The input of a run of pipelines: plans and options.
 
 use super::detour::DetourPlan;
 use super::files::{RecordedFiles, same};
@@ -19,33 +19,33 @@ pub(crate) struct Request {
     pub(crate) command: &'static str,
     pub(crate) pipelines: Vec<PipelinePlan>,
     pub(crate) expectations: Vec<Expectation>,
-    /// Changes while it goes on, in order of time.
+    /// Changes during the run, in order of time.
     pub(crate) timeline: Vec<TimelineChange>,
-    /// Files that were read for it, captures apart that are read as it runs.
+    /// Files that were read for it, except captures that are read during the run.
     pub(crate) read: Vec<PathBuf>,
     /// File for the decisions on each frame, if any.
     pub(crate) decisions: Option<PathBuf>,
     /// File for the bytes of each limited user, if any.
     pub(crate) by_user: Option<PathBuf>,
-    /// The interface whose frames are led through the ports of the only pipeline.
+    /// The interface whose frames are diverted through the ports of the only pipeline.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
     pub(crate) on: Option<DetourPlan>,
-    /// Where frames of the streams sent are counted.
+    /// The receiver that counts the frames of the streams sent.
     pub(crate) receiver: Option<Arrivals>,
-    /// What listens to the traced frames.
+    /// The listeners for traced frames.
     pub(crate) listener: SliceListener,
-    /// What runs beside the pipelines.
+    /// The lab and the programs that run beside the pipelines.
     pub(crate) beside: Beside,
-    /// Opened when frames pass.
+    /// Opens when frames pass.
     pub(crate) gate: ReadyGate,
-    /// The name of the run in its results: the scenario's file, else the command.
+    /// The name of the run in its results: the scenario's file, or else the command.
     pub(crate) title: String,
     /// Files for the results.
     pub(crate) results: ResultFiles,
     pub(crate) common: Common,
 }
 
-/// What a scenario has beside its pipelines.
+/// The parts of a scenario beside its pipelines.
 #[derive(Default)]
 pub(crate) struct Beside {
     /// The lab to build for the run.
@@ -72,7 +72,7 @@ impl Request {
         self.common.seed.unwrap_or(1)
     }
 
-    /// Outputs have a place, and no file is written twice, or read and written.
+    /// Checks that outputs can be created, and that no file is written twice, or both read and written.
     pub(crate) fn check_files(&self) -> Result<(), Failure> {
         let mut inputs: Vec<&Path> = self.read.iter().map(PathBuf::as_path).collect();
         let mut outputs: Vec<&Path> = Vec::new();
@@ -102,7 +102,7 @@ impl Request {
             let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
             place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
-            // Devices such as /dev/null may be written by many.
+            // Several outputs may write to a device such as /dev/null.
             let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
             let mut others = outputs[..i].iter().chain(&inputs).copied().chain(pages.iter().map(PathBuf::as_path));
             if !special && others.any(|other| same(output, other)) {
@@ -115,7 +115,7 @@ impl Request {
         Ok(())
     }
 
-    /// A request of one pipeline, given by options.
+    /// A request for one pipeline, from options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
         let listed = RecordedFiles::default();
@@ -148,7 +148,7 @@ pub(crate) type ListenerFactory = Arc<dyn Fn(&str) -> Listener + Send + Sync>;
 /// The trace listeners, if any, and the function that evaluates their records after the run.
 #[derive(Clone, Default)]
 pub(crate) struct SliceListener {
-    /// One for each pipeline or direction, by its name.
+    /// The listener of each pipeline or direction, by name.
     pub(crate) hears: Option<ListenerFactory>,
     /// Called once, after the run.
     pub(crate) concludes: Option<Conclusion>,

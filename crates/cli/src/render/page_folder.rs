@@ -12,15 +12,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A folder that can be written. If it was made for nothing, it goes again.
+/// A writable folder. If it was created and nothing was written to it, it is removed again.
 pub(crate) struct PageFolder {
     path: PathBuf,
-    /// Folders that were made for it, outermost first, as long as nothing is in them.
+    /// Folders created for it, outermost first, as long as they are empty.
     made: Vec<PathBuf>,
 }
 
 impl PageFolder {
-    /// Makes the folder if it is not there, and tries whether a file can be made in it, before anything runs.
+    /// Creates the folder if necessary, and checks that a file can be created in it, before anything runs.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let problem = |what: &str| Failure::new(format!("--report: {} {what}", path.display()));
         let missing =
@@ -30,7 +30,7 @@ impl PageFolder {
         let folder = PageFolder { path: path.to_owned(), made };
         fs::create_dir_all(path).map_err(|cause| match cause.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-                problem("is no folder, or lies inside a file: name a folder")
+                problem("is not a folder, or lies inside a file: name a folder")
             }
             _ => problem(&format!("cannot be created: {cause}: check the path and its permissions")),
         })?;
@@ -54,7 +54,7 @@ impl PageFolder {
         self.put([page::slices(command, slices, &about), json])
     }
 
-    /// Writes the page of a search, and its report; `failure` ended it.
+    /// Writes the page of a search, and its report. `failure` is what ended it early.
     pub(crate) fn write_search(
         &mut self,
         search: &page::Search,
@@ -100,13 +100,13 @@ impl PageFolder {
 impl Drop for PageFolder {
     fn drop(&mut self) {
         for folder in self.made.iter().rev() {
-            // A folder that is not empty holds other files.
+            // A folder with other files is not removed.
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
-/// The report as on stdout, and what is drawn of each pipeline.
+/// The report as on stdout, with the data of each drawing.
 fn with_plots(report: &Report) -> Result<String, Failure> {
     let mut value = serde_json::to_value(report).map_err(Failure::new)?;
     if let Some(Value::Array(pipelines)) = value.get_mut("pipelines") {
@@ -115,7 +115,7 @@ fn with_plots(report: &Report) -> Result<String, Failure> {
     Ok(value.to_string() + "\n")
 }
 
-/// Adds what is drawn to each of `values`, and to its classes.
+/// Adds the data of drawings to each of `values`, and to its classes.
 fn add_plots(values: &mut [Value], reports: &[PipelineReport]) {
     for (value, report) in values.iter_mut().zip(reports) {
         let Value::Object(fields) = value else { continue };
@@ -137,7 +137,7 @@ fn about() -> PageHeader {
     }
 }
 
-/// The command as a shell takes it.
+/// The command, quoted for a shell.
 fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_=+,./:%@".contains(c);
     let mut words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -155,7 +155,7 @@ fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Versions and the machine; the version of DPDK where a run used it.
+/// Versions and the machine, with the version of DPDK if the run used it.
 fn facts(dpdk: Option<&str>) -> Vec<(String, String)> {
     let mut facts = vec![("netlathe".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     if let Some(dpdk) = dpdk {
@@ -177,8 +177,8 @@ fn facts(dpdk: Option<&str>) -> Vec<(String, String)> {
     facts
 }
 
-/// An instant as 2026-11-21 14:48:19 UTC. Days are turned into dates as in H. Hinnant's
-/// `civil_from_days`: years begin in March, so that the leap day is the last.
+/// An instant as 2026-11-21 14:48:19 UTC. Days are converted to dates as in H. Hinnant's `civil_from_days`: years begin
+/// in March, so that the leap day is the last day.
 fn utc(instant: SystemTime) -> String {
     let seconds = instant.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);

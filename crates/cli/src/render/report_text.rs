@@ -65,18 +65,18 @@ pub(crate) fn table(report: &Report) -> String {
     text
 }
 
-/// Each warning in a line, ahead of all figures.
+/// The warnings, one per line, before all figures.
 pub(crate) fn warnings(warnings: &[String]) -> String {
     warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
 }
 
-/// Times in ns, each behind its name.
+/// Times in ns, each after its name.
 fn times(named: &[(&str, f64)]) -> String {
     let each: Vec<String> = named.iter().map(|(name, ns)| format!("{name} {}", time(*ns))).collect();
     each.join(", ")
 }
 
-/// The upper half of a distribution, by the names that every line has for it.
+/// The upper part of a distribution, with the names used in every line.
 fn quantiles(p50: f64, p99: f64, max: f64) -> [(&'static str, f64); 3] {
     [("median", p50), ("p99", p99), ("max", max)]
 }
@@ -97,7 +97,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(limit) = &report.limit {
         limit_lines(out, limit)?;
     }
-    // One stream that is sent is all that is out.
+    // With a single stream, the number sent is the same as `out`.
     let told = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
     for stream in report.streams.iter().filter(|_| told) {
         stream_lines(out, stream)?;
@@ -266,7 +266,7 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// When they left: gaps and rates, against what was asked.
+/// Departures: gaps and rates, compared with the targets.
 fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(gap) = &report.gap {
         let spread = [("mean", gap.mean_ns), ("sd", gap.std_ns), ("min", gap.min_ns)];
@@ -319,7 +319,7 @@ fn gap_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// How late departures were.
+/// Lateness of departures.
 fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(late) = report.lateness.as_ref().filter(|_| report.says_when()) {
         writeln!(
@@ -400,7 +400,7 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// What the line, or what is in the way to it, did to departures.
+/// Effects of the line, and of contention for it, on departures.
 fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(contended) = report.contended.filter(|contended| contended.frames > 0) {
         writeln!(
@@ -424,7 +424,7 @@ fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         )?;
     }
     if let Some(shortfall) = &report.shortfall {
-        // Only a live run has hiccups.
+        // Only live runs have hiccups.
         let why = match report.lateness.as_ref().is_some_and(|lateness| lateness.hiccups.is_some()) {
             true => "this machine or the port is at its limit",
             false => "the frames do not fit in what was asked",
@@ -439,7 +439,7 @@ fn line_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// What a limit did to frames, and who shared its work.
+/// The figures of a limit, and the load of its workers.
 fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     writeln!(
         out,
@@ -494,7 +494,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     Ok(())
 }
 
-/// How near to their rates users came, and who sent most.
+/// The accuracy of users' rates, and the users with the most traffic.
 fn user_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     for length in ["10ms", "100ms", "1s"] {
         let Some(window) = limit.error.get(length) else { continue };
@@ -523,7 +523,7 @@ fn user_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     Ok(())
 }
 
-/// What a receiver counted of a stream.
+/// The figures of a stream at its receiver.
 fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     write!(out, "  stream {:<2} ", report.stream)?;
     if let Some(sent) = report.sent {
@@ -558,7 +558,7 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     writeln!(out)
 }
 
-/// Gaps against the law that was asked.
+/// Gaps compared with the asked law.
 fn fit_lines(out: &mut String, fit: &FitReport) -> fmt::Result {
     write!(out, "  law       {}", fit.distribution)?;
     if let (Some(mean), Some(std)) = (fit.law_mean_ns, fit.law_std_ns) {

@@ -31,7 +31,7 @@ impl Manual {
 /// Options that take an interface, or a port that may be one.
 const OF_INTERFACES: [&str; 5] = ["in", "out", "between", "on", "host"];
 
-/// A completion script that offers the interfaces of the machine where an option takes one.
+/// A completion script that offers the machine's interfaces for options that take one.
 fn with_interfaces(shell: Shell, script: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in script.lines() {
@@ -134,7 +134,7 @@ fn pages(command: &Command, folder: &Path) -> io::Result<()> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
-    // The library would fill and hyphenate examples, which are there to be copied, and lists.
+    // The library would reflow and hyphenate lists, and examples that users copy.
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let examples = after.strip_prefix("Examples:\n").or(after.strip_prefix("Example:\n"));
     let (examples, notes) = examples.map_or((None, after.as_str()), |rest| {
@@ -151,12 +151,12 @@ fn pages(command: &Command, folder: &Path) -> io::Result<()> {
     std::fs::write(folder.join(man.get_filename()), page)
 }
 
-/// A section whose lines stay as they are, in characters that a shell takes.
+/// A section with unchanged lines, in characters that a shell accepts.
 fn verbatim<'a>(heading: &str, lines: impl Iterator<Item = &'a str>, page: &mut Vec<u8>) -> io::Result<()> {
     writeln!(page, ".SH {heading}\n.nf")?;
     for line in lines {
         let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
-        // A line that begins with a dot would be a request.
+        // A line that begins with a dot would be a roff request.
         writeln!(page, "{}{line}", if line.starts_with('.') { "\\&" } else { "" })?;
     }
     writeln!(page, ".fi")
@@ -168,7 +168,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn scripts_offer_interfaces_where_an_option_takes_one() {
+    fn completion_offers_interfaces_for_options_that_take_one() {
         for (shell, word) in
             [(Shell::Bash, "ls /sys/class/net"), (Shell::Zsh, "_net_interfaces"), (Shell::Fish, "ls /sys/class/net")]
         {

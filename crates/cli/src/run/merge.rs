@@ -1,4 +1,4 @@
-//! `netlathe merge`: reads reports, and prints the one of all.
+//! `netlathe merge`: reads reports and prints the merged one.
 
 use crate::options::merge::{Merge, Named};
 use crate::options::start_at::Utc;
@@ -47,7 +47,7 @@ fn named_report(text: &str) -> Named {
     Named { host, path }
 }
 
-/// Reads `NAME=TIME`, in ns.
+/// Parses `NAME=TIME`, in ns.
 fn offset(text: &str, known: &[Named]) -> Result<(String, f64), Failure> {
     let fail = |why: String| Failure::new(format!("--offset {text}: {why}: write NAME=12.5us or NAME=-40us"));
     let (name, time) = text.split_once('=').ok_or_else(|| fail("it has no '='".to_owned()))?;

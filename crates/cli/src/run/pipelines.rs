@@ -1,4 +1,4 @@
-//! Runs plans and ends with the report: virtual or live, one pipeline or several.
+//! Runs plans and reports: virtual or live, one pipeline or several.
 
 use crate::options::common::{Common, NO_CLOCKS, NO_START, NO_STATS};
 use crate::output::{self, Failure};
@@ -121,7 +121,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     conclude(&report, &request.common, folder, failure)
 }
 
-/// Warns of streams that a receiver will not count although the user did not write `stamp off`.
+/// Warns about streams that a receiver will not count, unless the user wrote `stamp off`.
 fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
     for plan in &request.pipelines {
         let SourcePlan::Streams { specs, first, .. } = &plan.source else { continue };
@@ -137,7 +137,7 @@ fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Warns of sources that never arrived, since a wrong address is a common cause.
+/// Warns about sources that never sent a frame; a wrong address is a common cause.
 fn say_who_never_came(reports: &[PipelineReport]) {
     for report in reports {
         let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
@@ -177,7 +177,7 @@ pub(crate) fn forget_histograms(report: &mut Report, common: &Common) {
     }
 }
 
-/// Prints the report and writes its page; the status follows from expectations and from what ended the run.
+/// Prints the report and writes its page. The status depends on the expectations and on any failure.
 pub(crate) fn conclude(
     report: &Report,
     common: &Common,
@@ -258,8 +258,8 @@ fn is_virtual(plan: &PipelinePlan) -> bool {
     }
 }
 
-/// A stream into virtual time that nothing ends would fill the disk. A waveform that is over ends it, where each
-/// frame comes to it.
+/// An endless stream in virtual time would fill the disk. A waveform ends it, if every frame belongs to a waveform that
+/// ends.
 fn check_ends(request: &Request) -> Result<(), Failure> {
     let is_endless = |(number, plan): &(usize, &PipelinePlan)| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();

@@ -11,13 +11,13 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// A file that was made for the time of the service.
+/// A file that exists as long as the service.
 struct Made(Option<PathBuf>);
 
 impl Drop for Made {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // It may be gone already, which is what is wanted.
+            // It may already have been removed, which is fine.
             let _gone = fs::remove_file(path);
         }
     }
@@ -29,7 +29,7 @@ impl Serve {
         let address = self.listen.clone().unwrap_or_else(|| Address::Unix(default_socket()));
         let files = match &self.files {
             Some(folder) => Some(folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(|| {
-                Failure::new(format!("--files {}: it is no folder: name one that is there", folder.display()))
+                Failure::new(format!("--files {}: it is not a folder: name one that is there", folder.display()))
             })?),
             None => None,
         };
@@ -67,7 +67,7 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The token, and its file if that goes with the service. By TCP there is always one.
+    /// The token, and its file if the service removes it at the end. With TCP there is always a token.
     fn token(&self, listener: &Listener) -> Result<(Option<Token>, Made), Failure> {
         let by_default = || runtime_folder().join(format!("netlathe-{}.token", std::process::id()));
         let path = match &self.token {

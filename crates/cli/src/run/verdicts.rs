@@ -32,7 +32,7 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
             let field = if field == "*" { typed } else { field };
             value = value.get(field).cloned().unwrap_or(Value::Null);
         }
-        // Reports list the reasons that occurred; the others dropped nothing.
+        // Reports only list reasons that occurred; all others dropped nothing.
         if let [part, reason] = fields
             && value.is_null()
             && (part == "skipped" || part == "drops" && DropReason::ALL.iter().any(|known| known.name() == reason))
@@ -144,8 +144,9 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
         if let Some(vain) = seen.get("unanswered") {
             let (asker, target) = (text(vain, "asker"), text(vain, "target"));
             let times = output::counted(number(vain, "/requests"), "question");
-            words +=
-                &format!("; at {end} {asker} asks for {target}, which is no stream's address ({times} unanswered)");
+            words += &format!(
+                "; at {end} {asker} asks for {target}, which is not the address of a stream ({times} unanswered)"
+            );
         }
         if let Some(refused) = seen.get("refused") {
             let (by, reason) = (text(refused, "by"), text(refused, "reason"));

@@ -300,7 +300,7 @@ fn rejects_impossible_orders_before_anything_starts() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
     for (arguments, word) in [
-        (&["--sync", "order 10.0.0.1,foo gap 5ms"][..], "'foo' is not a source"),
+        (&["--sync", "order 10.0.0.1,foo gap 5ms"][..], "'foo' is no source"),
         (&["--sync", "order 10.0.0.1,10.0.0.2"], "time between crests is missing"),
         (&["--sync", "order 10.0.0.0/8,10.0.0.2 gap 5ms"], "overlap"),
         (

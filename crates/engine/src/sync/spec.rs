@@ -57,7 +57,7 @@ impl FromStr for SyncSpec {
             Some("order") => false,
             Some("round-robin") => true,
             _ => {
-                let what = format!("'{text}' says no order of sources");
+                let what = format!("'{text}' is not an order of sources");
                 return Err(ParseError::new(what, format!("write {EXAMPLE} or round-robin 10.0.0.1,10.0.0.2")));
             }
         };
@@ -73,11 +73,11 @@ impl FromStr for SyncSpec {
                 "wait" => wait.replace(time(value)?).is_some(),
                 "silence" if !in_turn => silence.replace(time(value)?).is_some(),
                 "offset" | "silence" => {
-                    let what = format!("'{key}' is of crests, and round-robin goes by single frames");
+                    let what = format!("'{key}' applies to crests, and round-robin releases single frames");
                     return Err(ParseError::new(what, "leave it out, or write order"));
                 }
                 _ => {
-                    let what = format!("'{key}' means nothing here");
+                    let what = format!("'{key}' is unexpected here");
                     return Err(ParseError::new(what, "write gap, offset, wait or silence, each with a time"));
                 }
             };
@@ -93,12 +93,12 @@ impl FromStr for SyncSpec {
                 return Err(ParseError::new("a gap and an offset both place the crests", "leave one of them out"));
             }
             (false, None, None) => {
-                return Err(ParseError::new("nothing says when the next crest comes", format!("write {EXAMPLE}")));
+                return Err(ParseError::new("the time between crests is missing", format!("write {EXAMPLE}")));
             }
         };
         let silence = silence.unwrap_or(Self::SILENCE);
         if silence == Span::ZERO {
-            return Err(ParseError::new("a silence of no length ends every crest", "write 1ms, or round-robin"));
+            return Err(ParseError::new("a silence of zero would end every crest", "write 1ms, or round-robin"));
         }
         Ok(SyncSpec { sources, how, wait: wait.unwrap_or(Self::WAIT), silence })
     }
@@ -135,7 +135,7 @@ fn sources(text: &str) -> Result<Vec<Prefix>, ParseError> {
             ParseError::new(format!("'{name}' is no source"), remedy)
         })?;
         if let Some(other) = sources.iter().find(|other| other.holds(source.address) || source.holds(other.address)) {
-            let what = format!("the sources {other} and {source} are not apart");
+            let what = format!("the sources {other} and {source} overlap");
             return Err(ParseError::new(what, "write each once, and none within another"));
         }
         sources.push(source);

@@ -1,4 +1,4 @@
-//! Changes of live pipelines: checked and made here, carried out by the workers between two frames.
+//! Changes of live pipelines: checked and built here, applied by the workers between two frames.
 
 use crate::output::Failure;
 use crate::plan::files::OnDisk;
@@ -49,13 +49,13 @@ struct Planned {
     settings: Vec<SettingChange>,
     asked_at_ns: u64,
     by: String,
-    /// Directions that have not reached it.
+    /// Directions that have not applied it yet.
     left: usize,
     took_effect_at_ns: u64,
 }
 
 impl LiveChanges {
-    /// The changes of a run; the numbers of its timeline come first.
+    /// The changes of a run. Those of its timeline have the first numbers.
     pub(super) fn new(request: &Request, clock: TscClock) -> Self {
         let settings = Settings::of(&request.pipelines);
         let mut accepted = settings.clone();
@@ -91,7 +91,7 @@ impl LiveChanges {
         receiver
     }
 
-    /// Notes what has taken effect, and drops what it replaced.
+    /// Records changes that took effect, and drops what they replaced.
     pub(super) fn collect(&self) {
         self.state().collect();
     }
@@ -164,7 +164,7 @@ impl State {
             accepted.apply(&setting);
             settings.push(setting);
         }
-        // Made before anything is sent, so that a change is carried out as a whole or not at all.
+        // Builds all parts before sending any, so that a change is applied completely or not at all.
         let number = self.number + 1;
         let mut made: Vec<(usize, engine::Change<Mbuf>)> = Vec::new();
         for setting in &settings {
@@ -204,7 +204,7 @@ impl State {
         let at = change.at_ns.map_or(ChangeTime::Clock(now), |at| ChangeTime::AfterStart(Span::from_ns(at)));
         let left = made.len();
         for (place, change) in made {
-            // There was room, and this is the only sender.
+            // There was room, and no other thread sends.
             let _sent = self.directions[place].sender.send(at, change);
         }
         let took_effect_at_ns = 0;
@@ -222,7 +222,7 @@ impl State {
 }
 
 fn refusal(path: &str, error: &ParseError) -> Refusal {
-    let unknown = error.what().ends_with("is no setting of this run");
+    let unknown = error.what().ends_with("is not a setting of this run");
     if unknown { Refusal::unknown(path, error.remedy()) } else { Refusal::invalid(path, error.what(), error.remedy()) }
 }
 

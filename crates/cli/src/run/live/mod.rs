@@ -100,7 +100,7 @@ pub(crate) fn run(
     let eal = start_dpdk(request, &configs, polled)?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
-    // A stopped generator delays no host's traffic.
+    // A stopped generator does not delay the traffic of a host.
     if request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Port(_))) {
         dpdk::ignore_stops();
     }
@@ -170,14 +170,15 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// The most learning frames that a router gets. Linux knows up to 1024 neighbours.
+/// Limit on learning frames for a router. Linux stores up to 1024 neighbours.
 const LEARNING: u32 = 256;
 
-/// Between two looks at a run, which take a CPU from departures for some microseconds; and until it is ready.
+/// Intervals between checks of a run, which take some microseconds of CPU time from departures: while it runs, and
+/// until it is ready.
 const LOOK: Duration = Duration::from_millis(100);
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// Lets the workers run, each on a thread of its own that keeps the rights `keep`, and looks after them until the last has ended.
+/// Runs the workers, each on its own thread with the rights `keep`, and monitors them until the last has ended.
 fn work(
     eal: &'static Eal,
     workers: Vec<Worker>,
@@ -212,7 +213,7 @@ fn work(
                     worker.run(eal, flag, counters)
                 });
                 if started.is_err() {
-                    // The others are of no use without it.
+                    // The others are useless without it.
                     stop.ask();
                 }
                 started
@@ -272,8 +273,8 @@ fn sent(ended: &[Ended], replay: bool) -> u64 {
     finished.flat_map(|finished| &finished.report.streams).filter_map(|stream| stream.sent).sum()
 }
 
-/// What waiting alone reaches here, of each pipeline that will wait for the clock: measured on as many
-/// threads at once as there will be, and on the same CPUs.
+/// The floor of each pipeline that waits for the clock, measured concurrently on the same number of threads and the
+/// same CPUs as the run.
 fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>, Failure> {
     const GAP: Span = Span::from_us(10);
     const DURATION: Span = Span::from_ms(50);
@@ -294,13 +295,13 @@ fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>,
     })
 }
 
-/// The number from which on streams are not ours: those of several cores are numbered behind each other.
+/// The first stream number that is not ours. The streams of several cores have consecutive numbers.
 fn stream_numbers(request: &Request) -> u32 {
     let cores = request.common.cores.as_ref().map_or(1, |cores| cores.0.len());
     u32::try_from(streams_of_all(request) * cores).unwrap_or(u32::MAX)
 }
 
-/// The streams of all pipelines, one behind the other.
+/// The streams of all pipelines, in order.
 fn streams_of_all(request: &Request) -> usize {
     let all = request.pipelines.iter().map(|plan| match &plan.source {
         SourcePlan::Streams { specs, .. } => specs.len(),
@@ -326,7 +327,7 @@ fn start_dpdk(request: &Request, configs: &[Config], polled: Option<&PortSpec>) 
                 config = config.pci(address);
             }
         }
-        // A hardware event device is named by its PCI address, as a NIC is.
+        // A hardware event device is named by its PCI address, like a NIC.
         for device in plan.limits().filter_map(|(_, limit)| limit.device.as_deref()).filter(|name| name.contains(':')) {
             config = config.pci(device);
         }
@@ -344,7 +345,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
         SourcePlan::Port(port) => Feed::Device(device(port)?),
         SourcePlan::Streams { specs, first, count, .. } => {
             let streams = assemble::streams(plan, specs, request.seed(), *first)?;
-            // Parts of streams on several cores have numbers of their own, which no other stream has.
+            // Parts of streams on several cores have unique numbers.
             let apart = u16::try_from(streams_of_all(request)).unwrap_or(u16::MAX);
             Feed::Stream(Box::new(streams.numbered_apart(apart)), *count)
         }

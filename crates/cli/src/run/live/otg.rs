@@ -1,4 +1,4 @@
-//! `otg`: opens interfaces, serves requests until a signal, and leaves nothing behind.
+//! `otg`: opens interfaces, serves requests until a signal, and cleans up.
 
 use super::host_ports;
 use crate::options::otg::{Listen, NamedPort, Otg};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// How often it is looked whether the run is to end.
+/// Interval between checks for the end of the run.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long open connections have to end.
 const GRACE: Duration = Duration::from_millis(500);
@@ -167,7 +167,7 @@ fn ring_config() -> RingConfig {
     RingConfig { block_size: 128 << 10, blocks: 128, timeout_ms: 2, ..RingConfig::default() }
 }
 
-/// The speed of a NIC's link. Virtual interfaces have none, and the one that they report is made up.
+/// The speed of a NIC's link. Virtual interfaces have none; the speed they report is fictitious.
 fn line_rate(interface: &str) -> Option<u64> {
     let folder = Path::new("/sys/class/net").join(interface);
     if !folder.join("device").exists() {
@@ -184,13 +184,13 @@ struct Sender {
 
 impl Transmit for Sender {
     fn begin(&mut self) {
-        // The kernel wakes a thread up to this late, 50 µs by default. It refuses no shorter time.
+        // The kernel wakes a thread up to this late; the default is 50 µs. It accepts any shorter time.
         let _refused = nix::sys::prctl::set_timerslack(1);
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<bool, String> {
         let sent = self.sender.send(frame).map_err(|error| error.to_string());
-        // An interface that was deleted and made again has a new number.
+        // An interface that was deleted and created again has a new number.
         if sent.is_err()
             && let Ok(fresh) = PacketSender::open(&self.interface)
         {
@@ -201,10 +201,10 @@ impl Transmit for Sender {
 }
 
 struct Receiver {
-    /// None while the interface is gone.
+    /// `None` while the interface does not exist.
     ring: Option<PacketRing>,
     interface: String,
-    /// Lost by earlier rings.
+    /// Losses of earlier rings.
     lost: u64,
     whole: Vec<u8>,
 }

@@ -1,5 +1,5 @@
-//! The receiver of a generator: counts what comes back by its stamps, while and after frames are sent, and answers for
-//! the addresses that they go to, so that a router passes them on.
+//! The receiver of a generator: counts arriving frames by their stamps during and after sending. It answers requests
+//! for the destination addresses, so that a router forwards the frames.
 
 use crate::output::{self, Failure};
 use crate::plan::xdp_programs;
@@ -64,11 +64,11 @@ pub(crate) struct ReceivedFrames {
     pub(crate) failure: Option<Failure>,
 }
 
-/// When as many have come as were sent, only copies may still be on their way: those are waited for so long.
+/// How long to wait for duplicates once all frames have arrived.
 const COPIES: Duration = Duration::from_millis(100);
-/// How often the end condition is checked.
+/// Interval between checks of the end condition.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long to wait for learning frames: a router asks for an address each second.
+/// Time limit for learning frames: a router requests an address once per second.
 const LEARN: Duration = Duration::from_millis(1_500);
 /// The same, counted from the last arrival once frames have arrived.
 const LEARNT: Duration = Duration::from_millis(100);
@@ -120,8 +120,8 @@ impl FarEnd {
         Ok(FarEnd { port, began_ns, wait, neighbour, streams, replay })
     }
 
-    /// Waits until `frames` learning frames have come, and answers meanwhile. What does not learn is no failure: it may be
-    /// what is to be found out.
+    /// Waits for `frames` learning frames, and answers requests meanwhile. Missing ones are not a failure: the test may
+    /// be about that.
     pub(crate) fn learn(&mut self, frames: u32, stop: &Stop) -> Result<(), Failure> {
         let (began, mut last, mut came) = (Instant::now(), None::<Instant>, 0);
         while came < frames && began.elapsed() < LEARN && last.is_none_or(|last| last.elapsed() < LEARNT) {
@@ -143,9 +143,9 @@ impl FarEnd {
         Ok(())
     }
 
-    /// Counts on a thread of its own while `send` runs, and until nothing more arrives. `frames` says how many
-    /// stamped ones were sent. If receiving fails, it sets `stop`, since nothing would count what is sent afterwards.
-    /// A user who asks it while the last frames are waited for waits no more.
+    /// Counts on its own thread while `send` runs, and until nothing more arrives. `frames` returns the number of
+    /// recognisable frames sent. If receiving fails, sets `stop`, because later frames would not be counted. A signal
+    /// while it waits for the last frames ends the wait.
     pub(crate) fn during<T>(
         mut self,
         send: impl FnOnce() -> T,
@@ -238,7 +238,7 @@ impl FarEnd {
             taken.map_err(|cause| broke_off(&cause))?;
             self.neighbour.speak(&mut self.port);
             if !over {
-                // The quiet begins when the last frame was sent.
+                // The quiet period begins when the last frame was sent.
                 (last, found) = (Instant::now(), Instant::now());
             }
             if over && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
@@ -247,7 +247,7 @@ impl FarEnd {
                 );
                 break;
             }
-            // Of copies, or of what another generator sends here, there may be no end.
+            // Duplicates, or frames of another generator, may arrive without end.
             if over && (found.elapsed() > self.wait || came >= sent && last.elapsed() > COPIES) {
                 break;
             }
@@ -267,7 +267,7 @@ impl FarEnd {
 }
 
 impl Neighbour {
-    /// Makes the answer to a frame, if it asks for an address that frames go to and that the kernel does not have.
+    /// Creates the answer to a request for a destination address, unless the kernel has this address.
     fn look(&mut self, frame: &Received<'_>) {
         self.report.came.add(FrameLen::of_captured(frame.link_len()));
         self.asked.clear();

@@ -1,4 +1,4 @@
-//! Counts and times the frames that `measure` is given, from a capture or an interface.
+//! Counts and times the frames of `measure`, from a capture or an interface.
 
 use crate::options::common::Common;
 use crate::output::{self, Failure};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Span, Time};
 
-/// The inter-departure time that should follow a frame of `length`, where that is known of each.
+/// The expected inter-departure time after a frame of `length`, if known for each frame.
 fn gap_after(expected: &Target, length: FrameLen) -> Option<Span> {
     let at = |rate: BitRate, bytes: u32| {
         Span::from_ps((u128::from(bytes) * 8 * u128::from(PS_PER_S) / u128::from(rate.bps().max(1))) as u64)
@@ -31,9 +31,9 @@ fn gap_after(expected: &Target, length: FrameLen) -> Option<Span> {
     }
 }
 
-/// Measures frames as they are given.
+/// Measures frames.
 pub(crate) struct Receiver {
-    /// Which frames are measured, if not all.
+    /// The filter for measured frames, if any.
     only: Option<FrameFilter>,
     expected: Option<Target>,
     pub(super) gaps: GapMeter,
@@ -43,11 +43,11 @@ pub(crate) struct Receiver {
     timeline: Timeline,
     pub(super) streams: StreamMeter,
     books: FrameCounters,
-    /// Records of a capture that are no frames, by reason.
+    /// Records of a capture that are not frames, by reason.
     pub(super) skipped: BTreeMap<String, u64>,
-    /// Frames that were to be written and could not.
+    /// Frames that could not be written.
     unwritten: Tally,
-    /// Length of the frame before.
+    /// Length of the preceding frame.
     last: Option<FrameLen>,
 }
 
@@ -75,7 +75,7 @@ impl Receiver {
         }
     }
 
-    /// Whether a frame is to be measured, without FCS and with its tags; one that is not counts as left out.
+    /// Whether to measure a frame, given without FCS and with its tags. Counts other frames as left out.
     pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
         self.only.as_mut().is_none_or(|only| only.takes(frame, length))
     }
@@ -83,7 +83,7 @@ impl Receiver {
     pub(crate) fn record(&mut self, start: Time, length: FrameLen) {
         self.gaps.record(start);
         if let Some(expected) = &self.expected {
-            // The first frame has no gap; any ask will do.
+            // The first frame has no gap, so any target will do.
             let before = self.last.replace(length).unwrap_or(length);
             if let Some(gap) = gap_after(expected, before) {
                 self.conformance.record_after(gap, start, length);
@@ -120,7 +120,7 @@ impl Receiver {
         self.books.came.frames
     }
 
-    /// What has come in a run of which so much has passed, in a line.
+    /// The progress of a run after this time, on one line.
     pub(crate) fn so_far(&self, passed: Duration) -> String {
         let (frames, bytes) = (self.books.came.frames, self.books.came.bytes);
         let rate = bytes as f64 * 8.0 / passed.as_secs_f64().max(1e-3);
@@ -128,7 +128,7 @@ impl Receiver {
         format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
     }
 
-    /// Ends the capture that was to be written. Frames that are not in it are not out.
+    /// Ends the written capture. Frames that are missing in it do not count as out.
     pub(crate) fn finish(&mut self, writer: Option<&mut CaptureWriter>) -> Result<(), Failure> {
         let Some(writer) = writer else { return Ok(()) };
         let ended = writer.finish().map_err(Failure::new);
@@ -171,11 +171,11 @@ impl Receiver {
     }
 }
 
-/// What is to be received, and until when.
+/// What to receive, and until when.
 pub(crate) struct Reception<'a> {
     pub(crate) common: &'a Common,
     pub(crate) write: Option<&'a Path>,
-    /// Files that are made when all frames have come.
+    /// Files written after all frames have arrived.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
     pub(crate) later: Vec<PathBuf>,
     pub(crate) count: u64,
