@@ -45,9 +45,9 @@ Acquire::Retries "1";
 Acquire::http::Timeout "20";
 CONF
     export APT_CONFIG=$folder/apt/conf
-    apt-get update --quiet=2 --error-on=any >"$folder/log" 2>&1 || skip "the packages' list cannot be had: $(tail -n1 "$folder/log")"
+    apt-get update --quiet=2 --error-on=any >"$folder/log" 2>&1 || skip "the list of packages is unavailable: $(tail -n1 "$folder/log")"
     (cd "$folder/apt" && apt-get download --quiet=2 libdpdk-dev) >"$folder/log" 2>&1 ||
-        skip "libdpdk-dev cannot be had: $(tail -n1 "$folder/log")"
+        skip "libdpdk-dev is unavailable: $(tail -n1 "$folder/log")"
     dpkg-deb -x "$folder"/apt/libdpdk-dev_*.deb "$folder/unpacked"
     # They say where they would be installed.
     sed -i "s|^prefix=.*|prefix=$folder/dpdk/usr|" "$folder"/unpacked/usr/lib/*/pkgconfig/libdpdk*.pc

@@ -139,7 +139,7 @@ def experiment(content):
 
 
 def gap_rows(program, report, ask):
-    """The mean of the gaps, and their median: a mean alone says nothing of evenness."""
+    """The mean of the gaps, and their median: the mean alone does not show whether gaps are even."""
     row(program, GAP_US, report["gap"]["mean_ns"] / 1e3, "us mean", ask)
     row("", GAP_US, report["gap"]["p50_ns"] / 1e3, "us p50", "the same")
 

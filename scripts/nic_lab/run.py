@@ -5,7 +5,7 @@
 
 Each guest runs a job of this folder and prints sections. A list of checks says what each section must show: counts, order,
 bytes and messages. Times are not judged, because a guest's clocks are rough. The whole takes five minutes on two CPUs.
-Prints SKIP and the reason where QEMU or the packages cannot be had.
+Prints SKIP and the reason if QEMU or the packages are unavailable.
 """
 
 import json

@@ -249,7 +249,7 @@ impl LineEnd {
         if by != self.by {
             self.by = by;
             let shift = Shift { from: self.report.compared, by };
-            self.side.shifts.push(shift).expect("the pacer hears of all before it makes more");
+            self.side.shifts.push(shift).expect("the pacer reads all shifts before it sends more");
         }
         let off = by.unsigned_abs();
         self.report.compared += 1;

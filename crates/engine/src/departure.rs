@@ -112,7 +112,7 @@ impl Token {
         self.place(pipeline, start).complete(pipeline, start);
     }
 
-    /// The start is settled, whenever the frame leaves: schedule, synchronisation and traces go on from it.
+    /// The start is settled, whenever the frame leaves: schedule, synchronisation and traces continue from it.
     #[inline]
     pub fn place<F: Frame>(self, pipeline: &mut Pipeline<F>, start: Time) -> Placed {
         let Token { settled, stream, handed } = self;

@@ -1,5 +1,5 @@
-//! Host names in labs of sites: `ip netns exec` shows programs the files of `/etc/netns/NAMESPACE` in the place of those
-//! in `/etc`.
+//! Host names in labs of sites: `ip netns exec` shows programs the files of `/etc/netns/NAMESPACE` instead of those in
+//! `/etc`.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -73,7 +73,7 @@ pub struct Figure {
     pub unit: Unit,
     /// What it means.
     pub meaning: String,
-    /// The row of the text report, if the figure has one of its own: `{noun}` stands for the value. Left out if 0.
+    /// The figure's own row of the text report, if it has one; `{noun}` stands for the value. Left out if 0.
     pub row: Option<String>,
 }
 

@@ -9,8 +9,7 @@ pub enum FillerKind {
     Own,
     /// To an address that a switch was told to discard (LightShaper §2.3).
     BlackHole(MacAddr),
-    /// A MAC control frame (IEEE 802.3 clause 31) of an opcode that means nothing: consumed by the
-    /// receiving MAC.
+    /// A MAC control frame (IEEE 802.3 clause 31) with an opcode without a meaning: consumed by the receiving MAC.
     MacControl,
 }
 

@@ -210,7 +210,7 @@ impl Reader {
     }
 
     /// Whether a block that is not written was waited for long enough: its thread is writing it, or was killed while
-    /// writing. All that had been begun when the wait began are waited for together.
+    /// writing. Blocks that had begun by then share one wait.
     fn is_overdue(&mut self, number: u64, written: u64) -> bool {
         if number < self.overdue {
             return true;

@@ -164,7 +164,7 @@ fn gives_up_and_counts_an_unfinished_block() {
     assert_eq!((reader.lost(), reader.waits(), reader.next_block()), (1, false, None));
 }
 
-/// Blocks that were begun together are waited for once, however many there are.
+/// Blocks that began together share one wait, whatever their number.
 #[test]
 fn gives_up_unfinished_blocks_together() {
     let (folder, ring, mut reader) = ring(64 << 10);

@@ -94,7 +94,7 @@ static __always_inline struct frame *place(__u64 head, __u32 second)
 }
 
 /* A frame's name: the address of its buffer, and in the bits that all addresses have in common the window in which it
- * is followed, so that what is remembered of a head means nothing in the next window. */
+ * is followed, so that the stored state of a head is not valid in the next window. */
 static __always_inline __u64 name_of(struct settings *s, __u64 head)
 {
     return head ^ (__u64)s->window << 48;

@@ -40,7 +40,7 @@ impl Bed {
         self.sender(node, interface, gap, count, batch, sizes)?.end()
     }
 
-    /// The same, until everything is sent. The program then stays alive until it is told to end: freeing its memory
+    /// The same, until everything is sent. The program then stays alive until a signal ends it: freeing its memory
     /// occupies a CPU for milliseconds, perhaps that of a departure.
     pub(crate) fn sender(
         &self,

@@ -1,4 +1,4 @@
-//! `--catch-up`: handling of late departures, checked against start times on the model line.
+//! `--catch-up`: the handling of late departures, checked against start times on the model line.
 
 use crate::common::Bench;
 

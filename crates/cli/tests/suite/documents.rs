@@ -164,7 +164,7 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
 fn reasons_for_drops_are_in_the_reference() {
     let reference = fs::read_to_string(root().join("docs/reference/report.md")).expect("a page");
     for reason in measure::DropReason::ALL {
-        assert!(reference.contains(&format!("| `{}` |", reason.name())), "{} is not told", reason.name());
+        assert!(reference.contains(&format!("| `{}` |", reason.name())), "{} is not documented", reason.name());
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) const DESCRIPTION: Description = Description {
     },
     read: |bytes| {
         let (flags, version) = (*bytes.first()?, bytes.get(1)? & 7);
-        // Source routes (RFC 1701), and what PPTP makes of it.
+        // Source routes (RFC 1701), and the variant of PPTP.
         if flags & ROUTING != 0 || version != 0 {
             return None;
         }

@@ -68,7 +68,7 @@ CHANGES = {
 
 
 def by(user, groups, function):
-    """Runs a function as a user, and says what came of it."""
+    """Runs a function as a user, and prints the result."""
     pid = os.fork()
     if pid == 0:
         code = 0
