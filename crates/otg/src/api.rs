@@ -9,6 +9,7 @@ use crate::reader::{Node, Object, Problem, Read};
 use crate::receiver::lock;
 use crate::wire::OpenPort;
 use serde_json::{Map, Value, json};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -25,6 +26,10 @@ pub enum Request {
     GetConfig,
     /// Changes rates and sizes of flows.
     UpdateConfig,
+    /// Adds flows while others run.
+    AppendConfig,
+    /// Stops flows and forgets them while others run.
+    DeleteConfig,
     /// Starts and stops.
     SetControlState,
     /// Pings.
@@ -116,6 +121,8 @@ impl Api {
             Request::SetConfig => self.set_config(body)?,
             Request::GetConfig => lock(&self.config).clone(),
             Request::UpdateConfig => self.update_config(&node)?,
+            Request::AppendConfig => self.append_config(&node)?,
+            Request::DeleteConfig => self.delete_config(&node)?,
             Request::SetControlState => self.set_control_state(&node)?,
             Request::SetControlAction => self.set_control_action(&node)?,
             Request::GetMetrics => self.metrics(&node)?,
@@ -155,15 +162,20 @@ impl Api {
         object.finish()?;
         let mut stored = lock(&self.config);
         let mut fresh = stored.clone();
-        let mut names = Vec::new();
+        let mut names = HashSet::new();
+        let by_name: HashMap<String, usize> = stored_flows(&stored)
+            .iter()
+            .enumerate()
+            .filter_map(|(n, flow)| Some((flow.get("name")?.as_str()?.to_owned(), n)))
+            .collect();
         for node in &changed {
             let mut object = node.object()?;
             let name = object.required("name")?;
             let values =
                 words.iter().map(|word| (*word, object.get(word).map(|node| node.value().clone()))).collect::<Vec<_>>();
             let all = fresh.get_mut("flows").and_then(Value::as_array_mut);
-            let is = |flow: &&mut Value| flow.get("name").and_then(Value::as_str) == name.text().ok();
-            let Some(flow) = all.and_then(|all| all.iter_mut().find(is)).and_then(Value::as_object_mut) else {
+            let found = name.text().ok().and_then(|name| by_name.get(name));
+            let Some(flow) = found.zip(all).and_then(|(n, all)| all.get_mut(*n)?.as_object_mut()) else {
                 return Err(Problem::new(&name.path, "there is no flow of this name").into());
             };
             for (word, value) in values {
@@ -174,12 +186,77 @@ impl Api {
                     flow.remove(word)
                 };
             }
-            names.push(name.name()?);
+            names.insert(name.name()?);
         }
         let mut config = config::read(&Node::root(&fresh), &self.engine.available)?;
         config.flows.retain(|flow| names.contains(&flow.flow.name));
         self.engine.change_flows(config);
         *stored = fresh;
+        Ok(json!({ "warnings": [] }))
+    }
+
+    fn append_config(&self, node: &Node<'_>) -> Result<Value, Refusal> {
+        let mut stored = lock(&self.config);
+        let mut fresh = stored.clone();
+        let known = stored_flows(&stored).len();
+        // Where each flow stands in the request.
+        let mut places = Vec::new();
+        let mut object = node.object()?;
+        let items = object.items("config_append_list")?;
+        object.finish()?;
+        let flows = fresh.as_object_mut().map(|config| config.entry("flows").or_insert_with(|| json!([])));
+        let Some(flows) = flows else { return Err(Problem::new("", "there is no configuration").into()) };
+        if flows.is_null() {
+            *flows = json!([]);
+        }
+        let Value::Array(flows) = flows else { return Err(Problem::new("", "flows is not a list").into()) };
+        for item in &items {
+            let mut object = item.object()?;
+            object.choice(&["flows"], None)?;
+            for flow in object.items("flows")? {
+                flows.push(flow.value().clone());
+                places.push(flow.path);
+            }
+            object.finish()?;
+        }
+        let in_request = |problem: Problem| {
+            let place = problem.path.strip_prefix("flows[").and_then(|rest| {
+                let (number, rest) = rest.split_once(']')?;
+                Some(format!("{}{rest}", places.get(number.parse::<usize>().ok()?.checked_sub(known)?)?))
+            });
+            Problem { path: place.unwrap_or(problem.path), what: problem.what }
+        };
+        let of_request = |problems: Vec<Problem>| problems.into_iter().map(in_request).collect::<Vec<_>>();
+        let config = config::read(&Node::root(&fresh), &self.engine.available).map_err(of_request)?;
+        let warnings = self.engine.append(config, known).map_err(of_request)?;
+        *stored = fresh;
+        Ok(json!({ "warnings": warnings }))
+    }
+
+    fn delete_config(&self, node: &Node<'_>) -> Result<Value, Refusal> {
+        let mut stored = lock(&self.config);
+        let mut object = node.object()?;
+        let items = object.items("config_delete_list")?;
+        object.finish()?;
+        let known: HashSet<&str> = stored_flows(&stored).iter().filter_map(|flow| flow.get("name")?.as_str()).collect();
+        let mut names = HashSet::new();
+        for item in &items {
+            let mut object = item.object()?;
+            object.choice(&["flows"], None)?;
+            let flows = object.get("flows");
+            object.finish()?;
+            for flow in flows.as_ref().map_or(Ok(Vec::new()), Node::list)? {
+                let name = flow.name()?;
+                if !known.contains(name.as_str()) {
+                    return flow.wrong(format!("there is no flow '{name}'")).map_err(Refusal::from);
+                }
+                names.insert(name);
+            }
+        }
+        self.engine.delete(&names);
+        if let Some(flows) = stored.get_mut("flows").and_then(Value::as_array_mut) {
+            flows.retain(|flow| !flow.get("name").and_then(Value::as_str).is_some_and(|name| names.contains(name)));
+        }
         Ok(json!({ "warnings": [] }))
     }
 
@@ -216,9 +293,9 @@ impl Api {
                 self.engine.capture(&ports, state == "start", &path)?;
             }
             "all" => {
-                // Devices answer as long as they are configured, so that there is nothing to start.
-                object.required("state")?.word(&["start", "stop"])?;
+                let state = object.required("state")?.word(&["start", "stop"])?;
                 object.finish()?;
+                self.engine.set_devices(state == "start");
             }
             _ => {
                 let flows = names(&mut object, "flow_names")?;
@@ -301,6 +378,9 @@ impl Api {
             }
         }
         inner.map_or(Ok(()), Object::finish)?;
+        if let Some((name, path)) = tags.names.iter().find(|(name, _)| name != RX_NAME && !self.engine.has_tag(name)) {
+            return Err(Problem::new(path, format!("no flow has a tag '{name}'")).into());
+        }
         let (rates, _) = self.engine.rates();
         let metrics = self.engine.with_flows(&names, &path, |n, flow, config| {
             flow_metric(flow, config, rates.get(n).copied().unwrap_or_default(), &columns, &tags)
@@ -337,15 +417,25 @@ impl Api {
     }
 }
 
-const PORT_COLUMNS: [&str; 14] = [
+/// The flows of a configuration that was accepted.
+fn stored_flows(config: &Value) -> &[Value] {
+    config.get("flows").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The tag that is the port of arrival.
+const RX_NAME: &str = "rx_name";
+
+const PORT_COLUMNS: [&str; 13] = [
     "bytes_rx", "bytes_rx_rate", "bytes_tx", "bytes_tx_rate", "capture", "frames_rx", "frames_rx_rate", "frames_tx",
-    "frames_tx_rate", "last_change", "link", "location", "speed", "transmit",
+    "frames_tx_rate", "link", "location", "speed", "transmit",
 ];
 const FLOW_COLUMNS: [&str; 17] = [
     "bytes_rx", "bytes_tx", "frames_rx", "frames_rx_rate", "frames_tx", "frames_tx_rate", "rx_l1_rate_bps",
     "rx_rate_bps", "rx_rate_bytes", "rx_rate_kbps", "rx_rate_mbps", "transmit", "tx_l1_rate_bps", "tx_rate_bps",
     "tx_rate_bytes", "tx_rate_kbps", "tx_rate_mbps",
 ];
+/// Tagged rows have counts only.
+const TAGGED_COLUMNS: [&str; 4] = ["bytes_rx", "bytes_tx", "frames_rx", "frames_tx"];
 
 fn words(node: Option<Node<'_>>, all: &[&'static str]) -> Read<Vec<&'static str>> {
     node.map_or(Ok(Vec::new()), |node| node.list()?.iter().map(|item| item.word(all)).collect())
@@ -388,8 +478,8 @@ fn port_metric(port: &PortView<'_>, [tx, tx_bytes, rx, rx_bytes]: Rates) -> Map<
 struct TagRequest {
     include: bool,
     columns: Vec<&'static str>,
-    /// Names of tags that distinguish rows. All if empty.
-    names: Vec<String>,
+    /// Names of tags that distinguish rows, and their paths in the request. All if empty.
+    names: Vec<(String, String)>,
 }
 
 impl Default for TagRequest {
@@ -401,15 +491,13 @@ impl Default for TagRequest {
 fn tag_request(node: &Node<'_>) -> Read<TagRequest> {
     let mut object = node.object()?;
     let include = object.get("include").map_or(Ok(true), |node| node.boolean())?;
-    // Only values that were seen have a row, so there are no empty ones.
-    if let Some(node) = object.get("include_empty_metrics") {
-        node.boolean()?;
-    }
-    let columns = words(object.get("metric_names"), &FLOW_COLUMNS)?;
+    object.only("include_empty_metrics", &json!(false), "only values that were seen have a row")?;
+    let columns = words(object.get("metric_names"), &TAGGED_COLUMNS)?;
     let mut names = Vec::new();
     for node in object.items("filters")? {
         let mut filter = node.object()?;
-        names.push(filter.required("name")?.name()?);
+        let name = filter.required("name")?;
+        names.push((name.name()?, name.path));
         filter.finish()?;
     }
     object.finish()?;
@@ -468,7 +556,7 @@ fn flow_metric(flow: &LiveFlow, config: &config::Config, rates: Rates, columns: 
 }
 
 fn tagged_metrics(flow: &LiveFlow, config: &config::Config, request: &TagRequest) -> Vec<Value> {
-    let is_wanted = |name: &str| request.names.is_empty() || request.names.iter().any(|wanted| wanted == name);
+    let is_wanted = |name: &str| request.names.is_empty() || request.names.iter().any(|(wanted, _)| wanted == name);
     let value = |(tag, value): (&Tag, &u128)| {
         let digits = tag.length.div_ceil(4);
         json!({ "name": tag.name, "value": { "choice": "hex", "hex": format!("{value:0digits$x}") } })
@@ -476,7 +564,7 @@ fn tagged_metrics(flow: &LiveFlow, config: &config::Config, request: &TagRequest
     let row = |((values, port), figures): ((Vec<u128>, Option<usize>), Figures)| {
         let tags = flow.meters.tags().iter().zip(&values).filter(|(tag, _)| is_wanted(&tag.name)).map(value);
         let name = port.and_then(|of| config.ports.iter().find(|port| port.of == of)).map(|port| &port.name);
-        let of_port = name.map(|name| json!({ "name": "rx_name", "value": { "choice": "str", "str": name } }));
+        let of_port = name.map(|name| json!({ "name": RX_NAME, "value": { "choice": "str", "str": name } }));
         let mut metric = Map::new();
         metric.insert("tags".to_owned(), tags.chain(of_port).collect());
         set_figures(&mut metric, flow, &figures);

@@ -1,5 +1,6 @@
 //! Captures: filters and files.
 
+use crate::flow::FCS;
 use crate::frame::read_bits;
 use crate::reader::{Node, Read};
 use packet::layers::{LayerKind, Layers};
@@ -44,6 +45,16 @@ pub(crate) struct CaptureSettings {
     overwrite: bool,
     /// Bytes of each frame, with FCS.
     snap: usize,
+    format: Format,
+}
+
+/// How a capture is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// pcap(5).
+    Pcap,
+    /// The next generation, draft-ietf-opsawg-pcapng.
+    Pcapng,
 }
 
 /// A name, port names, and settings.
@@ -53,15 +64,16 @@ pub(crate) fn read(node: &Node<'_>) -> Read<(String, Vec<String>, CaptureSetting
     let ports = object.required("port_names")?.texts()?;
     let overwrite = object.get("overwrite").map_or(Ok(true), |node| node.boolean())?;
     let snap = object.get("packet_size").map_or(Ok(65_535), |node| node.integer(14, 65_535))? as usize;
-    if let Some(format) = object.get("format") {
-        format.word(&["pcap"])?;
-    }
+    let format = match object.get("format").map_or(Ok("pcap"), |node| node.word(&["pcap", "pcapng"]))? {
+        "pcapng" => Format::Pcapng,
+        _ => Format::Pcap,
+    };
     let mut conditions = Vec::new();
     for filter in object.items("filters")? {
         conditions.extend(self::filter(&filter)?);
     }
     object.finish()?;
-    Ok((name, ports, CaptureSettings { conditions, overwrite, snap }))
+    Ok((name, ports, CaptureSettings { conditions, overwrite, snap, format }))
 }
 
 /// Fields of filters: name, first bit, bits.
@@ -215,20 +227,49 @@ impl Capture {
         self.frames.push_back(Captured { time_ns, length, bytes });
     }
 
-    /// The file: classic pcap of Ethernet with FCS, in nanoseconds. `skip` frames are left out, and `count` follow.
+    /// The file: Ethernet with FCS, in nanoseconds. `skip` frames are left out, and `count` follow.
     pub(crate) fn file(&self, (skip, count): (usize, usize)) -> Vec<u8> {
-        let mut file = Vec::with_capacity(24 + self.held + 16 * self.frames.len());
-        for word in [MAGIC, 4 << 16 | 2, 0, 0, 65_535, 1] {
-            file.extend(word.to_le_bytes());
-        }
-        for frame in self.frames.iter().skip(skip).take(count) {
-            let (seconds, rest) = (frame.time_ns / 1_000_000_000, frame.time_ns % 1_000_000_000);
-            for word in [seconds as u32, rest as u32, frame.bytes.len() as u32, frame.length as u32] {
-                file.extend(word.to_le_bytes());
-            }
-            file.extend(&frame.bytes);
+        let frames = self.frames.iter().skip(skip).take(count);
+        let mut file = Vec::with_capacity(64 + self.held + 36 * self.frames.len());
+        match self.settings.as_ref().map(|settings| settings.format) {
+            Some(Format::Pcapng) => write_pcapng(frames, &mut file),
+            _ => write_pcap(frames, &mut file),
         }
         file
+    }
+}
+
+fn write_pcap<'f>(frames: impl Iterator<Item = &'f Captured>, file: &mut Vec<u8>) {
+    let words = |file: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|word| file.extend(word.to_le_bytes()));
+    words(file, &[MAGIC, 4 << 16 | 2, 0, 0, 65_535, 1]);
+    for frame in frames {
+        let (seconds, rest) = (frame.time_ns / 1_000_000_000, frame.time_ns % 1_000_000_000);
+        words(file, &[seconds as u32, rest as u32, frame.bytes.len() as u32, frame.length as u32]);
+        file.extend(&frame.bytes);
+    }
+}
+
+/// A section with one interface, and a block for each frame.
+fn write_pcapng<'f>(frames: impl Iterator<Item = &'f Captured>, file: &mut Vec<u8>) {
+    // The length of a block stands at both of its ends.
+    let mut block = |kind: u32, parts: &[&[u8]]| {
+        let content: usize = parts.iter().map(|part| part.len()).sum();
+        let padded = content.next_multiple_of(4);
+        let length = (12 + padded) as u32;
+        file.extend([kind.to_le_bytes(), length.to_le_bytes()].concat());
+        parts.iter().for_each(|part| file.extend(*part));
+        file.resize(file.len() + padded - content, 0);
+        file.extend(length.to_le_bytes());
+    };
+    // Byte order, version 1.0, a section of unknown length.
+    block(0x0a0d_0d0a, &[&0x1a2b_3c4d_u32.to_le_bytes(), &1_u32.to_le_bytes(), &u64::MAX.to_le_bytes()]);
+    // Ethernet; if_tsresol (9): 10 to the power of -9; if_fcslen (13): 4.
+    let interface: [u8; 8] = [1, 0, 0, 0, 0xff, 0xff, 0, 0];
+    block(1, &[&interface, &[9, 0, 1, 0, 9, 0, 0, 0], &[13, 0, 1, 0, FCS as u8, 0, 0, 0], &[0; 4]]);
+    for frame in frames {
+        let words =
+            [0, (frame.time_ns >> 32) as u32, frame.time_ns as u32, frame.bytes.len() as u32, frame.length as u32];
+        block(6, &[&words.map(u32::to_le_bytes).concat(), &frame.bytes]);
     }
 }
 
@@ -314,7 +355,8 @@ mod tests {
         // "123456789" is the check value of CRC-32.
         assert_eq!(fcs(b"123456789"), 0xcbf4_3926);
         let mut capture = Capture::default();
-        capture.reset(Some(CaptureSettings { conditions: Vec::new(), overwrite: true, snap: 65_535 }));
+        let format = Format::Pcap;
+        capture.reset(Some(CaptureSettings { conditions: Vec::new(), overwrite: true, snap: 65_535, format }));
         capture.take(1, &[7; 60]);
         capture.start();
         capture.take(1_000_000_007, &[7; 60]);
@@ -323,5 +365,28 @@ mod tests {
         assert_eq!((&file[..4], &file[24..32]), (&MAGIC.to_le_bytes()[..], &[1, 0, 0, 0, 7, 0, 0, 0][..]));
         assert_eq!(file[40..100], [7; 60]);
         assert_eq!(capture.file((1, 5)).len(), 24);
+    }
+
+    #[test]
+    fn pcapng_has_a_section_an_interface_and_a_block_for_each_frame() {
+        let value = json!({ "name": "c", "port_names": ["p"], "format": "pcapng", "packet_size": 62 });
+        let (_, _, settings) = read(&Node::root(&value)).expect("a capture");
+        let mut capture = Capture::default();
+        capture.reset(Some(settings));
+        capture.start();
+        capture.take(7 << 32 | 9, &[7; 60]);
+        let file = capture.file((0, usize::MAX));
+        let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("4 bytes"));
+        let (mut at, mut kinds) = (0, Vec::new());
+        while at < file.len() {
+            let length = word(at + 4);
+            assert_eq!(word(at + length as usize - 4), length, "at {at}");
+            kinds.push((word(at), at));
+            at += length as usize;
+        }
+        let [(0x0a0d_0d0a, 0), (1, _), (6, frame)] = kinds[..] else { panic!("{kinds:x?}") };
+        // Interface 0, the time in two words, captured and whole length, and the bytes padded to 64.
+        assert_eq!([8, 12, 16, 20, 24].map(|n| word(frame + n)), [0, 7, 9, 62, 64]);
+        assert_eq!((file.len() - frame, &file[frame + 28..frame + 88]), (28 + 64 + 4, &[7; 60][..]));
     }
 }

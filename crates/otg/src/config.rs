@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 /// Flows of one configuration. Their numbers are in the stamps of frames.
-const MOST_FLOWS: usize = 32_768;
+pub(crate) const MOST_FLOWS: usize = 32_768;
 
 /// A port from the command line.
 #[derive(Clone, Debug)]
@@ -70,9 +70,12 @@ pub(crate) struct PlannedFlow {
     pub(crate) tx: usize,
     pub(crate) rx: Vec<usize>,
     pub(crate) rate: Rate,
-    /// The sending interface and address of a device.
-    pub(crate) device: Option<(usize, Option<usize>)>,
+    /// Which sends each frame in turn. None for a flow between ports.
+    pub(crate) senders: Vec<Sender>,
 }
+
+/// The interface of a device, and which of its addresses.
+pub(crate) type Sender = (usize, Option<usize>);
 
 /// A configuration that was accepted.
 #[derive(Debug, Default)]
@@ -362,7 +365,7 @@ fn address(
 
 /// Resolves the ports of a flow and its rate.
 fn resolve(
-    mut flow: Flow,
+    flow: Flow,
     config: &Config,
     ports: &HashMap<String, usize>,
     devices: &HashMap<String, (usize, Option<usize>)>,
@@ -377,25 +380,36 @@ fn resolve(
             .copied()
             .ok_or_else(|| Problem::new(&path(at), format!("no device has an interface or address '{name}'")))
     };
-    let (tx, mut rx, from) = match &flow.ends {
+    let (tx, mut rx, senders) = match &flow.ends {
         Ends::Ports { tx, rx } => {
             let tx = port(tx, "port.tx_name")?;
             let rx = rx.iter().map(|name| port(name, "port.rx_names")).collect::<Read<Vec<usize>>>()?;
             let others = || (0..config.ports.len()).filter(|one| *one != tx).collect();
-            (tx, if rx.is_empty() { others() } else { rx }, None)
+            (tx, if rx.is_empty() { others() } else { rx }, Vec::new())
         }
-        Ends::Devices { tx, rx } => {
-            let from = device(&tx[0], "device.tx_names")?;
-            let to = rx.iter().map(|name| device(name, "device.rx_names")).collect::<Read<Vec<_>>>()?;
+        Ends::Devices { pairs } => {
+            let mut senders =
+                pairs.iter().map(|(from, _)| device(from, "device.tx_names")).collect::<Read<Vec<_>>>()?;
+            let to = pairs.iter().map(|(_, to)| device(to, "device.rx_names")).collect::<Read<Vec<_>>>()?;
             let rx = to.iter().map(|(interface, _)| config.interfaces[*interface].port).collect();
-            (config.interfaces[from.0].port, rx, Some(from))
+            let port = |sender: &Sender| config.interfaces[sender.0].port;
+            let tx = senders.first().map_or(0, port);
+            if let Some(other) = senders.iter().position(|sender| port(sender) != tx) {
+                let what = format!(
+                    "'{}' is on another port than '{}': write a flow for each port",
+                    pairs[other].0, pairs[0].0
+                );
+                return Err(Problem::new(&path("device.tx_names"), what));
+            }
+            // One sender needs no turns.
+            if senders.iter().all(|sender| *sender == senders[0]) {
+                senders.truncate(1);
+            }
+            (tx, rx, senders)
         }
     };
     rx.sort_unstable();
     rx.dedup();
-    if let Some((interface, _)) = from {
-        flow.maker.set_source_if_zero(config.interfaces[interface].mac);
-    }
     let longest = config.ports[tx].mtu as usize + flow.maker.link_header() + FCS;
     if flow.sizes.most() as usize > longest {
         let what = format!(
@@ -415,7 +429,7 @@ fn resolve(
             return Err(Problem::new(&path, format!("'{name}' has no line rate: write layer1 with its speed, or pps")));
         }
     };
-    Ok(PlannedFlow { flow, tx, rx, rate, device: from })
+    Ok(PlannedFlow { flow, tx, rx, rate, senders })
 }
 
 #[cfg(test)]
@@ -490,7 +504,7 @@ mod tests {
         }))
         .expect("accepted");
         let flow = &config.flows[0];
-        assert_eq!((flow.tx, flow.rx.as_slice(), flow.device), (0, &[1][..], Some((0, Some(0)))));
+        assert_eq!((flow.tx, flow.rx.as_slice(), flow.senders.as_slice()), (0, &[1][..], &[(0, Some(0))][..]));
         assert!(flow.flow.maker.wants_next_hop());
         assert_eq!(config.interfaces[1].addresses[0].prefix, 48);
         assert_ne!(config.interfaces[1].mac.0, [0; 6]);

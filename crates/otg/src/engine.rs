@@ -1,6 +1,6 @@
 //! Ports, their threads, and their traffic.
 
-use crate::config::{Available, Config, DeviceTag, Interface, PlannedFlow};
+use crate::config::{Available, Config, DeviceTag, Interface, MOST_FLOWS, PlannedFlow, Sender};
 use crate::flow::{FCS, Rate, Sizes};
 use crate::frame::{FrameMaker, Payload};
 use crate::meters::{FlowMeters, Transmission};
@@ -10,7 +10,7 @@ use crate::sender::{self, Command, Departures};
 use crate::wire::{Link, OpenPort};
 use packet::{Asker, MacAddr, question};
 use serde_json::json;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
@@ -59,6 +59,9 @@ pub(crate) struct LiveFlow {
     pub(crate) stream: u16,
 }
 
+/// A flow and the makers of its frames, which take turns.
+type ReadyFlow<'c> = (&'c LiveFlow, Vec<Arc<FrameMaker>>);
+
 /// Why a flow cannot start, and whether that may change soon.
 struct NotReady {
     wait: bool,
@@ -70,8 +73,12 @@ struct NotReady {
 struct Current {
     config: Config,
     flows: Vec<LiveFlow>,
-    /// The stream of the next configuration's first flow.
+    /// The stream of its first flow.
+    first_stream: u16,
+    /// The stream of the next flow that is added, also by the next configuration.
     next_stream: u16,
+    /// Devices neither ask nor answer.
+    devices_stopped: bool,
 }
 
 /// The traffic of all ports.
@@ -155,27 +162,45 @@ impl Engine {
     pub(crate) fn configure(&self, mut config: Config) -> Result<Vec<String>, Vec<Problem>> {
         let mut current = lock(&self.current);
         let first_stream = current.next_stream;
-        let flows: Vec<LiveFlow> = std::mem::take(&mut config.flows)
-            .into_iter()
-            .enumerate()
-            .map(|(n, planned)| {
-                let metrics = planned.flow.metrics;
-                let meters = Arc::new(FlowMeters::new(planned.flow.maker.tags.clone(), metrics.rx_name));
-                LiveFlow { planned, meters, stream: first_stream.wrapping_add(n as u16) }
-            })
-            .collect();
-        let mut expected: Vec<Expected> = self
-            .ports
-            .iter()
-            .map(|_| Expected { first_stream, flows: vec![None; flows.len()], ..Expected::default() })
-            .collect();
+        let flows = live_flows(std::mem::take(&mut config.flows), first_stream);
+        let next_stream = first_stream.wrapping_add(flows.len() as u16);
+        let expected = self.expect(&config, flows.iter(), first_stream, next_stream, true)?;
+        self.stop_all(&current.flows);
+        self.neighbours.clear();
+        self.set_known_neighbours(&config);
+        for (of, (port, expected)) in self.ports.iter().zip(expected).enumerate() {
+            *lock(&port.shared.expected) = Arc::new(expected);
+            let settings = config.ports.iter().position(|port| port.of == of).and_then(|n| config.captures[n].clone());
+            lock(&port.shared.capture).reset(settings);
+            port.shared.meters.clear();
+        }
+        lock(&self.samples).clear();
+        let warnings = std::mem::take(&mut config.warnings);
+        *current = Current { config, flows, first_stream, next_stream, devices_stopped: false };
+        drop(current);
+        self.ask_neighbours();
+        Ok(warnings)
+    }
+
+    /// What each port is to expect of these flows, whose streams are `first_stream` and up to `next_stream`.
+    fn expect<'f>(
+        &self,
+        config: &Config,
+        flows: impl Iterator<Item = &'f LiveFlow>,
+        first_stream: u16,
+        next_stream: u16,
+        devices_run: bool,
+    ) -> Result<Vec<Expected>, Vec<Problem>> {
+        let streams = usize::from(next_stream.wrapping_sub(first_stream));
+        let one = || Expected { first_stream, flows: vec![None; streams], ..Expected::default() };
+        let mut expected: Vec<Expected> = self.ports.iter().map(|_| one()).collect();
         let mut problems = Vec::new();
-        for (n, live) in flows.iter().enumerate() {
+        for live in flows {
             let flow = &live.planned.flow;
             let signature = (!flow.is_stamped()).then(|| flow.maker.signature());
             for rx in &live.planned.rx {
                 let port = &mut expected[config.ports[*rx].of];
-                port.flows[n] = Some(Arc::clone(&live.meters));
+                port.flows[usize::from(live.stream.wrapping_sub(first_stream))] = Some(Arc::clone(&live.meters));
                 if let Some(signature) = &signature
                     && flow.metrics.enable
                     && !port.add_unstamped(signature, &live.meters)
@@ -187,14 +212,71 @@ impl Engine {
                 }
             }
         }
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        self.stop_all(&current.flows);
-        for (n, interface) in config.interfaces.iter().enumerate() {
+        for (n, interface) in config.interfaces.iter().enumerate().filter(|_| devices_run) {
             expected[config.ports[interface.port].of].interfaces.push((n, interface.clone()));
         }
-        self.neighbours.clear();
+        if problems.is_empty() { Ok(expected) } else { Err(problems) }
+    }
+
+    /// Adds the flows of a configuration from number `known` on. Those before are the current ones, and go on.
+    pub(crate) fn append(&self, mut config: Config, known: usize) -> Result<Vec<String>, Vec<Problem>> {
+        let mut current = lock(&self.current);
+        let fresh = config.flows.split_off(known);
+        let used = usize::from(current.next_stream.wrapping_sub(current.first_stream));
+        if used + fresh.len() > MOST_FLOWS {
+            return Err(vec![Problem::new(
+                "",
+                format!(
+                    "there were {used} flows since the last configuration, and {MOST_FLOWS} are served: send the whole configuration again"
+                ),
+            )]);
+        }
+        let fresh = live_flows(fresh, current.next_stream);
+        let next_stream = current.next_stream.wrapping_add(fresh.len() as u16);
+        let flows = current.flows.iter().chain(&fresh);
+        let expected = self.expect(&config, flows, current.first_stream, next_stream, !current.devices_stopped)?;
+        self.await_flows(expected);
+        current.flows.extend(fresh);
+        current.next_stream = next_stream;
+        Ok(std::mem::take(&mut config.warnings))
+    }
+
+    /// Stops the flows of these names and forgets them. The others go on.
+    pub(crate) fn delete(&self, names: &HashSet<String>) {
+        let mut current = lock(&self.current);
+        let current = &mut *current;
+        let is_gone = |flow: &LiveFlow| names.contains(&flow.planned.flow.name);
+        let gone: Vec<&LiveFlow> = current.flows.iter().filter(|flow| is_gone(flow)).collect();
+        self.group(current, &gone, Command::Stop);
+        self.await_senders();
+        current.flows.retain(|flow| !is_gone(flow));
+        self.expect_again(current);
+    }
+
+    /// Starts or stops all devices. Those that are stopped know no neighbours.
+    pub(crate) fn set_devices(&self, run: bool) {
+        let mut current = lock(&self.current);
+        current.devices_stopped = !run;
+        self.expect_again(&current);
+        if !run {
+            self.neighbours.clear();
+        }
+        self.set_known_neighbours(&current.config);
+        drop(current);
+        self.ask_neighbours();
+    }
+
+    /// Tells the receivers what the current flows and devices are.
+    fn expect_again(&self, current: &Current) {
+        let Current { config, flows, first_stream, next_stream, devices_stopped } = current;
+        // Flows that were accepted are accepted again, also if some have gone.
+        if let Ok(expected) = self.expect(config, flows.iter(), *first_stream, *next_stream, !devices_stopped) {
+            self.await_flows(expected);
+        }
+    }
+
+    /// Gateways whose hardware addresses are in the configuration.
+    fn set_known_neighbours(&self, config: &Config) {
         for (n, interface) in config.interfaces.iter().enumerate() {
             for address in &interface.addresses {
                 if let Some(mac) = address.gateway_mac {
@@ -202,19 +284,19 @@ impl Engine {
                 }
             }
         }
-        for (of, (port, expected)) in self.ports.iter().zip(expected).enumerate() {
+    }
+
+    /// Whether a flow has a tag of this name.
+    pub(crate) fn has_tag(&self, name: &str) -> bool {
+        lock(&self.current).flows.iter().any(|flow| flow.meters.tags().iter().any(|tag| tag.name == name))
+    }
+
+    /// Lets receivers count other flows. Rates begin anew, since flows have other numbers.
+    fn await_flows(&self, expected: Vec<Expected>) {
+        for (port, expected) in self.ports.iter().zip(expected) {
             *lock(&port.shared.expected) = Arc::new(expected);
-            let settings = config.ports.iter().position(|port| port.of == of).and_then(|n| config.captures[n].clone());
-            lock(&port.shared.capture).reset(settings);
-            port.shared.meters.clear();
         }
         lock(&self.samples).clear();
-        let warnings = std::mem::take(&mut config.warnings);
-        let next_stream = first_stream.wrapping_add(flows.len() as u16);
-        *current = Current { config, flows, next_stream };
-        drop(current);
-        self.ask_neighbours();
-        Ok(warnings)
     }
 
     fn stop_all(&self, flows: &[LiveFlow]) {
@@ -231,8 +313,10 @@ impl Engine {
         if names.is_empty() {
             return Ok(current.flows.iter().collect());
         }
+        let by_name: HashMap<&String, &LiveFlow> =
+            current.flows.iter().map(|flow| (&flow.planned.flow.name, flow)).collect();
         let find = |name: &String| {
-            let found = current.flows.iter().find(|flow| flow.planned.flow.name == *name);
+            let found = by_name.get(name).copied();
             found.ok_or_else(|| vec![Problem::new(path, format!("there is no flow '{name}'"))])
         };
         names.iter().map(find).collect()
@@ -258,10 +342,10 @@ impl Engine {
         }
     }
 
-    fn start_ready(&self, current: &Current, chosen: Vec<(&LiveFlow, Arc<FrameMaker>)>, resume: bool) {
+    fn start_ready(&self, current: &Current, chosen: Vec<ReadyFlow<'_>>, resume: bool) {
         let is_paused = |flow: &LiveFlow| resume && flow.meters.state() == Transmission::Paused;
         let paused: Vec<&LiveFlow> = chosen.iter().map(|(flow, _)| *flow).filter(|flow| is_paused(flow)).collect();
-        let fresh: Vec<(&LiveFlow, Arc<FrameMaker>)> =
+        let fresh: Vec<ReadyFlow<'_>> =
             chosen.into_iter().filter(|(flow, _)| !resume || flow.meters.state() == Transmission::Stopped).collect();
         let fresh_flows: Vec<&LiveFlow> = fresh.iter().map(|(flow, _)| *flow).collect();
         self.group(current, &paused, Command::Resume);
@@ -274,9 +358,9 @@ impl Engine {
             fresh_flows.iter().for_each(|flow| flow.meters.clear());
         }
         let start = Instant::now() + LEAD;
-        let mut by_port: Vec<Vec<(&LiveFlow, Arc<FrameMaker>)>> = self.ports.iter().map(|_| Vec::new()).collect();
-        for (flow, maker) in fresh {
-            by_port[current.config.ports[flow.planned.tx].of].push((flow, maker));
+        let mut by_port: Vec<Vec<ReadyFlow<'_>>> = self.ports.iter().map(|_| Vec::new()).collect();
+        for (flow, makers) in fresh {
+            by_port[current.config.ports[flow.planned.tx].of].push((flow, makers));
         }
         for (of, flows) in by_port.into_iter().enumerate().filter(|(_, flows)| !flows.is_empty()) {
             let rates: Vec<f64> = flows
@@ -284,9 +368,9 @@ impl Engine {
                 .map(|(flow, _)| flow.planned.rate.frames_per_second(flow.planned.flow.sizes.mean()))
                 .collect();
             let departures =
-                flows.into_iter().zip(sender::phases(&rates)).map(|((live, maker), phase_ps)| Departures {
+                flows.into_iter().zip(sender::phases(&rates)).map(|((live, makers), phase_ps)| Departures {
                     meters: Arc::clone(&live.meters),
-                    maker,
+                    makers,
                     sizes: live.planned.flow.sizes.clone(),
                     rate: live.planned.rate,
                     duration: live.planned.flow.duration,
@@ -299,13 +383,15 @@ impl Engine {
     }
 
     /// The frames of flows, with the hardware addresses of their next hops.
-    fn ready(&self, current: &Current, flows: &[&LiveFlow]) -> Result<Vec<Arc<FrameMaker>>, NotReady> {
-        let of_flow = |live: &&LiveFlow| {
+    fn ready(&self, current: &Current, flows: &[&LiveFlow]) -> Result<Vec<Vec<Arc<FrameMaker>>>, NotReady> {
+        let of_sender = |live: &LiveFlow, sender: Option<Sender>| -> Result<Arc<FrameMaker>, NotReady> {
             let flow = &live.planned.flow;
             let mut maker = flow.maker.clone();
-            if let (Some((interface, address)), true) = (live.planned.device, maker.wants_next_hop()) {
+            let Some((interface, address)) = sender else { return Ok(Arc::new(maker)) };
+            let of_interface = &current.config.interfaces[interface];
+            maker.set_source_if_zero(of_interface.mac);
+            if maker.wants_next_hop() {
                 let not_ready = |wait, what| NotReady { wait, problem: Problem::new(&flow.path, what) };
-                let of_interface = &current.config.interfaces[interface];
                 let address = address.map_or(of_interface.addresses.first(), |n| of_interface.addresses.get(n));
                 let address = address.ok_or_else(|| {
                     not_ready(
@@ -319,6 +405,10 @@ impl Engine {
                 maker.set_next_hop(mac);
             }
             Ok(Arc::new(maker))
+        };
+        let of_flow = |live: &&LiveFlow| match &live.planned.senders[..] {
+            [] => of_sender(live, None).map(|maker| vec![maker]),
+            senders => senders.iter().map(|sender| of_sender(live, Some(*sender))).collect(),
         };
         flows.iter().map(of_flow).collect()
     }
@@ -421,7 +511,7 @@ impl Engine {
     /// Requests the addresses of gateways that have not answered.
     fn ask_neighbours(&self) {
         let current = lock(&self.current);
-        for (n, interface) in current.config.interfaces.iter().enumerate() {
+        for (n, interface) in current.config.interfaces.iter().enumerate().filter(|_| !current.devices_stopped) {
             for address in
                 interface.addresses.iter().filter(|address| self.neighbours.get(n, address.gateway).is_none())
             {
@@ -534,11 +624,11 @@ impl Engine {
         read: impl Fn(usize, &LiveFlow, &Config) -> T,
     ) -> Result<Vec<T>, Problem> {
         let current = lock(&self.current);
-        let known = |name: &String| current.flows.iter().any(|flow| flow.planned.flow.name == *name);
-        if let Some(name) = names.iter().find(|name| !known(name)) {
+        let known: HashSet<&String> = current.flows.iter().map(|flow| &flow.planned.flow.name).collect();
+        if let Some(name) = names.iter().find(|name| !known.contains(name)) {
             return Err(Problem::new(path, format!("there is no flow '{name}'")));
         }
-        let names: std::collections::HashSet<&String> = names.iter().collect();
+        let names: HashSet<&String> = names.iter().collect();
         let is_wanted = |flow: &LiveFlow| {
             flow.planned.flow.metrics.enable && (names.is_empty() || names.contains(&flow.planned.flow.name))
         };
@@ -604,6 +694,15 @@ impl Engine {
     pub(crate) fn end(&self) {
         self.ended.store(true, Relaxed);
     }
+}
+
+/// Flows with their meters, whose streams begin at this one.
+fn live_flows(flows: Vec<PlannedFlow>, first_stream: u16) -> Vec<LiveFlow> {
+    let live = |(n, planned): (usize, PlannedFlow)| {
+        let meters = Arc::new(FlowMeters::new(planned.flow.maker.tags.clone(), planned.flow.metrics.rx_name));
+        LiveFlow { planned, meters, stream: first_stream.wrapping_add(n as u16) }
+    };
+    flows.into_iter().enumerate().map(live).collect()
 }
 
 fn wait_for<T>(longest: Duration, found: impl Fn() -> Option<T>) -> Option<T> {

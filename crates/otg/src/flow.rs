@@ -9,6 +9,8 @@ use packet::Stamp;
 pub(crate) const FCS: usize = 4;
 /// Preamble and the shortest gap, in bytes.
 const AROUND: u64 = 20;
+/// Pairs of a sending and a receiving device in one flow.
+const MOST_PAIRS: usize = 4_096;
 /// The longest frame that is sent, with FCS.
 const LONGEST: u64 = 9_216;
 const SECOND_PS: u128 = 1_000_000_000_000;
@@ -147,8 +149,8 @@ pub(crate) struct Metrics {
 pub(crate) enum Ends {
     /// Ports. Without a receiver, all others are.
     Ports { tx: String, rx: Vec<String> },
-    /// Addresses or Ethernet interfaces of devices.
-    Devices { tx: Vec<String>, rx: Vec<String> },
+    /// Addresses or Ethernet interfaces of devices: a sender and a receiver for each frame in turn.
+    Devices { pairs: Vec<(String, String)> },
 }
 
 /// A flow as it was read. Ports and devices are names.
@@ -247,16 +249,27 @@ fn ends(node: &Node<'_>) -> Read<Ends> {
         object.only("bidirectional", &serde_json::Value::Bool(false), "write a second flow for the other direction")?;
         let (tx, rx) = (object.required("tx_names")?, object.required("rx_names")?);
         let (senders, receivers) = (tx.texts()?, rx.texts()?);
-        if senders.len() != 1 {
-            return tx.wrong("one name is served: write a flow for each sender");
+        for (node, names) in [(&tx, &senders), (&rx, &receivers)] {
+            if names.is_empty() {
+                return node.wrong("the list has no names");
+            }
         }
-        if receivers.is_empty() {
-            return rx.wrong("the list has no names");
+        let pairs: Vec<(String, String)> = if mode == "one_to_one" {
+            if receivers.len() != senders.len() {
+                return rx.wrong("one_to_one needs as many names as tx_names");
+            }
+            senders.into_iter().zip(receivers).collect()
+        } else {
+            if senders.len() * receivers.len() > MOST_PAIRS {
+                return tx.wrong(format!("a flow has {MOST_PAIRS} pairs of devices at most"));
+            }
+            let all = |from: String| receivers.iter().map(move |to| (from.clone(), to.clone()));
+            senders.into_iter().flat_map(all).collect()
+        };
+        if let Some((name, _)) = pairs.iter().find(|(from, to)| from == to) {
+            return rx.wrong(format!("'{name}' would send to itself"));
         }
-        if mode == "one_to_one" && receivers.len() != 1 {
-            return rx.wrong("one_to_one needs as many names as tx_names");
-        }
-        Ends::Devices { tx: senders, rx: receivers }
+        Ends::Devices { pairs }
     };
     object.finish()?;
     Ok(ends)
@@ -555,7 +568,12 @@ mod tests {
             (json!({ "duration": { "fixed_packets": { "gap": 13 } } }), "duration.fixed_packets.gap"),
             (json!({ "duration": { "continuous": { "delay": { "bytes": 100 } } } }), "duration.continuous.delay.bytes"),
             (json!({ "metrics": { "rx_tx_ratio": {} } }), "metrics.rx_tx_ratio"),
-            (json!({ "tx_rx": { "device": { "tx_names": ["a", "b"], "rx_names": ["c"] } } }), "tx_rx.device.tx_names"),
+            (json!({ "tx_rx": { "device": { "tx_names": [], "rx_names": ["c"] } } }), "tx_rx.device.tx_names"),
+            (json!({ "tx_rx": { "device": { "tx_names": ["a", "b"], "rx_names": ["b"] } } }), "tx_rx.device.rx_names"),
+            (
+                json!({ "tx_rx": { "device": { "mode": "one_to_one", "tx_names": ["a", "b"], "rx_names": ["c"] } } }),
+                "tx_rx.device.rx_names",
+            ),
             (json!({ "egress_packet": [] }), "egress_packet"),
         ] {
             let problem = flow(change.clone()).expect_err("refused");

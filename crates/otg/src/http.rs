@@ -22,8 +22,8 @@ pub fn router(api: Arc<Api>) -> Router {
             "/config",
             get(serve(Request::GetConfig)).post(serve(Request::SetConfig)).patch(serve(Request::UpdateConfig)),
         )
-        .route("/config/append", patch(refuse))
-        .route("/config/delete", patch(refuse))
+        .route("/config/append", patch(serve(Request::AppendConfig)))
+        .route("/config/delete", patch(serve(Request::DeleteConfig)))
         .route("/control/state", post(serve(Request::SetControlState)))
         .route("/control/action", post(serve(Request::SetControlAction)))
         .route("/monitor/metrics", post(serve(Request::GetMetrics)))
@@ -35,10 +35,6 @@ pub fn router(api: Arc<Api>) -> Router {
         .method_not_allowed_fallback(unknown)
         .layer(DefaultBodyLimit::max(LARGEST))
         .with_state(api)
-}
-
-async fn refuse() -> Response {
-    error(StatusCode::BAD_REQUEST, "netlathe does not serve this request: send the whole configuration by POST /config")
 }
 
 async fn unknown(method: Method, uri: Uri) -> Response {

@@ -39,6 +39,18 @@ enum Kind {
     Message(&'static str),
 }
 
+impl Kind {
+    /// The wire type of one value.
+    fn wire(&self) -> u64 {
+        match self {
+            Kind::Bool | Kind::Whole | Kind::Signed | Kind::Enum(_) => 0,
+            Kind::Double => 1,
+            Kind::Text | Kind::Bytes | Kind::Message(_) => 2,
+            Kind::Float => 5,
+        }
+    }
+}
+
 impl Schema {
     /// Parses the part of the language that `otg.proto` uses: one statement per line.
     fn parse(text: &'static str) -> Schema {
@@ -51,7 +63,11 @@ impl Schema {
                 .filter(|word| !word.is_empty())
                 .collect();
             match words[..] {
-                ["rpc", call, request, "returns", response] => drop(schema.calls.insert(call, (request, response))),
+                ["rpc", call, request, "returns", response]
+                | ["rpc", call, "stream", request, "returns", response]
+                | ["rpc", call, request, "returns", "stream", response] => {
+                    schema.calls.insert(call, (request, response));
+                }
                 ["message", name] => {
                     current = name;
                     enums.clear();
@@ -95,6 +111,39 @@ impl Schema {
         self.messages.get(message)?.first().map(|field| field.name)
     }
 
+    /// The message inside a message that wraps another one.
+    pub(crate) fn content_of(&self, message: &str) -> Option<&'static str> {
+        match self.messages.get(message)?.first()?.kind {
+            Kind::Message(inner) => Some(inner),
+            _ => None,
+        }
+    }
+
+    /// The file in a message whose first field is one. Numbers beside it have no effect.
+    pub(crate) fn decode_file<'b>(&self, message: &str, bytes: &'b [u8]) -> Read<&'b [u8]> {
+        let cut = || Problem::new("", format!("the message {message} is cut"));
+        let fields = &self.messages[message];
+        let (mut file, mut rest): (&[u8], _) = (&[], bytes);
+        while !rest.is_empty() {
+            let tag = varint(&mut rest).ok_or_else(cut)?;
+            match (fields.iter().position(|field| field.number == tag >> 3), tag & 7) {
+                (Some(0), 2) => {
+                    let length = varint(&mut rest).and_then(|length| usize::try_from(length).ok());
+                    (file, rest) = length.and_then(|length| rest.split_at_checked(length)).ok_or_else(cut)?;
+                }
+                (Some(1..), 0) => drop(varint(&mut rest).ok_or_else(cut)?),
+                _ => {
+                    let number = tag >> 3;
+                    return Err(Problem::new(
+                        "",
+                        format!("netlathe does not serve field number {number} of {message}"),
+                    ));
+                }
+            }
+        }
+        Ok(file)
+    }
+
     /// Reads a message.
     pub(crate) fn decode(&self, message: &str, bytes: &[u8], path: &str) -> Read<Value> {
         let cut = || Problem::new(path, format!("the message {message} is cut"));
@@ -108,6 +157,9 @@ impl Schema {
             };
             let path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
             let has = object.get(field.name).and_then(Value::as_array).map_or(0, Vec::len);
+            if tag & 7 != field.kind.wire() && !(tag & 7 == 2 && field.repeated) {
+                return Err(Problem::new(&path, format!("wire type {} is not that of this field", tag & 7)));
+            }
             let values = match tag & 7 {
                 0 => vec![self.number(field, varint(&mut rest).ok_or_else(cut)?, &path)?],
                 1 => vec![self.number(field, u64::from_le_bytes(take(&mut rest).ok_or_else(cut)?), &path)?],
@@ -194,7 +246,7 @@ impl Schema {
         }
     }
 
-    /// Writes a message whose only field is a file.
+    /// Writes a message whose first field is a file, and nothing else.
     pub(crate) fn encode_file(&self, message: &str, file: &[u8], bytes: &mut Vec<u8>) {
         for field in self.messages[message].iter().take(1) {
             put_varint(field.number << 3 | 2, bytes);
@@ -307,9 +359,61 @@ mod tests {
         assert!(refused(&[0x32, 4, 0x22, 2, 0x08, 99]).contains("does not serve number 99 of choice"));
     }
 
+    /// The message with a field of an unknown number in its `k`-th message, counted from the outermost.
+    fn with_unknown(message: &str, value: &Value, k: &mut usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if std::mem::replace(k, k.wrapping_sub(1)) == 0 {
+            bytes.extend([0xf8, 0xff, 0x03, 1]);
+        }
+        for field in &SCHEMA.messages[message] {
+            let Some(found) = value.get(field.name) else { continue };
+            let Kind::Message(inner) = field.kind else {
+                SCHEMA.encode(message, &json!({ field.name: found }), &mut bytes);
+                continue;
+            };
+            for item in if field.repeated { found.as_array().expect("a list") } else { std::slice::from_ref(found) } {
+                let content = with_unknown(inner, item, k);
+                put_varint(field.number << 3 | 2, &mut bytes);
+                put_varint(content.len() as u64, &mut bytes);
+                bytes.extend(content);
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn unknown_numbers_are_refused_at_any_depth() {
+        let mut messages = 0;
+        loop {
+            let mut k = messages;
+            let bytes = with_unknown("Config", &config(), &mut k);
+            let read = SCHEMA.decode("Config", &bytes, "");
+            if k < usize::MAX / 2 {
+                assert_eq!(read, Ok(config()), "there are {messages} messages");
+                break;
+            }
+            let problem = read.expect_err("refused");
+            assert!(problem.what.starts_with("netlathe does not serve field number 8191 of"), "{problem}");
+            messages += 1;
+        }
+        assert!(messages > 10, "{messages}");
+    }
+
+    #[test]
+    fn wire_types_are_those_of_the_fields() {
+        let refused = |bytes: &[u8]| SCHEMA.decode("Config", bytes, "").expect_err("refused").to_string();
+        // A name as a number, and a number as 32 bits.
+        assert_eq!(refused(&[0x0a, 2, 0x10, 1]), "ports[0].name: wire type 0 is not that of this field");
+        assert!(SCHEMA.decode("CaptureCustom", &[0x0d, 1, 0, 0, 0], "").is_err());
+        // Lists of numbers may be packed or not.
+        let packed = SCHEMA.decode("NumberPatternOrAuto", &[0x1a, 2, 1, 2], "");
+        assert_eq!(packed, SCHEMA.decode("NumberPatternOrAuto", &[0x18, 1, 0x18, 2], ""));
+        assert_eq!(packed, Ok(json!({ "values": [1, 2] })));
+    }
+
     #[test]
     fn every_call_and_message_is_described() {
-        assert_eq!(SCHEMA.calls.len(), 9);
+        assert_eq!(SCHEMA.calls.len(), 18);
         for (request, response) in SCHEMA.calls.values() {
             assert!(SCHEMA.messages.contains_key(request) && SCHEMA.wrapped(response).is_some());
         }
@@ -319,6 +423,15 @@ mod tests {
                 assert!(SCHEMA.messages.contains_key(name), "{name} of {}", field.name);
             }
         }
+    }
+
+    #[test]
+    fn files_are_read_without_their_neighbours() {
+        let mut bytes = vec![0x08, 0x80, 0x01];
+        SCHEMA.encode_file("Data", b"part", &mut bytes);
+        assert_eq!(SCHEMA.decode_file("Data", &bytes), Ok(&b"part"[..]));
+        assert!(SCHEMA.decode_file("Data", &bytes[..7]).is_err_and(|problem| problem.what.contains("is cut")));
+        assert!(SCHEMA.decode_file("Data", &[0x18, 1]).is_err_and(|problem| problem.what.contains("field number 3")));
     }
 
     #[test]

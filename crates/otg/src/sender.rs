@@ -21,7 +21,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// A flow with departures to come.
 pub(crate) struct Departures {
     pub(crate) meters: Arc<FlowMeters>,
-    pub(crate) maker: Arc<FrameMaker>,
+    /// Makers of frames, which take turns. There is at least one.
+    pub(crate) makers: Vec<Arc<FrameMaker>>,
     pub(crate) sizes: Sizes,
     pub(crate) rate: Rate,
     pub(crate) duration: FlowDuration,
@@ -103,15 +104,17 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
         }
         let size = flow.departures.sizes.at(flow.n);
         let length = size as usize - FCS;
-        let has_room = flow.departures.maker.has_room(length);
+        let makers = &flow.departures.makers;
+        let maker = &makers[(flow.n % makers.len() as u64) as usize];
+        let has_room = maker.has_room(length);
         let stamp = has_room.then_some(Stamp { stream, sequence: flow.n as u32, time_ns: 0 });
-        flow.departures.maker.make(flow.n, length, stamp, &mut frame);
+        maker.make(flow.n, length, stamp, &mut frame);
         let passed = |epoch: Instant| epoch.elapsed().as_nanos() as u64 * 1_000;
         while passed(epoch) < due {
             std::hint::spin_loop();
         }
         if has_room {
-            flow.departures.maker.set_time(&mut frame, now_ns());
+            maker.set_time(&mut frame, now_ns());
         }
         let taken = port.send(&frame);
         let now = passed(epoch);

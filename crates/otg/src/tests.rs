@@ -299,7 +299,110 @@ fn devices_find_their_neighbours_and_answer_pings() {
     let answered =
         ping("ipv4", json!([{ "src_name": "i1", "dst_ip": "1.1.1.2" }, { "src_name": "i1", "dst_ip": "1.1.1.9" }]));
     assert_eq!((&answered[0]["result"], &answered[1]["result"]), (&json!("succeeded"), &json!("failed")));
-    assert_eq!(ping("ipv6", json!([{ "src_name": "s2", "dst_ip": "fd00::1" }]))[0]["result"], "succeeded");
+    let other_way = || ping("ipv6", json!([{ "src_name": "s2", "dst_ip": "fd00::1" }]))[0]["result"].clone();
+    assert_eq!(other_way(), "succeeded");
+    let devices =
+        |state: &str| json!({ "choice": "protocol", "protocol": { "choice": "all", "all": { "state": state } } });
+    bed.does(Request::SetControlState, &devices("stop"));
+    assert_eq!(other_way(), "failed", "a device that is stopped does not answer");
+    let states = bed.does(Request::GetStates, &json!({ "choice": "ipv4_neighbors" }));
+    assert!(states["ipv4_neighbors"][0]["link_layer_address"].is_null(), "{states}");
+    bed.does(Request::SetControlState, &devices("start"));
+    assert_eq!(other_way(), "succeeded");
+}
+
+#[test]
+fn senders_of_a_flow_take_turns() {
+    let bed = Bed::new();
+    let device = |n: u8, port: u8, gateway: u8| {
+        json!({ "name": format!("d{n}"), "ethernets": [{
+            "name": format!("e{n}"), "connection": { "choice": "port_name", "port_name": format!("p{port}") },
+            "mac": format!("00:00:01:01:01:0{n}"),
+            "ipv4_addresses": [{ "name": format!("i{n}"), "address": format!("1.1.1.{n}"), "gateway": format!("1.1.1.{gateway}") }],
+        }] })
+    };
+    let with = |mode: &str, senders: Value, receivers: Value| {
+        let packet = json!({
+            "tx_rx": { "choice": "device", "device": { "mode": mode, "tx_names": senders, "rx_names": receivers } },
+            "packet": [{ "ethernet": {} }, { "ipv4": { "src": { "values": ["1.1.1.1", "1.1.1.2"] } } }],
+            "metrics": { "enable": true },
+        });
+        let mut configuration = config(vec![flow("f", 40, 1_000, packet)]);
+        configuration["devices"] = json!([device(1, 1, 3), device(2, 1, 4), device(3, 2, 1), device(4, 2, 2)]);
+        configuration["captures"] =
+            json!([{ "name": "c", "port_names": ["p2"], "filters": [{ "ipv4": { "protocol": { "value": "3d" } } }] }]);
+        configuration
+    };
+    bed.does(Request::SetConfig, &with("one_to_one", json!(["i1", "i2"]), json!(["i3", "i4"])));
+    bed.does(Request::SetControlState, &json!({ "port": { "capture": { "state": "start" } } }));
+    bed.transmit("start", &[]);
+    assert_eq!(bed.at_end()[0]["frames_rx"], 40);
+    let file = bed.does(Request::GetCapture, &json!({ "port_name": "p2" }));
+    let bytes = file.as_array().expect("bytes");
+    for n in 0..40 {
+        let frame = &bytes[24 + n * (16 + 128) + 16..];
+        let own = 1 + n % 2;
+        // Sender 1 has the gateway .3, sender 2 the gateway .4. Values of other fields go along.
+        assert_eq!([&frame[5], &frame[11], &frame[29]], [&json!(own + 2), &json!(own), &json!(own)], "frame {n}");
+    }
+    bed.does(Request::SetConfig, &with("mesh", json!(["i1"]), json!(["i3", "i4"])));
+    let refused = bed.ask(Request::SetConfig, &with("mesh", json!(["i1", "i3"]), json!(["i4"])));
+    let problem = &refused.expect_err("two ports").0[0];
+    assert!(problem.path == "flows[0].tx_rx.device.tx_names" && problem.what.contains("another port"), "{problem}");
+}
+
+#[test]
+fn flows_are_added_and_deleted_while_others_run() {
+    let bed = Bed::new();
+    let endless = json!({ "duration": { "choice": "continuous" } });
+    bed.does(Request::SetConfig, &config(vec![flow("a", 1, 500, endless.clone()), flow("b", 1, 500, endless.clone())]));
+    bed.transmit("start", &[]);
+    let add = |flows: Value| json!({ "config_append_list": [{ "choice": "flows", "flows": flows }] });
+    bed.does(Request::AppendConfig, &add(json!([flow("c", 30, 1_000, json!({})), flow("d", 1, 500, endless)])));
+    let names = |bed: &Bed| bed.flows().iter().map(|flow| flow["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(names(&bed), ["a", "b", "c", "d"]);
+    assert_eq!(bed.flows()[0]["transmit"], "started", "the others go on");
+    bed.transmit("start", &["c", "d"]);
+    bed.does(Request::DeleteConfig, &json!({ "config_delete_list": [{ "choice": "flows", "flows": ["a", "d"] }] }));
+    assert_eq!(names(&bed), ["b", "c"]);
+    let end = Instant::now() + Duration::from_secs(20);
+    while bed.flows()[1]["frames_rx"] != 30 {
+        assert!(Instant::now() < end, "{:?}", bed.flows());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let before = bed.flows()[0]["frames_rx"].as_u64().expect("a count");
+    bed.does(Request::AppendConfig, &add(json!([flow("a", 20, 1_000, json!({}))])));
+    bed.transmit("start", &["a"]);
+    while bed.flows()[2]["frames_rx"] != 20 {
+        assert!(Instant::now() < end, "{:?}", bed.flows());
+        thread::sleep(Duration::from_millis(10));
+    }
+    bed.transmit("stop", &[]);
+    let flows = bed.flows();
+    assert!(flows[0]["frames_rx"].as_u64().is_some_and(|came| came > before), "b went on: {flows:?}");
+    assert_eq!(flows[0]["frames_rx"], flows[0]["frames_tx"]);
+    let stored = bed.does(Request::GetConfig, &Value::Null);
+    let stored: Vec<&Value> = stored["flows"].as_array().expect("a list").iter().map(|flow| &flow["name"]).collect();
+    assert_eq!(stored, ["b", "c", "a"]);
+
+    for (request, body, path) in [
+        (Request::AppendConfig, add(json!([flow("b", 1, 1, json!({}))])), "config_append_list[0].flows[0].name"),
+        (
+            Request::AppendConfig,
+            add(json!([flow("x", 1, 1, json!({})), flow("y", 1, 1, json!({ "rate": { "pps": 0 } }))])),
+            "config_append_list[0].flows[1].rate.pps",
+        ),
+        (Request::AppendConfig, json!({ "config_append_list": [{ "devices": [] }] }), "config_append_list[0].devices"),
+        (
+            Request::DeleteConfig,
+            json!({ "config_delete_list": [{ "flows": ["b"] }, { "flows": ["zz"] }] }),
+            "config_delete_list[1].flows[0]",
+        ),
+    ] {
+        let refusal = bed.ask(request, &body).expect_err("refused");
+        assert_eq!(refusal.0[0].path, path, "{}", refusal.json());
+    }
+    assert_eq!(names(&bed), ["b", "c", "a"], "a refused request changes nothing");
 }
 
 #[test]
@@ -321,6 +424,22 @@ fn what_is_not_served_is_refused_by_its_path() {
         (Request::GetStates, json!({ "isis_lsps": {} }), "isis_lsps"),
         (Request::UpdateConfig, json!({ "choice": "protocols" }), "choice"),
         (Request::GetMetrics, json!({ "flow": { "flow_names": ["none"] } }), "flow.flow_names"),
+        (Request::GetMetrics, json!({ "port": { "column_names": ["link", "last_change"] } }), "port.column_names[1]"),
+        (
+            Request::GetMetrics,
+            json!({ "flow": { "tagged_metrics": { "filters": [{ "name": "none" }] } } }),
+            "flow.tagged_metrics.filters[0].name",
+        ),
+        (
+            Request::GetMetrics,
+            json!({ "flow": { "tagged_metrics": { "include_empty_metrics": true } } }),
+            "flow.tagged_metrics.include_empty_metrics",
+        ),
+        (
+            Request::GetMetrics,
+            json!({ "flow": { "tagged_metrics": { "metric_names": ["frames_tx_rate"] } } }),
+            "flow.tagged_metrics.metric_names[0]",
+        ),
     ] {
         let refusal = bed.ask(request, &body).expect_err("refused");
         assert_eq!(refusal.0[0].path, path, "{body}: {}", refusal.json());
@@ -463,6 +582,9 @@ import snappi
 
 address = sys.argv[1]
 apis = [snappi.api(location="http://" + address, version_check=True), snappi.api(location=address, transport="grpc", version_check=True)]
+# The same calls, in messages of 64 B.
+apis.append(snappi.api(location=address, transport="grpc"))
+apis[2].enable_grpc_streaming, apis[2]._chunk_size = True, 64
 for api in apis:
     config = api.config()
     config.ports.port(name="tx", location="p1").port(name="rx", location="p2")
@@ -491,10 +613,19 @@ for api in apis:
     time.sleep(1.5)
     metrics = [api.get_metrics(request).flow_metrics[0] for api in apis]
     rows = [(m.name, m.port_tx, m.port_rx, m.frames_tx, m.frames_rx, m.bytes_rx, m.loss, m.latency.minimum_ns, m.latency.maximum_ns) for m in metrics]
-    assert rows[0] == rows[1] and rows[0][3:6] == (100, 100, 20000), rows
+    assert rows[0] == rows[1] == rows[2] and rows[0][3:6] == (100, 100, 20000), rows
     capture = api.capture_request()
     capture.port_name = "rx"
     assert len(api.get_capture(capture).read()) == 24 + 100 * 216
+    change = api.config_append()
+    other = change.config_append_list.add().flows.flow(name="g")[-1]
+    other.tx_rx.port.tx_name = "tx"
+    api.append_config(change)
+    assert [flow.name for flow in api.get_config().flows] == ["f", "g"]
+    change = api.config_delete()
+    change.config_delete_list.add().flows = ["g"]
+    api.delete_config(change)
+    assert [flow.name for flow in api.get_config().flows] == ["f"]
     config.devices.device(name="d")[-1].bgp.router_id = "1.1.1.1"
     try:
         api.set_config(config)
