@@ -108,6 +108,24 @@ fn flows_captures_and_refusals_over_a_socket() {
     assert_eq!((status, file.len()), (200, 24 + 500 * (16 + 1_522)), "the tagged frames, whole");
     assert_eq!(&file[24 + 16 + 12..24 + 16 + 16], [0x81, 0, 0, 5]);
 
+    let mut again = config.clone();
+    again["captures"][0]["format"] = json!("pcapng");
+    json_of(&socket, "POST", "/config", &again);
+    json_of(&socket, "POST", "/control/state", &capture("start"));
+    json_of(&socket, "POST", "/control/state", &transmit("start"));
+    at_end(&socket);
+    let (_, file) = ask(&socket, "POST", "/monitor/capture", &json!({ "port_name": "rx" }));
+    std::fs::write(bed.path("c.pcapng"), file).expect("a file");
+    let read =
+        Command::new("tshark").arg("-r").arg(bed.path("c.pcapng")).args(["-T", "fields", "-e", "frame.len"]).output();
+    match read {
+        Ok(output) => {
+            let lengths = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(lengths.lines().count() == 500 && lengths.lines().all(|length| length == "1522"), "{output:?}");
+        }
+        Err(_) => println!("SKIP: tshark is missing"),
+    }
+
     // A link that is taken down loses frames, and none is counted as sent.
     let link = |state: &str| json!({ "port": { "link": { "port_names": ["rx"], "state": state } } });
     json_of(&socket, "POST", "/control/state", &link("down"));
@@ -156,6 +174,15 @@ fn python_with_snappi() -> Option<String> {
     })
 }
 
+/// Waits until something listens on a TCP port of the box.
+fn await_port(bed: &Bed, port: u16) {
+    let begin = Instant::now();
+    while !bed.stdout(Node::Box, "ss -Htln").contains(&format!(":{port} ")) {
+        assert!(begin.elapsed() < PATIENCE, "nothing listens on {port}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn snappi_scripts_run_unmodified() {
     let Some(python) = python_with_snappi() else {
@@ -164,9 +191,35 @@ fn snappi_scripts_run_unmodified() {
     };
     let Some(bed) = Bed::paired("snappi") else { return };
     let otg = bed.start(Node::Box, "otg --listen 127.0.0.1:18080 --ports p1=a0,p2=a1");
-    thread::sleep(Duration::from_millis(500));
+    await_port(&bed, 18_080);
     let script = root().join("crates/cli/tests/snappi/back_to_back.py");
     let output = bed.output(Node::Box, &format!("'{python}' '{}' http://127.0.0.1:18080", script.display()));
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed.contains("all checks passed"), "{printed}");
+    assert_eq!(otg.stop().status.code(), Some(0));
+}
+
+/// Devices at both ports, and a namespace of its own that forwards between them.
+#[test]
+fn snappi_scripts_pass_a_linux_router() {
+    let Some(python) = python_with_snappi() else {
+        println!("SKIP: no Python has snappi: pip install snappi, and name the Python in NETLATHE_SNAPPI_PYTHON");
+        return;
+    };
+    let Some(bed) = Bed::paired("snappirouter") else { return };
+    let router = bed.lab.topology().namespace(Node::Server);
+    for (end, net) in [("a1", 1), ("b1", 2)] {
+        bed.stdout(Node::Box, &format!("ip link set {end} netns {router}"));
+        bed.stdout(Node::Server, &format!("sysctl -qw net.ipv6.conf.{end}.disable_ipv6=0"));
+        bed.stdout(Node::Server, &format!("ip link set {end} up"));
+        bed.stdout(Node::Server, &format!("ip address add 10.{net}.0.1/24 dev {end}"));
+        bed.stdout(Node::Server, &format!("ip address add fd0{net}::1/64 dev {end} nodad"));
+    }
+    bed.stdout(Node::Server, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    let otg = bed.start(Node::Box, "otg --listen 127.0.0.1:18081 --ports p1=a0,p2=b0");
+    await_port(&bed, 18_081);
+    let script = root().join("crates/cli/tests/snappi/through_router.py");
+    let output = bed.output(Node::Box, &format!("'{python}' '{}' 127.0.0.1:18081", script.display()));
     let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && printed.contains("all checks passed"), "{printed}");
     assert_eq!(otg.stop().status.code(), Some(0));
