@@ -56,6 +56,7 @@ struct Change {
 
 /// Replaces up to 20 bytes, and keeps the checksums that cover them.
 pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) {
+    let before = is_in_a_route(layers, at).then(|| frame.to_vec());
     let mut changes = Vec::with_capacity(4);
     change(frame, &mut changes, at, new);
     // A change of an inner checksum is a change for those around it.
@@ -67,7 +68,10 @@ pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) 
             continue;
         }
         let place = layer.start as usize + checksum.at;
-        let difference: u64 = changes.iter().map(|change| difference(frame, layers, of, checksum, change)).sum();
+        let mut difference: u64 = changes.iter().map(|change| difference(frame, layers, of, checksum, change)).sum();
+        if let Some(before) = before.as_deref().filter(|_| checksum.over == Over::PseudoHeader) {
+            difference += other_addresses(before, frame, layers, of);
+        }
         // A difference of nothing folds to 0 or to all ones.
         if matches!(folded(difference), 0 | 0xffff) {
             continue;
@@ -101,6 +105,23 @@ fn difference(frame: &[u8], layers: &Layers, of: usize, checksum: Checksum, chan
         }
     }
     total
+}
+
+/// Whether a byte is of a routing header, whose segments left say which address is the final destination.
+fn is_in_a_route(layers: &Layers, at: usize) -> bool {
+    let is_route = |layer: &&Layer| matches!(layer.kind, LayerKind::Routing | LayerKind::Srv6);
+    layers.all().iter().filter(is_route).any(|layer| (layer.start as usize..layer.content as usize).contains(&at))
+}
+
+/// What a sum gains if it covers addresses at other places after a change than before.
+fn other_addresses(before: &[u8], after: &[u8], layers: &Layers, of: usize) -> u64 {
+    let (Some(left), Some(joined)) = (pseudo_header(before, layers, of), pseudo_header(after, layers, of)) else {
+        return 0;
+    };
+    // The change itself counts where the addresses are now.
+    let words = |at: usize| folded(sum(&before[at..at + left.width]));
+    let gain = |from: usize, to: usize| u64::from(words(to)) + u64::from(!words(from));
+    gain(left.source, joined.source) + gain(left.destination, joined.destination)
 }
 
 /// What the bytes of a change within `start..end` add, in words that are counted from `origin`; the two bytes of the

@@ -198,6 +198,40 @@ fn wrong_checksums_stay_wrong_when_a_field_changes() {
     }
 }
 
+/// Segments left say whether the sum covers the destination of the IP header or the last address of the route.
+#[test]
+fn checksums_follow_the_final_destination() {
+    use LayerKind::{Ethernet, Ipv6, Routing, Srv6, Tcp, Udp};
+    for route in [Routing, Srv6] {
+        for transport in [Udp, Tcp] {
+            let mut frame = stack(&[Ethernet, Ipv6, route, transport], b"hello").expect("a stack");
+            let layers = Layers::of(&frame);
+            let named = |of: LayerKind, name: &str| of.field(name).expect("a field");
+            let last = named(route, if route == Srv6 { "segment" } else { "last" });
+            for (of, field, value) in [
+                (1, named(Ipv6, "dst"), 0x2001_0db8 << 96 | 1),
+                (2, last, 0x2001_0db8 << 96 | 0x77_0000),
+                (2, named(route, "left"), 1),
+                (1, named(Ipv6, "dst"), 9),
+                (2, last, 0xfe80 << 112 | 5),
+                (2, named(route, "left"), 0),
+            ] {
+                assert!(write_field(&mut frame, &layers, of, field, value));
+                assert_eq!(checksum_is_right(&frame, &layers, 3), Some(true), "{route:?} {transport:?} {}", field.name);
+            }
+            // A wrong one stays wrong by as much.
+            let at = layers.all()[3].start as usize + transport.description().checksum.expect("one").at;
+            let right = u16::from_be_bytes([frame[at], frame[at + 1]]);
+            frame[at] ^= 0x55;
+            for left in [1, 0] {
+                assert!(write_field(&mut frame, &layers, 2, named(route, "left"), left));
+                assert_eq!(checksum_is_right(&frame, &layers, 3), Some(false));
+            }
+            assert_eq!(u16::from_be_bytes([frame[at] ^ 0x55, frame[at + 1]]), right);
+        }
+    }
+}
+
 /// RoCEv2 frames of Scapy 2.8, and what follows from changes of them.
 #[test]
 fn invariant_crc_agrees_with_scapy_and_follows_changes() {
