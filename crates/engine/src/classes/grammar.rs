@@ -3,7 +3,7 @@
 use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, OUTERMOST, PROTOCOLS, SMAC_AT};
 use super::{Condition, FieldValues, Fields, Prefix, Rule, Side, Test};
 use crate::Kind;
-use packet::layers::{FieldPath, LayerKind, Level, read_layer};
+use packet::layers::{FieldPath, LayerKind, Level, can_be, read_layer};
 use packet::{Kind as ValueKind, MacAddr};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -217,6 +217,7 @@ impl<'a> Reader<'a> {
             }
         };
         let layer = read_layer(word);
+        layer.map_or(Ok(()), can_be)?;
         if let Some((kind, number)) = layer
             && let Some(field) = self.field_behind((kind, number))
         {

@@ -474,7 +474,7 @@ fn errors_of_bad_rules_name_the_spelling_to_use() {
         "(tcp)", "tcpp", "\"GET\"", "inner", "inner or tcp", "tcp inner", "outer", "vxlan vnl 7", "vxlan vni",
         "vxlan vni x", "vni 16777216", "vni 7-5", "ttl 0x41/0xf0", "ttl 0/0", "mpls#0 label 1", "inner bytes 40 at 1",
         "inner dst x", "inner dmac 02:00", "vlan id 4095", "vlan idd 5", "inner flags sin", "gtpp teid 5",
-        "inner dprot 80",
+        "inner dprot 80", "ip#2", "udp#2 dport 53", "inner vxlan#2 vni 7",
     ] {
         let error = text.parse::<Rule>().expect_err(text).to_string();
         assert!(["write", "did you mean", "leave"].iter().any(|remedy| error.contains(remedy)), "{text}: {error}");

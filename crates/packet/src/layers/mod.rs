@@ -17,7 +17,7 @@ pub(crate) use checksum::{ICRC, has_right_crc, make_crcs_right};
 pub use checksum::{checksum_is_right, keep_crcs, make_checksums_right, write_field};
 pub use field::{Field, FieldPosition, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};
-pub use path::{FieldFinder, FieldPath, Level, read_layer};
+pub use path::{FieldFinder, FieldPath, Level, can_be, read_layer};
 pub(crate) use pseudo::hides_an_address;
 pub use pseudo::{Pseudo, pseudo_header};
 pub(crate) use walk::is_announced_port;

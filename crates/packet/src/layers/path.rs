@@ -62,6 +62,37 @@ pub fn read_layer(word: &str) -> Option<(LayerKind, u8)> {
     Some((LayerKind::named(name)?, number))
 }
 
+/// Refuses the second of a protocol that a packet has once: it belongs to the packet in a tunnel.
+///
+/// # Errors
+/// The words that name that one.
+pub fn can_be((kind, number): (LayerKind, u8)) -> Result<(), ParseError> {
+    if number == 1 || recurs(kind) {
+        return Ok(());
+    }
+    let name = kind.name();
+    Err(ParseError::new(
+        format!("'{name}#{number}' is nowhere: a packet has one {name}"),
+        format!("write '{}{name}' for that of the packet in a tunnel", "inner ".repeat(usize::from(number) - 1)),
+    ))
+}
+
+/// Whether a protocol may follow itself in one packet, with others between them.
+fn recurs(kind: LayerKind) -> bool {
+    let is_packet = |kind: LayerKind| matches!(kind, LayerKind::Ethernet | LayerKind::Ipv4 | LayerKind::Ipv6);
+    let (mut seen, mut open) = (Vec::new(), vec![kind]);
+    while let Some(below) = open.pop() {
+        for above in LayerKind::ALL.iter().copied().filter(|above| !is_packet(*above)) {
+            let description = below.description();
+            if !seen.contains(&above) && (description.announce)(&mut description.header.to_vec(), above) {
+                seen.push(above);
+                open.push(above);
+            }
+        }
+    }
+    seen.contains(&kind)
+}
+
 impl FieldPath {
     /// A field of the outermost packet that has one of this name.
     #[must_use]
@@ -93,6 +124,7 @@ impl FieldPath {
                 None => Err(unknown(text, word)),
             };
         };
+        can_be(layer)?;
         let fields = layer.0.description().fields;
         let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
         let Some(word) = words.get(used) else {
@@ -299,6 +331,14 @@ mod tests {
         }
     }
 
+    /// A rule of one of these would silently match no frame.
+    #[test]
+    fn numbers_are_of_protocols_that_follow_themselves() {
+        let numbered = |kind: &LayerKind| can_be((*kind, 2)).is_ok();
+        let names: Vec<&str> = LayerKind::ALL.iter().filter(|kind| numbered(kind)).map(|kind| kind.name()).collect();
+        assert_eq!(names.join(" "), "vlan mpls hop-by-hop routing srv6 fragment dest-options ah");
+    }
+
     #[test]
     fn bad_paths_say_where() {
         for (text, what) in [
@@ -306,6 +346,11 @@ mod tests {
             ("vxlan", "'vxlan' has no field after it (column 6): write vxlan and one of flags, group, vni"),
             ("inner dprot", "'dprot' is neither a field nor a protocol (column 7): write dport"),
             ("inner", "'inner' names no field: write a field, as in vxlan vni"),
+            ("ip#2 ttl", "'ip#2' is nowhere: a packet has one ip: write 'inner ip' for that of the packet in a tunnel"),
+            (
+                "udp#3 dport",
+                "'udp#3' is nowhere: a packet has one udp: write 'inner inner udp' for that of the packet in a tunnel",
+            ),
         ] {
             assert_eq!(read(text).map_err(|error| error.to_string()), Err(what.to_owned()));
         }
