@@ -19,38 +19,24 @@ impl Chance {
     }
 }
 
-/// The protocols as tshark names them; none for those that it reads by settings, or only behind other bytes.
+/// The protocols as tshark names them, often as we do; none for those that it reads by settings, or only behind other bytes.
 fn name(kind: LayerKind) -> Option<&'static str> {
     Some(match kind {
-        LayerKind::Ethernet => "eth",
-        LayerKind::Vlan => "vlan",
-        LayerKind::Mpls => "mpls",
         LayerKind::Pppoe => "pppoes",
-        LayerKind::Arp => "arp",
         LayerKind::Pause | LayerKind::Pfc => "macc",
-        LayerKind::Ipv4 => "ip",
         LayerKind::Ipv6 => "ipv6",
         LayerKind::HopByHop => "ipv6.hopopts",
         LayerKind::Routing | LayerKind::Srv6 => "ipv6.routing",
         LayerKind::DestinationOptions => "ipv6.dstopts",
-        LayerKind::Ah => "ah",
-        LayerKind::Esp => "esp",
-        LayerKind::Udp => "udp",
-        LayerKind::Tcp => "tcp",
-        LayerKind::Icmp => "icmp",
         LayerKind::Icmp6 => "icmpv6",
-        LayerKind::Sctp => "sctp",
-        LayerKind::Gre => "gre",
-        LayerKind::Erspan => "erspan",
-        LayerKind::Vxlan => "vxlan",
         // Read, but not named in the list.
         LayerKind::VxlanGpe => "",
-        LayerKind::Geneve => "geneve",
         LayerKind::Gtpu => "gtp",
         LayerKind::Roce => "infiniband",
         LayerKind::Llc | LayerKind::PseudoWire | LayerKind::Fragment | LayerKind::L2tp3 | LayerKind::SctpData => {
             return None;
         }
+        alike => alike.name(),
     })
 }
 
