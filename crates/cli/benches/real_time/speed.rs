@@ -11,8 +11,8 @@ use std::process::Command;
 
 const SECONDS: u64 = 2;
 
-/// What is made, of 64 B each: its name and its options.
-const LOADS: [(&str, &[&str]); 5] = [
+/// What is made, of 64 B each unless it says so: its name and its options.
+const LOADS: [(&str, &[&str]); 6] = [
     ("fixed stream", &["--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp off"]),
     ("fixed stream, stamped", &["--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp on"]),
     (
@@ -29,13 +29,23 @@ const LOADS: [(&str, &[&str]); 5] = [
             concat!("udp 10.0.0.1-10.0.0.250:1000-2000 > ", "10.1.0.0-10.1.64.0:1000-2000 size 64B stamp on"),
         ],
     ),
+    (
+        "six ranged fields in VXLAN, 128 B",
+        &[
+            "--stream",
+            concat!(
+                "udp 10.0.0.1-10.0.0.250:1000-2000 > 10.1.0.0-10.1.64.0:1000-2000 in vxlan vni 1-1000 ",
+                "in udp 192.0.2.1:49152-65535 > 192.0.2.2 size 128B stamp off"
+            ),
+        ],
+    ),
     ("imix, made", &["--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size imix stamp off"]),
 ];
 
 pub(crate) fn run(rounds: usize) -> Outcome {
     let folder = tempfile::tempdir()?;
     let capture = folder.path().join("imix.pcap");
-    let making = ["gen", "--stream", LOADS[4].1[1], "--count", "100", "-q", "--out"];
+    let making = ["gen", "--stream", LOADS[5].1[1], "--count", "100", "-q", "--out"];
     let made = Command::new(NETLATHE).args(making).arg(format!("pcap:{}", capture.display())).status()?;
     if !made.success() {
         return Err("the capture was not made".into());
