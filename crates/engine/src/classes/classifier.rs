@@ -146,10 +146,7 @@ impl Classifier {
             self.found.push(lookup.find(values.of_field(*field, frame)));
         }
         if !self.probes.is_empty() {
-            let layers = Layers::of(frame);
-            for (reader, lookup) in &self.probes {
-                self.found.push(lookup.find(reader.read(frame, &layers)));
-            }
+            self.look_into_layers(frame);
         }
         for place in &self.places {
             let set = if place.shape.read(frame, headers.as_ref(), &mut self.bytes) {
@@ -184,6 +181,15 @@ impl Classifier {
             }
         }
         self.default
+    }
+
+    /// Looks up what rules ask of the layers. Apart from the rest, which then needs no room for the layers of a frame.
+    #[inline(never)]
+    fn look_into_layers(&mut self, frame: &[u8]) {
+        let layers = Layers::of(frame);
+        for (reader, lookup) in &self.probes {
+            self.found.push(lookup.find(reader.read(frame, &layers)));
+        }
     }
 }
 
@@ -233,6 +239,8 @@ impl<'h> Values<'h> {
 }
 
 impl Lookup {
+    // Called from two places, once per field: the compiler made a call of it.
+    #[inline(always)]
     fn find(&self, value: Option<u128>) -> u32 {
         match (self, value) {
             (Lookup::Table { absent, .. } | Lookup::Narrow { absent, .. } | Lookup::Wide { absent, .. }, None) => {
