@@ -19,7 +19,7 @@ DATA = ROOT / "bench" / "results" / "tables"
 MLRSEARCH = ROOT / "bench" / "results" / "mlrsearch.json"
 MEASUREMENTS = ROOT / "docs" / "measurements.md"
 DECISIONS = ROOT / "docs" / "adr" / "README.md"
-MACHINES = ("family 25", "family 26", "several", "not recorded")
+MACHINES = ("family 6", "family 25", "family 26", "several", "not recorded")
 BEGIN, END = "<!-- made by scripts/tables.py: begin -->\n", "<!-- made by scripts/tables.py: end -->\n"
 
 
