@@ -7,6 +7,7 @@ mod chart;
 mod parts;
 mod pipeline;
 mod plots;
+mod programs;
 mod search;
 mod slices;
 mod text;
@@ -99,6 +100,7 @@ pub fn html(report: &Report, about: &PageHeader) -> String {
     for (i, pipeline) in report.pipelines.iter().enumerate() {
         main.push_str(&pipeline::section(pipeline, i));
     }
+    main.push_str(&programs::section(&report.programs));
     main.push_str(&report.end_to_end.as_ref().map_or_else(String::new, slices::end_to_end));
     main.push_str(&caveats(report));
     main.push_str("<section class=\"stack\"><h2 id=\"terms\">What the figures mean</h2>\n<div class=\"card\"><dl class=\"terms\">\n");

@@ -1,7 +1,8 @@
 use super::{PageHeader, Verdict, html};
 use measure::{
     AnswersReport, BufferReport, Contended, DepartureMeter, DepthReport, DropReason, FitReport, FrameCounters,
-    LimitReport, LimitWindow, LimitedUser, PipelineReport, Report, SourceReport, Tally, UserTable,
+    LimitReport, LimitWindow, LimitedUser, PipelineReport, ProgramEnd, ProgramReport, Report, SourceReport, Tally,
+    UserTable,
 };
 use units::{FrameLen, Span, Time};
 
@@ -248,6 +249,41 @@ fn names_and_commands_are_text() {
     assert!(text.contains("a &lt; b</code> <span class=\"verdict good\">met") && text.contains("it is &lt;1&gt;"));
     let (warned, first) = (text.find("a &lt;gap&gt;").expect("a warning"), text.find("id=\"p0\"").expect("a section"));
     assert!(warned < first, "warnings stand on top");
+}
+
+#[test]
+fn programs_are_shown_with_their_end_and_what_they_printed() {
+    let web = ProgramReport {
+        name: "web".into(),
+        command: vec!["python3".into(), "-m".into(), "<http>".into()],
+        namespace: Some("server".into()),
+        end: ProgramEnd::WithTheRun,
+        start_ns: Some(2e9),
+        ready_ns: Some(0.5e9),
+        stdout_bytes: 100_000,
+        stdout: "GET / <200>".into(),
+        ..ProgramReport::default()
+    };
+    let get = ProgramReport { name: "get".into(), end: ProgramEnd::ByItself, status: Some(7), ..web.clone() };
+    let late = ProgramReport { name: "late".into(), ..ProgramReport::default() };
+    let report = Report {
+        schema: Report::SCHEMA,
+        command: "run",
+        warnings: Vec::new(),
+        pipelines: vec![pipeline(100, Span::from_us(10), |_| 0)],
+        end_to_end: None,
+        programs: vec![web, get, late],
+        expectations: Vec::new(),
+        clocks: Vec::new(),
+        caveats: Vec::new(),
+    };
+    let text = as_read(&html(&report, &PageHeader::default()));
+    let section = checked(&text).split_once("id=\"programs\"").expect("a section").1;
+    for shown in ["with the run", "status 7", "not started", "500 ms", "python3 -m &lt;http&gt;", "GET / &lt;200&gt;"] {
+        assert!(section.contains(shown), "{shown} is not in {section}");
+    }
+    assert!(section.contains("web: standard output, 100000 B, its end"), "{section}");
+    assert!(!page(vec![pipeline(100, Span::from_us(10), |_| 0)]).contains("id=\"programs\""));
 }
 
 #[test]
