@@ -3,6 +3,7 @@
 
 use crate::programs::ProgramReport;
 use crate::report::{PipelineReport, Report};
+use crate::segments::SegmentReport;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -100,6 +101,12 @@ pub fn program_figures() -> &'static [Figure] {
     ALL.get_or_init(figures_of::<ProgramReport>)
 }
 
+/// The figures of the time between two changes.
+fn segment_figures() -> &'static [Figure] {
+    static ALL: OnceLock<Vec<Figure>> = OnceLock::new();
+    ALL.get_or_init(figures_of::<SegmentReport>)
+}
+
 /// The figures of a type.
 fn figures_of<T: JsonSchema>() -> Vec<Figure> {
     let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
@@ -123,6 +130,12 @@ pub fn report_schema() -> Value {
 #[must_use]
 pub fn named(path: &[String]) -> Named {
     named_in(figures(), path)
+}
+
+/// Looks up a path in the report of a segment, the time between two changes.
+#[must_use]
+pub fn named_segment(path: &[String]) -> Named {
+    named_in(segment_figures(), path)
 }
 
 /// Looks up a path in the report of a program.

@@ -44,7 +44,7 @@ pub use conformance::ConformanceMeter;
 pub use departures::{ClassTarget, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
 pub use figure_list::{
-    Figure, Named, Unit, figures as all_figures, named, named_program, program_figures, report_schema,
+    Figure, Named, Unit, figures as all_figures, named, named_program, named_segment, program_figures, report_schema,
 };
 pub use fit::{FitMeter, FitReport, Reference};
 pub use frame_counters::{DropReason, Drops, FrameCounters, Tally};

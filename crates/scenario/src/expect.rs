@@ -1,7 +1,7 @@
 use crate::plan::PipelinePlan;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
-use measure::{Named, Unit, named, named_program};
+use measure::{Named, Unit, named, named_program, named_segment};
 use units::nearest;
 use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 
@@ -173,7 +173,21 @@ impl Expectation {
             let what = format!("'{prefix}.skipped' has a figure for each reason");
             return Err(ParseError::new(what, format!("write {prefix}.skipped.REASON, such as {prefix}.skipped.cut")));
         }
-        match named(fields) {
+        let mut look_up: fn(&[String]) -> Named = named;
+        if fields.first().is_some_and(|name| name == SEGMENTS) {
+            let number = fields.get(1).filter(|number| number.parse::<usize>().is_ok());
+            if prefix != *pipeline || number.is_none() || fields.len() < 3 {
+                let what = format!("'{}' names no segment", self.path.join("."));
+                let how = format!(
+                    "write {pipeline}.segments.1.rate.mean_bps for the time after the first change, 0 for that before it"
+                );
+                return Err(ParseError::new(what, how));
+            }
+            prefix += &format!(".{SEGMENTS}.{}", fields[1]);
+            (fields, look_up) = (&fields[2..], named_segment);
+            classes.clear();
+        }
+        match look_up(fields) {
             Named::Figure(_) => {}
             Named::Several(names) => {
                 let of = [prefix].iter().chain(fields).cloned().collect::<Vec<_>>().join(".");
@@ -205,6 +219,9 @@ impl Expectation {
                 };
                 return Err(ParseError::new(what, format!("write {}", listed(&names))));
             }
+        }
+        if self.path[1] == SEGMENTS {
+            return Ok(());
         }
         let is_virtual = plan.output.is_virtual();
         let lacking = match fields[0].as_str() {
@@ -239,6 +256,9 @@ impl Expectation {
         }
     }
 }
+
+/// The list of a report with the times between changes; its entries count from 0.
+const SEGMENTS: &str = "segments";
 
 /// Joins names to a list with "or" before the last.
 fn listed(names: &[String]) -> String {
@@ -279,7 +299,12 @@ fn unit_of(path: &[String]) -> Option<Unit> {
         Named::Figure(figure) => Some(figure.unit).filter(|unit| *unit != Unit::Number),
         _ => None,
     };
-    (1..path.len()).find_map(|start| unit(named(&path[start..]))).or_else(|| unit(named_program(&path[1..])))
+    let of_segment = || {
+        let segments = path.iter().position(|name| name == SEGMENTS)?;
+        unit(named_segment(path.get(segments + 2..)?))
+    };
+    let of_pipeline = || (1..path.len()).find_map(|start| unit(named(&path[start..])));
+    of_segment().or_else(of_pipeline).or_else(|| unit(named_program(&path[1..])))
 }
 
 fn quantity(text: &str) -> Result<(Quantity, Unit), ParseError> {
@@ -364,6 +389,10 @@ mod tests {
             "b.fillers.frames == 0",
             "b.skipped.cut == 0",
             "b.rate.mean_bps < 10Mbps",
+            "a.segments.1.rate.mean_bps > 10Mbps",
+            "b.segments.0.delay.max < 6ms",
+            "b.segments.2.drops.loss == 0",
+            "b.drops.segments == 0",
         ] {
             assert_eq!(checked(that), Ok(()), "{that}");
         }
@@ -373,6 +402,14 @@ mod tests {
     fn errors_of_impossible_figures_name_the_intended_ones() {
         for (that, told) in [
             ("a.gapp.mean_ns < 1us", "'gapp' is no figure of a: write a.gap"),
+            (
+                "a.segments.delay.max < 1us",
+                "'a.segments.delay.max' names no segment: write a.segments.1.rate.mean_bps for",
+            ),
+            ("a.segments.1 < 1us", "'a.segments.1' names no segment"),
+            ("a.web.segments.1.delay.max < 1us", "'a.web.segments.1.delay.max' names no segment"),
+            ("a.segments.1.gapp.mean < 1us", "'gapp' is no figure of a.segments.1: write a.segments.1.gap"),
+            ("a.segments.1.gap.mean < 1Mbps", "gap"),
             ("a.wep.held == 0", "'wep' is no figure of a: write a.web"),
             ("a.web.gapp.p99 < 1us", "'gapp' is no figure of a.web: write a.web.gap"),
             ("b.gap.error.max_n < 1ns", "'max_n' is no figure of b.gap.error: write b.gap.error.max_ns"),

@@ -149,7 +149,11 @@ fn find(document: &DeTable<'_>, path: &str) -> Result<Place, String> {
             let all: Vec<&str> = full.iter().map(String::as_str).chain(known.iter().copied()).collect();
             let how = match nearest_path(path, &all) {
                 Some(meant) => format!("did you mean {meant}?"),
-                None => format!("write the name of a pipeline and a key, such as {}", known.last().unwrap_or(&"seed")),
+                None => {
+                    let example = places.iter().rev().find(|place| place.list != "expect");
+                    let example = example.map_or("seed", |place| place.path.as_str());
+                    format!("write the name of a pipeline and a key, such as {example}")
+                }
             };
             Err(format!("'{path}' is not a value of this scenario: {how}"))
         }
@@ -184,7 +188,7 @@ fn places(document: &DeTable<'_>) -> Vec<Place> {
             Some(DeValue::Array(tables)) => {
                 for (index, table) in tables.iter().enumerate() {
                     let DeValue::Table(table) = table.get_ref() else { continue };
-                    let unnamed = || (key == "pipeline").then(|| format!("{key}{}", index + 1));
+                    let unnamed = || ["pipeline", "expect"].contains(&key).then(|| format!("{key}{}", index + 1));
                     let Some(name) = name_of(table).or_else(unnamed) else { continue };
                     add_table(table, key, key, &name, &[Step::Key(key), Step::Index(index)], &mut places);
                 }
@@ -293,6 +297,8 @@ name = "twice"
 in = "pcap:in.pcap"
 out = "null"
 stages = ["loss 1%", "loss 2%"]
+[[expect]]
+that = "down.delay.p99 < 25ms"
 "#;
 
     fn with(set: &[&str]) -> Result<Scenario, String> {
@@ -308,6 +314,8 @@ stages = ["loss 1%", "loss 2%"]
             ("down.delay=80ms 5ms", ("\"delay 20ms\", ", "\"delay 80ms 5ms\", ")),
             ("down.stages=[\"loss 2%\"]", ("stages = [\"delay 20ms\", \"loss 1%\"]", "stages = [\"loss 2%\"]")),
             ("up.count=7", ("count = 5", "count = 7")),
+            ("expect1.that=down.delay.p99 <= 30ms", ("down.delay.p99 < 25ms", "down.delay.p99 <= 30ms")),
+            ("expect.expect1.that=down.held == 0", ("down.delay.p99 < 25ms", "down.held == 0")),
             ("up.web.delay=1us", ("delay 5ms", "delay 1us")),
             ("up.web.rate=1Mbps", ("match = \"tcp\"", "match = \"tcp\"\nrate = \"1Mbps\"")),
             ("up.gap=20us", ("gap = \"10us\"", "gap = \"20us\"")),

@@ -23,8 +23,20 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
         {
             (value, fields) = (found.clone(), rest);
         }
+        let mut look_up: fn(&[String]) -> Named = measure::named;
+        if let [list, number, rest @ ..] = fields
+            && list == "segments"
+        {
+            let segments = value[list.as_str()].as_array().cloned().unwrap_or_default();
+            let Some(segment) = number.parse::<usize>().ok().and_then(|number| segments.get(number)) else {
+                let why = format!("this run has {}", output::counted(segments.len() as u64, "segment"));
+                verdicts.push(ExpectationReport::new(&expectation.text, None, Some(why)));
+                continue;
+            };
+            (value, fields, look_up) = (segment.clone(), rest, measure::named_segment);
+        }
         // The unit at the end of a name may be left out.
-        let whole = match measure::named(fields) {
+        let whole = match look_up(fields) {
             Named::Figure(figure) => figure.path.clone(),
             _ => fields.to_vec(),
         };

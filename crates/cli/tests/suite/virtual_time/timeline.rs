@@ -107,6 +107,33 @@ fn segments_have_the_rates_that_were_asked() {
 }
 
 #[test]
+fn expectations_name_segments_and_set_replaces_them() {
+    let bench = Bench::new();
+    bench.write(
+        "a.toml",
+        "schema = 1\nduration = '3s'\ntimeline = ['at 1s: down.rate = 50Mbps', 'at 2s: down.loss = 50%']\n[[pipeline]]\n\
+         name = 'down'\nstream = 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B'\nrate = '10Mbps'\nout = 'null'\n\
+         [[expect]]\nthat = 'down.segments.1.rate.mean_bps > 49.9Mbps'\n[[expect]]\nthat = 'down.segments.0.drops.loss == 0'\n",
+    );
+    let met = bench.run(["run", "a.toml", "-q"]);
+    assert_eq!(met.status, Some(0), "{}", met.stderr);
+    for (set, told) in [
+        (
+            "expect1.that=down.segments.0.rate.mean_bps > 49.9Mbps",
+            "expected down.segments.0.rate.mean_bps > 49.9Mbps: it is ",
+        ),
+        ("expect2.that=down.segments.2.drops.loss == 0", "expected down.segments.2.drops.loss == 0: it is "),
+        ("expect2.that=down.segments.3.drops.loss == 0", "this run has 3 segments"),
+    ] {
+        let missed = bench.run(["run", "a.toml", "-q", "--set", set]);
+        assert_eq!(missed.status, Some(1), "{set}: {}", missed.stderr);
+        assert!(missed.stderr.contains(told), "{set}: {}", missed.stderr);
+    }
+    let refused = bench.run(["run", "a.toml", "--set", "expect2.that=down.segments.1.gapp.mean < 1ms"]);
+    assert!(refused.status == Some(2) && refused.stderr.contains("write down.segments.1.gap"), "{}", refused.stderr);
+}
+
+#[test]
 fn timeline_is_checked_before_anything_starts() {
     let bench = Bench::new();
     bench.generate("64B", 10);
