@@ -115,7 +115,7 @@ impl ClockMeter {
         // A drift that is not significant is not applied.
         let slope = drift.as_ref().filter(|drift| drift.slope.abs() > drift.error).map_or(0.0, |drift| drift.slope);
         let offset_ns = best.offset_ns as f64 + slope * (last.at_ns - best.at_ns) as f64;
-        let beyond = |one: &ClockExchange| one.offset_ns.abs() as f64 + one.half_ns();
+        let beyond = |one: &ClockExchange| one.offset_ns.unsigned_abs() as f64 + one.half_ns();
         let mut halves: Vec<f64> = self.fastest.iter().map(ClockExchange::half_ns).collect();
         halves.sort_by(f64::total_cmp);
         Some(ClockReport {

@@ -8,7 +8,8 @@ use crate::histogram::at_quantile;
 use crate::ns;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A JSON report, and the host that wrote it.
@@ -72,16 +73,20 @@ pub fn merge(reports: &[HostReportFile]) -> Result<Value, NotMergeable> {
     }
     let mut left_out = BTreeSet::new();
     let mut pipelines: Vec<(Value, Vec<&str>)> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for host in reports {
         for pipeline in host.report["pipelines"].as_array().into_iter().flatten() {
-            let same = |known: &&mut (Value, Vec<&str>)| known.0["name"] == pipeline["name"];
-            match pipelines.iter_mut().find(same) {
-                Some((sum, hosts)) => {
+            match places.entry(pipeline["name"].to_string()) {
+                Entry::Occupied(place) => {
+                    let (sum, hosts) = &mut pipelines[*place.get()];
                     let path = pipeline["name"].as_str().unwrap_or_default();
                     *sum = object(path, sum, pipeline, &mut left_out);
                     hosts.push(&host.host);
                 }
-                None => pipelines.push((pipeline.clone(), vec![&host.host])),
+                Entry::Vacant(place) => {
+                    place.insert(pipelines.len());
+                    pipelines.push((pipeline.clone(), vec![&host.host]));
+                }
             }
         }
     }
@@ -170,8 +175,9 @@ fn merged(reports: &[HostReportFile], left_out: &BTreeSet<String>) -> Value {
     let mut merged = json!({ "hosts": hosts, "left_out": left_out });
     if let (Some(first), Some(last)) = (starts.iter().min(), starts.iter().max())
         && starts.len() > 1
+        && let Some(spread) = last.checked_sub(*first)
     {
-        merged["start_spread_ns"] = json!(last - first);
+        merged["start_spread_ns"] = json!(spread);
         merged["clocks_known"] = json!(reports.iter().all(|host| known(host).is_some()));
     }
     merged
@@ -238,7 +244,8 @@ fn number(name: &str, a: &Value, b: &Value) -> Option<Value> {
     }
     let counts = matches!(Unit::of_name(name), None | Some(Unit::Bytes | Unit::Count));
     match (a.as_u64(), b.as_u64()) {
-        (Some(a), Some(b)) if counts => Some(json!(a + b)),
+        // Beyond 64 bits there is no sum.
+        (Some(a), Some(b)) if counts => a.checked_add(b).map(|sum| json!(sum)),
         // Total times, as of idle lines, add up like counts.
         _ if part("total") || name == "idle_ns" => Some(json!(x + y)),
         _ => None,
@@ -250,7 +257,7 @@ fn ratios(sum: &mut Map<String, Value>) {
     let count = |sum: &Map<String, Value>, name: &str| sum.get(name).and_then(Value::as_u64);
     let share = |part: u64, of: u64| json!(if of == 0 { 0.0 } else { part as f64 / of as f64 });
     if let (Some(received), Some(lost)) = (count(sum, "received"), count(sum, "lost")) {
-        sum.insert("loss_ratio".into(), share(lost, received + lost));
+        sum.insert("loss_ratio".into(), share(lost, received.saturating_add(lost)));
         if let Some(reordered) = count(sum, "reordered") {
             sum.insert("reorder_ratio".into(), share(reordered, received));
         }
@@ -261,38 +268,48 @@ fn ratios(sum: &mut Map<String, Value>) {
 fn list(path: &str, a: &[Value], b: &[Value], left_out: &mut BTreeSet<String>) -> Option<Value> {
     let is_bucket = |entry: &Value| entry.as_array().is_some_and(|pair| pair.len() == 2);
     if a.iter().chain(b).all(is_bucket) {
-        return Some(buckets(a, b));
+        return buckets(a, b);
     }
-    let key = |entry: &Value| KEYS.iter().find_map(|key| entry.get(key).map(|value| (*key, value.clone())));
+    let key = |entry: &Value| KEYS.iter().find_map(|key| entry.get(key).map(|value| (*key, value.to_string())));
     let mut sum = a.to_vec();
+    let mut places: BTreeMap<_, usize> = BTreeMap::new();
+    for (place, entry) in sum.iter().enumerate() {
+        places.entry(key(entry)).or_insert(place);
+    }
     for entry in b {
-        let name = key(entry)?;
-        match sum.iter_mut().find(|known| key(known).as_ref() == Some(&name)) {
-            Some(known) => *known = object(path, known, entry, left_out),
-            None => sum.push(entry.clone()),
+        let name = Some(key(entry)?);
+        match places.get(&name) {
+            Some(place) => sum[*place] = object(path, &sum[*place], entry, left_out),
+            None => {
+                places.insert(name, sum.len());
+                sum.push(entry.clone());
+            }
         }
     }
     Some(json!(sum))
 }
 
-/// Buckets (end or start, count) of two histograms.
-fn buckets(a: &[Value], b: &[Value]) -> Value {
+/// Buckets (end or start, count) of two histograms; `None` if a count is beyond 64 bits.
+fn buckets(a: &[Value], b: &[Value]) -> Option<Value> {
     let pair = |bucket: &Value| Some((bucket[0].as_f64()?, bucket[0].clone(), bucket[1].as_u64()?));
     let mut all: Vec<_> = a.iter().chain(b).filter_map(pair).collect();
     all.sort_by(|(x, ..), (y, ..)| x.total_cmp(y));
     let mut sum: Vec<(f64, Value, u64)> = Vec::new();
     for (at, written, count) in all {
         match sum.last_mut().filter(|last| last.0.total_cmp(&at).is_eq()) {
-            Some(last) => last.2 += count,
+            Some(last) => last.2 = last.2.checked_add(count)?,
             None => sum.push((at, written, count)),
         }
     }
-    json!(sum.into_iter().map(|(_, at, count)| json!([at, count])).collect::<Vec<_>>())
+    Some(json!(sum.into_iter().map(|(_, at, count)| json!([at, count])).collect::<Vec<_>>()))
 }
 
 /// The number of values in a distribution.
 fn weight(name: &str, of: &Value, beside: &Map<String, Value>) -> u64 {
-    let sum = |list: &Value| list.as_array().into_iter().flatten().filter_map(|bucket| bucket[1].as_u64()).sum();
+    let sum = |list: &Value| {
+        let counts = list.as_array().into_iter().flatten().filter_map(|bucket| bucket[1].as_u64());
+        counts.fold(0, u64::saturating_add)
+    };
     match of["count"].as_u64() {
         Some(count) => count,
         None if of["histogram"].is_array() => sum(&of["histogram"]),
@@ -313,7 +330,7 @@ fn distribution(
     let (Some(one), Some(other)) = (a.as_object(), b.as_object()) else { return a.clone() };
     let (n, m) = (n as f64, m as f64);
     let both = |name: &str| Some((one.get(name)?.as_f64()?, other.get(name)?.as_f64()?));
-    let all = added.map(|(a, b)| whole(a, b));
+    let all = added.and_then(|(a, b)| whole(a, b));
     let mut sum = Map::new();
     for (name, value) in one {
         let quantile = QUANTILES.iter().find(|(known, _)| known == name);
@@ -340,11 +357,12 @@ fn distribution(
     Value::Object(sum)
 }
 
-/// The sum of two whole histograms, in ps.
-fn whole(a: &Value, b: &Value) -> Histogram<u64> {
+/// The sum of two whole histograms, in ps; `None` if they count more values than 64 bits can.
+fn whole(a: &Value, b: &Value) -> Option<Histogram<u64>> {
     let lists = [a, b].map(|list| list.as_array().map(Vec::as_slice).unwrap_or_default());
     let buckets = lists.into_iter().flatten().filter_map(|pair| pair[0].as_u64().zip(pair[1].as_u64()));
-    crate::histogram::of_buckets(buckets)
+    buckets.clone().try_fold(0_u64, |all, (_, times)| all.checked_add(times))?;
+    Some(crate::histogram::of_buckets(buckets))
 }
 
 #[cfg(test)]
@@ -414,6 +432,32 @@ mod tests {
         });
         let average = average.iter().sum::<f64>() / 3.0;
         assert!((pipeline["lateness"]["p99_ns"].as_f64().expect("a figure") - average).abs() > 1.0, "no average");
+    }
+
+    /// A file may say anything: sums that do not fit are left out, and lists of any length take time by their length.
+    #[test]
+    fn hostile_reports_neither_overflow_nor_take_long() {
+        let hostile = |start: i64| {
+            let streams: Vec<Value> = (0..30_000).map(|n| json!({ "stream": n, "received": u64::MAX })).collect();
+            json!({ "schema": 2, "command": "gen", "pipelines": [{
+                "name": "a", "in": { "frames": u64::MAX }, "streams": streams,
+                "start": { "obtained_unix_ns": start },
+                "gap": { "p50_ns": 1.0, "histogram": [[1, u64::MAX]] },
+                "received": u64::MAX - 1, "lost": 1,
+                "histograms": { "gap_ps": [[u64::MAX, u64::MAX], [u64::MAX, u64::MAX]] },
+            }] })
+        };
+        let file = |host: &str, start| HostReportFile { host: host.into(), report: hostile(start), offset_ns: None };
+        let merged = merge(&[file("a", i64::MIN), file("b", i64::MAX)]).expect("they are of one kind");
+        let pipeline = &merged["pipelines"][0];
+        assert_eq!(pipeline["in"].get("frames"), None, "{pipeline}");
+        assert_eq!(pipeline["streams"].as_array().map(Vec::len), Some(30_000));
+        assert_eq!(merged["merged"].get("start_spread_ns"), None);
+        let left_out = merged["merged"]["left_out"].to_string();
+        assert!(
+            ["a.in.frames", "a.gap.p50_ns", "a.gap.histogram"].iter().all(|path| left_out.contains(path)),
+            "{left_out}"
+        );
     }
 
     #[test]

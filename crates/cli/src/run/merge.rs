@@ -6,9 +6,14 @@ use crate::output::{self, Failure};
 use measure::{HostReportFile, merge};
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Span;
+
+/// The longest report that is read, in bytes.
+const LONGEST: u64 = 64 << 20;
 
 impl Merge {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
@@ -65,7 +70,12 @@ fn read_report(path: &std::path::Path) -> Result<Value, Failure> {
     let fail = |cause: &dyn std::fmt::Display| {
         Failure::new(format!("cannot read {}: {cause}: name a report that --json wrote", path.display()))
     };
-    let text = std::fs::read_to_string(path).map_err(|cause| fail(&cause))?;
+    let mut text = String::new();
+    let file = File::open(path).map_err(|cause| fail(&cause))?;
+    file.take(LONGEST + 1).read_to_string(&mut text).map_err(|cause| fail(&cause))?;
+    if text.len() as u64 > LONGEST {
+        return Err(fail(&format!("it has more than {LONGEST} bytes")));
+    }
     serde_json::from_str(&text).map_err(|cause| fail(&cause))
 }
 
