@@ -5,8 +5,10 @@ use crate::frame::read_bits;
 use crate::reader::{Node, Read};
 use packet::layers::{LayerKind, Layers};
 
-/// Bytes that the frames of one port's capture may take.
+/// Bytes of memory that the frames of one port's capture may take.
 const MOST_BYTES: usize = 256 << 20;
+/// What a frame takes beside its bytes: its entry, and what an allocation is rounded up by.
+const BESIDE: usize = size_of::<Captured>() + 24;
 /// Nanosecond resolution, little-endian (pcap(5)).
 const MAGIC: u32 = 0xa1b2_3c4d;
 
@@ -214,16 +216,18 @@ impl Capture {
         bytes.extend(fcs(frame).to_le_bytes());
         let length = bytes.len();
         bytes.truncate(settings.snap);
+        // `truncate` keeps the memory.
+        bytes.shrink_to_fit();
         let overwrite = settings.overwrite;
-        while self.held + bytes.len() > MOST_BYTES {
+        while self.held + bytes.len() + BESIDE > MOST_BYTES {
             self.left_out += 1;
             if !overwrite {
                 return;
             }
             let Some(oldest) = self.frames.pop_front() else { return };
-            self.held -= oldest.bytes.len();
+            self.held -= oldest.bytes.len() + BESIDE;
         }
-        self.held += bytes.len();
+        self.held += bytes.len() + BESIDE;
         self.frames.push_back(Captured { time_ns, length, bytes });
     }
 

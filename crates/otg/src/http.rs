@@ -11,8 +11,8 @@ use axum::routing::{get, patch, post};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The largest body of a request: a configuration of some 10 000 flows.
-const LARGEST: usize = 64 << 20;
+/// The largest body of a request in bytes: a configuration of some 10 000 flows.
+pub const LARGEST_BODY: usize = 16 << 20;
 
 /// The routes of the interface, and those of its gRPC calls.
 pub fn router(api: Arc<Api>) -> Router {
@@ -33,7 +33,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/otg.Openapi/{call}", post(grpc::call))
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
-        .layer(DefaultBodyLimit::max(LARGEST))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(api)
 }
 

@@ -21,12 +21,13 @@ mod proto;
 mod reader;
 mod receiver;
 mod sender;
+pub mod untrusted;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 pub use api::{Api, Refusal, Reply, Request};
-pub use http::router;
+pub use http::{LARGEST_BODY, router};
 pub use reader::Problem;
 pub use wire::{Link, OpenPort, Receive, Transmit};

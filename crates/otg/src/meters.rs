@@ -3,6 +3,7 @@
 use crate::frame::read_bits;
 use crate::pattern::Tag;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -116,6 +117,9 @@ impl Counts {
     }
 }
 
+/// Combinations of values of a flow's tags that are counted apart. Frames from strangers may have any.
+const MOST_TAGGED: usize = 65_536;
+
 /// Values of the tags of a flow, in their order, and the port of arrival if that is a tag.
 pub(crate) type TagValues = (Vec<u128>, Option<usize>);
 
@@ -179,7 +183,13 @@ impl FlowMeters {
     fn of_tags(&self, frame: &[u8], port: Option<usize>, count: impl FnOnce(&Counts)) {
         let values = self.tags.iter().map(|tag| read_bits(frame, tag.at, tag.length).unwrap_or(0)).collect();
         let mut tagged = self.tagged.lock().unwrap_or_else(PoisonError::into_inner);
-        count(tagged.entry((values, port)).or_default());
+        let is_full = tagged.len() >= MOST_TAGGED;
+        match tagged.entry((values, port)) {
+            Entry::Occupied(counts) => count(counts.get()),
+            Entry::Vacant(place) if !is_full => count(place.insert(Counts::default())),
+            // It is in the figures of the whole flow.
+            Entry::Vacant(_) => {}
+        }
     }
 
     pub(crate) fn is_tagged(&self) -> bool {
@@ -227,5 +237,23 @@ impl PortMeters {
     pub(crate) fn came(&self, bytes: u64) {
         self.rx_frames.fetch_add(1, Relaxed);
         self.rx_bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combinations_of_tags_are_bounded_and_the_flow_has_all_frames() {
+        let meters = FlowMeters::new(vec![Tag { name: "t".into(), at: 0, length: 32 }], false);
+        let frames = MOST_TAGGED as u32 + 500;
+        for n in 0..frames {
+            meters.came(&n.to_be_bytes(), 0, 1, 64, None);
+        }
+        meters.came(&[0; 4], 0, 1, 64, None);
+        assert_eq!(meters.tagged_figures().len(), MOST_TAGGED);
+        assert_eq!(meters.figures().rx_frames, u64::from(frames) + 1);
+        assert_eq!(meters.tagged_figures()[0].1.rx_frames, 2, "those that are known are counted on");
     }
 }

@@ -46,10 +46,15 @@ impl Token {
     }
 
     fn read(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        // A pipe would wait for its writer.
+        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+        let file = File::from(file);
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if !metadata.is_file() {
+            return Err(io::Error::other("it is no file: name one with a token, or one that is not there yet"));
         }
         let us = rustix::process::geteuid().as_raw();
         if metadata.mode() & 0o077 != 0 || ![us, 0].contains(&metadata.uid()) {
@@ -108,7 +113,7 @@ impl Access {
             ));
         }
         if let Some(host) = &self.host {
-            check_host(host, headers)?;
+            check_host(host, uri, headers)?;
         }
         // The page itself asks for the token, because browsers send none for typed addresses.
         let is_page = uri.path() == "/" && [Method::GET, Method::HEAD].contains(method);
@@ -128,10 +133,11 @@ impl Access {
 
 /// Refuses names that are not ours: a page of another site that its owner pointed to this machine (DNS rebinding) sends
 /// that site's name. An address is no name, so it is safe.
-fn check_host(ours: &str, headers: &HeaderMap) -> Result<(), Problem> {
+fn check_host(ours: &str, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     let sent = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let authority: Option<axum::http::uri::Authority> = sent.parse().ok();
-    let host = authority.as_ref().map_or("", |authority| authority.host());
+    // HTTP/2 has it in the address.
+    let host = uri.host().or(authority.as_ref().map(|authority| authority.host())).unwrap_or_default();
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     if bare.parse::<IpAddr>().is_ok() || bare.eq_ignore_ascii_case("localhost") || bare.eq_ignore_ascii_case(ours) {
         return Ok(());
@@ -160,6 +166,11 @@ mod tests {
         assert!(again.is(&first.secret) && !again.is(&first.secret[1..]) && !again.is_made() && first.is_made());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("it is ours");
         assert!(Token::open(&path).is_err());
+        assert!(Token::open(folder.path()).is_err(), "a folder");
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .expect("a pipe");
+        assert!(Token::open(&pipe).is_err(), "a pipe without a writer");
         let short = folder.path().join("short");
         drop(Token::open(&short).expect("made"));
         fs::write(&short, "abc").expect("written");
@@ -171,9 +182,11 @@ mod tests {
         let checked = |sent: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, HeaderValue::from_str(sent).expect("a header"));
-            check_host("bench.lab", &headers).is_ok()
+            check_host("bench.lab", &Uri::from_static("/"), &headers).is_ok()
         };
         assert!(["127.0.0.1:80", "[::1]:80", "localhost", "LOCALHOST:1", "bench.lab:8"].into_iter().all(checked));
         assert!(!["evil.example", "localhost.evil.example", "", "a b", "user@evil.example"].into_iter().any(checked));
+        let of_http2 = |uri: &'static str| check_host("bench.lab", &Uri::from_static(uri), &HeaderMap::new()).is_ok();
+        assert!(of_http2("http://[::1]:8080/config") && !of_http2("http://evil.example/config"));
     }
 }

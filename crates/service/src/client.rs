@@ -120,9 +120,19 @@ fn slow(_: tokio::time::error::Elapsed) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the service does not answer")
 }
 
+/// In a folder of everyone, another user may have put a socket where ours is looked for.
+fn check_owner(uid: u32) -> io::Result<()> {
+    let us = rustix::process::geteuid();
+    if us.is_root() || uid == us.as_raw() || uid == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it is a service of the user with number {uid}, neither yours nor root's")))
+}
+
 /// Sends a request, and gives the head of the answer.
 async fn send(socket: &Path, method: Method, path: &str, json: Option<&str>) -> io::Result<Response<Incoming>> {
     let stream = UnixStream::connect(socket).await?;
+    check_owner(stream.peer_cred()?.uid())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
         // The caller that waits for the answer sees any error.

@@ -43,6 +43,10 @@ impl Problem {
         }
     }
 
+    pub(crate) fn into_detail(self) -> ErrorDetail {
+        self.detail
+    }
+
     pub(crate) fn at(mut self, at: impl Into<String>) -> Self {
         self.detail.at = Some(at.into());
         self

@@ -6,7 +6,7 @@ use crate::control::{Accepted, Change};
 use crate::events::Hub;
 use crate::listen::Peer;
 use crate::metrics;
-use crate::problem::{ErrorBody, Problem};
+use crate::problem::{ErrorBody, ErrorDetail, Problem};
 use crate::runs::{Ending, Runs};
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
@@ -440,6 +440,14 @@ async fn text_of(body: Body) -> Result<String, Problem> {
 }
 
 /// The text of a scenario that was sent as JSON.
+///
+/// # Errors
+/// It is no JSON object, or has values that a scenario cannot have.
+pub fn scenario_from_json(text: &str) -> Result<String, ErrorDetail> {
+    from_json(text).map_err(Problem::into_detail)
+}
+
+/// The same, for an answer.
 fn from_json(text: &str) -> Result<String, Problem> {
     let wrong = |what: String| {
         Problem::new(

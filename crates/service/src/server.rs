@@ -5,18 +5,28 @@ use crate::access::{Access, Token};
 use crate::control::ControlledRun;
 use crate::events::{Hub, Watcher};
 use crate::listen::{Listener, Peer, Socket};
+use crate::problem::Problem;
 use crate::routes::{self, Service};
 use crate::runs::Runs;
 use crate::supervisor::{Supervisor, SupervisorOptions};
+use axum::Extension;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -30,6 +40,14 @@ use tower::ServiceExt as _;
 const CONNECTIONS: usize = 128;
 /// Time limit for the headers of a request.
 const HEADERS: Duration = Duration::from_secs(10);
+/// A body that takes longer is given up, if it is one of another interface.
+const BODY: Duration = Duration::from_secs(60);
+/// Larger bodies of another interface are read and carried out one at a time: what is made of them takes many times their size.
+const LARGE_BODY: usize = 64 << 10;
+/// A client by TCP that takes nothing of an answer for so long is cut off.
+const UNREAD_MS: u32 = 30_000;
+/// Streams of a connection by HTTP/2.
+const STREAMS: u32 = 32;
 /// Between two looks at the runs.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long clients may read queued data when the service ends.
@@ -104,38 +122,9 @@ pub fn serve_runs(
 
 /// Serves until `ended`.
 async fn serve(listener: Listener, service: &Arc<Service>, ended: impl Future<Output = ()>) -> io::Result<()> {
-    let connections = Connections {
-        router: routes::router(Arc::clone(service)),
-        places: Arc::new(Semaphore::new(CONNECTIONS)),
-        graceful: GracefulShutdown::new(),
-    };
+    let connections = Connections::new(routes::router(Arc::clone(service)), false);
     let mut watcher = Watcher::default();
-    let accept = async {
-        match listener.socket {
-            Socket::Unix(socket, file) => {
-                let _goes_at_the_end = file;
-                let socket = UnixListener::from_std(socket)?;
-                connections
-                    .accept(async || {
-                        let (stream, _) = socket.accept().await?;
-                        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-                        Ok((stream, Peer::Unix { uid }))
-                    })
-                    .await
-            }
-            Socket::Tcp(socket) => {
-                let socket = TcpListener::from_std(socket)?;
-                connections
-                    .accept(async || {
-                        let (stream, address) = socket.accept().await?;
-                        // Events are short, and are to arrive at once.
-                        let _delayed = stream.set_nodelay(true);
-                        Ok((stream, Peer::Tcp(address)))
-                    })
-                    .await
-            }
-        }
-    };
+    let accept = connections.accept_all(listener.socket);
     let look = async {
         let mut ticks = interval(LOOK);
         loop {
@@ -155,13 +144,117 @@ async fn serve(listener: Listener, service: &Arc<Service>, ended: impl Future<Ou
     over
 }
 
+/// Serves another interface by HTTP/1.1 and HTTP/2 until `ended`, with the bounds and the rules of the service: the user of a
+/// socket, the name in the address. It has no token, so requests that pages of other sites send are refused. Bodies have at
+/// most `largest` bytes.
+///
+/// # Errors
+/// The socket cannot be used.
+pub async fn serve_other(
+    listener: Listener,
+    router: Router,
+    largest: usize,
+    ended: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let door = Arc::new(Door {
+        access: Access { token: None, host: listener.host.clone() },
+        largest,
+        large: Semaphore::new(1),
+    });
+    let connections = Connections::new(router.layer(middleware::from_fn_with_state(door, let_in)), true);
+    let over = tokio::select! {
+        over = connections.accept_all(listener.socket) => over,
+        () = ended => Ok(()),
+    };
+    let _unread = timeout(FAREWELL, connections.graceful.shutdown()).await;
+    over
+}
+
+/// What requests of another interface pass.
+struct Door {
+    access: Access,
+    largest: usize,
+    /// The place of a request with a large body.
+    large: Semaphore,
+}
+
+/// Checks a request, and reads its body.
+async fn let_in(
+    State(door): State<Arc<Door>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    door.access.check(&peer, request.method(), request.uri(), request.headers())?;
+    if request.headers().contains_key(header::ORIGIN) {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "pages of a browser may not use this interface",
+            "send the request by a program, without the header Origin",
+        ));
+    }
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let (head, body) = request.into_parts();
+    let is_small = length.is_some_and(|length: usize| length <= LARGE_BODY);
+    let reading = async {
+        let place = if is_small { None } else { door.large.acquire().await.ok() };
+        to_bytes(body, door.largest).await.map(|bytes| (bytes, place))
+    };
+    let slow = |_| {
+        let message = format!("the body took longer than {} s", BODY.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, message, "send it at once, and one large body at a time")
+    };
+    let read = timeout(BODY, reading).await.map_err(slow)?;
+    let (bytes, place) = read.map_err(|_| {
+        let message = format!("the body ends early, or has more than {} bytes", door.largest);
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message, "send fewer flows")
+    })?;
+    let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
+    drop(place);
+    Ok(response)
+}
+
 struct Connections {
     router: Router,
+    /// Whether clients may use HTTP/2.
+    both_versions: bool,
     places: Arc<Semaphore>,
     graceful: GracefulShutdown,
 }
 
 impl Connections {
+    fn new(router: Router, both_versions: bool) -> Self {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        Connections { router, both_versions, places, graceful: GracefulShutdown::new() }
+    }
+
+    async fn accept_all(&self, socket: Socket) -> io::Result<()> {
+        match socket {
+            Socket::Unix(socket, file) => {
+                let _goes_at_the_end = file;
+                let socket = UnixListener::from_std(socket)?;
+                self.accept(async || {
+                    let (stream, _) = socket.accept().await?;
+                    let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                    Ok((stream, Peer::Unix { uid }))
+                })
+                .await
+            }
+            Socket::Tcp(socket) => {
+                let socket = TcpListener::from_std(socket)?;
+                self.accept(async || {
+                    let (stream, address) = socket.accept().await?;
+                    // Events are short, and are to arrive at once.
+                    let _delayed = stream.set_nodelay(true);
+                    // Without it a client could hold its place for ever by reading nothing.
+                    let _kept = set_tcp_user_timeout(&stream, UNREAD_MS);
+                    Ok((stream, Peer::Tcp(address)))
+                })
+                .await
+            }
+        }
+    }
+
     async fn accept<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         mut next: impl AsyncFnMut() -> io::Result<(S, Peer)>,
@@ -183,19 +276,143 @@ impl Connections {
         place: OwnedSemaphorePermit,
     ) {
         let router = self.router.clone();
+        let asked = Arc::new(AtomicBool::new(false));
+        let asks = Arc::clone(&asked);
         let answer = service_fn(move |mut request: hyper::Request<Incoming>| {
+            asks.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(peer.clone());
             router.clone().oneshot(request.map(Body::new))
         });
-        let connection = http1::Builder::new()
+        let stream = TokioIo::new(stream);
+        if !self.both_versions {
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+            let connection = self.graceful.watch(builder.serve_connection(stream, answer));
+            tokio::spawn(async move {
+                // A client that breaks off is no matter of ours.
+                let _over = connection.await;
+                drop(place);
+            });
+            return;
+        }
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
+        builder
+            .http2()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS)
-            .serve_connection(TokioIo::new(stream), answer);
-        let connection = self.graceful.watch(connection);
+            .max_concurrent_streams(STREAMS)
+            .keep_alive_interval(HEADERS)
+            .keep_alive_timeout(HEADERS);
+        let connection = self.graceful.watch(builder.serve_connection(stream, answer).into_owned());
         tokio::spawn(async move {
-            // A client that breaks off is no matter of ours.
-            let _over = connection.await;
+            let mut connection = pin!(connection);
+            // Until the version is known there is no limit on the time of headers.
+            let silent = async {
+                sleep(HEADERS).await;
+                if asked.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                _over = &mut connection => {}
+                () = silent => {}
+            }
             drop(place);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    /// Another interface that answers the length of each body, and its address.
+    fn start(largest: usize) -> String {
+        let listener = Listener::bind(&Address::Tcp("127.0.0.1".to_owned(), 0)).expect("a port");
+        let address = listener.address();
+        async fn length(body: axum::body::Bytes) -> String {
+            body.len().to_string()
+        }
+        let router = Router::new().route("/", axum::routing::post(length));
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        thread::spawn(move || runtime.block_on(serve_other(listener, router, largest, std::future::pending())));
+        address
+    }
+
+    /// What is answered until the connection ends.
+    fn answer(address: &str, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.write_all(request.as_bytes()).expect("it is read");
+        let mut text = String::new();
+        // It may be reset, when not all was read.
+        let _over = stream.read_to_string(&mut text);
+        text
+    }
+
+    fn posted(headers: &str, body: &str) -> String {
+        let length = body.len();
+        format!("POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+    }
+
+    #[test]
+    fn pages_of_other_sites_and_long_bodies_are_refused() {
+        let address = start(100);
+        let status = |headers: &str, body: &str| {
+            let text = answer(&address, &posted(headers, body));
+            text.split(' ').nth(1).map(ToOwned::to_owned).unwrap_or_default()
+        };
+        assert!(answer(&address, &posted("Host: localhost\r\n", "four")).ends_with("\r\n\r\n4"));
+        assert_eq!(status("Host: evil.example\r\n", ""), "421", "a name that was pointed to this machine");
+        assert_eq!(status("", ""), "421");
+        assert_eq!(status("Host: 127.0.0.1\r\nOrigin: http://evil.example\r\n", ""), "403");
+        assert_eq!(status("Host: 127.0.0.1\r\n", &"x".repeat(101)), "413");
+        let chunked = "POST / HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
+                       3\r\nabc\r\n0\r\n\r\n";
+        assert!(answer(&address, chunked).ends_with("\r\n\r\n3"), "a body of unknown length");
+    }
+
+    #[test]
+    fn connections_that_say_nothing_are_given_up() {
+        let address = start(100);
+        thread::scope(|scope| {
+            for begun in ["", "PRI * HTTP/2.0\r\n", "POST / HTTP/1.1\r\nHost: a\r\nX-A"] {
+                // Reads until the service ends it: the test hangs if it does not.
+                scope.spawn(|| answer(&address, begun));
+            }
+        });
+    }
+
+    /// The service says `100 Continue` when it begins to read a body.
+    #[test]
+    fn large_bodies_wait_for_each_other_and_small_ones_for_none() {
+        const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let address = start(8 << 20);
+        let begin = || {
+            let mut stream = TcpStream::connect(&address).expect("it listens");
+            let length = 2 << 20;
+            let head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue";
+            stream.write_all(format!("{head}\r\nContent-Length: {length}\r\n\r\n").as_bytes()).expect("it is read");
+            (stream, vec![b'x'; length])
+        };
+        let go_on = |stream: &mut TcpStream| {
+            let mut said = [0; GO_ON.len()];
+            stream.read_exact(&mut said).map(|()| assert_eq!(said, GO_ON))
+        };
+        let (mut first, body) = begin();
+        go_on(&mut first).expect("the first one may go on");
+        let (mut second, _) = begin();
+        second.set_read_timeout(Some(Duration::from_millis(300))).expect("a time");
+        assert!(go_on(&mut second).is_err(), "the second large body waits");
+        assert!(answer(&address, &posted("Host: localhost\r\n", "four")).ends_with("\r\n\r\n4"));
+        second.set_read_timeout(None).expect("none");
+        for stream in [&mut first, &mut second] {
+            stream.write_all(&body).expect("it is read");
+            let mut text = String::new();
+            stream.read_to_string(&mut text).expect("an answer");
+            assert!(text.ends_with(&body.len().to_string()), "{text}");
+        }
     }
 }

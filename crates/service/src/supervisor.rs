@@ -5,22 +5,21 @@ use crate::answers::{ChangeList, ChangeRequest, RunList, RunView, SettingList};
 use crate::client::{self, ClientError};
 use crate::control::{Accepted, AppliedChange, Change, Figures, RunState, Setting};
 use crate::problem::Problem;
+use crate::run_folder::RunFolder;
 use crate::runs::{Ending, ONLY, goes_on};
 use axum::http::StatusCode;
+use futures_util::future::join_all;
 use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Child;
 use tokio::sync::watch;
@@ -64,16 +63,20 @@ pub struct SupervisorOptions {
 const OF_CLIENTS: [&str; 7] = ["schema", "seed", "duration", "pipeline", "expect", "timeline", "profile"];
 /// Runs that have ended and are kept. The oldest is forgotten.
 const KEPT: usize = 64;
+/// Bytes of all reports that are kept. The oldest reports go first.
+const KEPT_REPORTS: usize = 256 << 20;
 /// The longest report that is kept, in bytes.
 const LONGEST_REPORT: usize = 64 << 20;
 /// What is kept of the messages of a run, in bytes: the last ones.
 const LONGEST_MESSAGES: usize = 64 << 10;
+/// How long a run may take to show itself. After that it is shown as it was last.
+const VIEW: Duration = Duration::from_secs(1);
 /// How long runs may take to end when the service ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The runs of a service.
 pub(crate) struct Supervisor {
-    folder: TempDir,
+    folder: RunFolder,
     options: SupervisorOptions,
     runs: Mutex<BTreeMap<u64, Arc<Run>>>,
     started: AtomicU64,
@@ -106,11 +109,21 @@ impl Run {
         self.known().process.is_none()
     }
 
+    fn report_length(&self) -> usize {
+        self.known().report.as_ref().map_or(0, |report| report.len())
+    }
+
     fn signal(&self, signal: Signal) {
         if let Some(process) = self.known().process {
             // It may be ending at this moment, which is fine.
             let _sent = kill_process(process, signal);
         }
+    }
+
+    /// A process that was stopped ends, too.
+    fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
     }
 
     /// Asks the run itself.
@@ -134,7 +147,7 @@ impl Run {
     /// Its current or last known state.
     async fn view(&self) -> RunView {
         if !self.has_ended()
-            && let Ok(text) = client::text(&self.socket, Method::GET, "/v1/runs", None).await
+            && let Ok(Ok(text)) = timeout(VIEW, client::text(&self.socket, Method::GET, "/v1/runs", None)).await
             && let Ok(list) = serde_json::from_str::<RunList>(&text)
             && let Some(view) = list.runs.into_iter().next()
         {
@@ -219,10 +232,7 @@ impl Supervisor {
         // Mode 0700, below $XDG_RUNTIME_DIR if that exists, because it is removed at the end of the session in any
         // case.
         let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
-        let folder = tempfile::Builder::new()
-            .prefix("netlathe-serve-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(place.unwrap_or_else(std::env::temp_dir))?;
+        let folder = RunFolder::make_in(&place.unwrap_or_else(std::env::temp_dir))?;
         Ok(Supervisor { folder, options, runs: Mutex::default(), started: AtomicU64::new(0) })
     }
 
@@ -262,15 +272,16 @@ impl Supervisor {
             Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 message,
-                "look at memory, processes and descriptors of the machine",
+                "look at memory, disks, processes and descriptors of the machine",
             )
         })?;
         let view = run.known().view.clone();
         let mut runs = self.locked();
         runs.insert(id, run);
-        let ended: Vec<u64> = runs.values().filter(|run| run.has_ended()).map(|run| run.id).collect();
-        for id in ended.iter().take(ended.len().saturating_sub(KEPT)) {
-            runs.remove(id);
+        let ended: Vec<(u64, usize)> =
+            runs.values().filter(|run| run.has_ended()).map(|run| (run.id, run.report_length())).collect();
+        for id in beyond(&ended) {
+            runs.remove(&id);
         }
         Ok(view)
     }
@@ -292,11 +303,9 @@ impl Supervisor {
     }
 
     pub(crate) async fn list(&self) -> Vec<RunView> {
-        let mut views = Vec::new();
-        for run in self.all() {
-            views.push(run.view().await);
-        }
-        views
+        let runs = self.all();
+        // Beside each other: one that is stopped holds up the others no longer than itself.
+        join_all(runs.iter().map(|run| run.view())).await
     }
 
     pub(crate) async fn get(&self, id: u64) -> Result<RunView, Problem> {
@@ -359,7 +368,7 @@ impl Supervisor {
             self.locked().remove(&id);
             return Ok(Ending::Forgotten);
         }
-        run.signal(Signal::TERM);
+        run.ask_to_end();
         let view = run.known().view.clone();
         Ok(Ending::Asked(Box::new(view)))
     }
@@ -368,7 +377,7 @@ impl Supervisor {
     pub(crate) async fn end_all(&self) {
         let all = self.all();
         for run in &all {
-            run.signal(Signal::TERM);
+            run.ask_to_end();
         }
         let all_ended = async {
             for run in &all {
@@ -383,6 +392,17 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Which of the runs that have ended, given in the order of their start with the bytes of their reports, are forgotten.
+fn beyond(ended: &[(u64, usize)]) -> Vec<u64> {
+    let mut bytes = 0_usize;
+    let kept = ended.iter().rev().take(KEPT).take_while(|(_, length)| {
+        bytes = bytes.saturating_add(*length);
+        bytes <= KEPT_REPORTS
+    });
+    let kept = kept.count();
+    ended[..ended.len() - kept].iter().map(|(id, _)| *id).collect()
 }
 
 /// Refuses tables that are not for clients. What is no TOML is left to the reader of scenarios, which says where.
@@ -412,6 +432,15 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_runs_are_forgotten_beyond_their_number_and_their_bytes() {
+        let small: Vec<(u64, usize)> = (1..=KEPT as u64 + 2).map(|id| (id, 1_000)).collect();
+        assert_eq!(beyond(&small), [1, 2]);
+        let large: Vec<(u64, usize)> = (1..=7).map(|id| (id, LONGEST_REPORT)).collect();
+        assert_eq!(beyond(&large), [1, 2, 3], "four reports of the longest fit");
+        assert_eq!(beyond(&[]), [0; 0]);
+    }
 
     #[test]
     fn tables_that_start_programs_are_refused() {

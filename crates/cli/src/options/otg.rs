@@ -1,3 +1,5 @@
+use service::Address;
+
 /// Serve the Open Traffic Generator API, so that snappi scripts run on these ports
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -9,9 +11,9 @@ Examples:
 In a script: api = snappi.api(location=\"http://127.0.0.1:8080\"), and ports.add(name=\"tx\", location=\"p1\").
 What the model has and netlathe does not serve is refused with its path. docs/guide/snappi.md has the table.")]
 pub(crate) struct Otg {
-    /// Address of the HTTP server: HOST:PORT or unix:PATH
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen)]
-    pub(crate) listen: Listen,
+    /// Address of the HTTP server: HOST:PORT, :PORT for this machine alone, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: Address,
     /// Ports by the names that configurations have as location. Without a name, the interface is the name
     #[arg(long, value_name = "[NAME=]PORT,...", required = true, value_delimiter = ',', value_parser = port)]
     pub(crate) ports: Vec<NamedPort>,
@@ -23,37 +25,12 @@ pub(crate) struct Otg {
     pub(crate) verbose: u8,
 }
 
-/// Where to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Listen {
-    /// A TCP address.
-    Tcp(String),
-    /// A socket in the file system.
-    Unix(std::path::PathBuf),
-}
-
 /// A port and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedPort {
     pub(crate) name: String,
     /// The Linux interface.
     pub(crate) interface: String,
-}
-
-fn listen(text: &str) -> Result<Listen, String> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        return if path.is_empty() {
-            Err("'unix:' names no socket: write unix:PATH".to_owned())
-        } else {
-            Ok(Listen::Unix(path.into()))
-        };
-    }
-    let number =
-        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
-    match number {
-        Some(_) => Ok(Listen::Tcp(text.to_owned())),
-        None => Err(format!("'{text}' is no address: write HOST:PORT, such as 127.0.0.1:8080, or unix:PATH")),
-    }
 }
 
 fn port(text: &str) -> Result<NamedPort, String> {
@@ -83,15 +60,6 @@ mod tests {
         assert_eq!(port("eth1"), named("eth1", "eth1"));
         for text in ["=eth1", "p1=pcap:a.pcap", "p1=pci:0000:03:00.1", "p1=", "p1=a_very_long_interface"] {
             assert!(port(text).is_err_and(|error| error.contains("write")), "{text}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_hosts_with_ports_or_sockets() {
-        assert_eq!(listen("[::1]:80"), Ok(Listen::Tcp("[::1]:80".into())));
-        assert_eq!(listen("unix:/a"), Ok(Listen::Unix("/a".into())));
-        for text in ["8080", ":8080", "host", "host:70000", "unix:"] {
-            assert!(listen(text).is_err_and(|error| error.contains("write")), "{text}");
         }
     }
 }

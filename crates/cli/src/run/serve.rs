@@ -5,9 +5,12 @@ use crate::plan::client_scenario::{file_in_value, permit};
 use crate::run::child_processes;
 use crate::run::readiness;
 use crate::run::stop::Stop;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use service::{Address, Listener, SupervisorOptions, Token};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,6 +26,35 @@ impl Drop for Made {
     }
 }
 
+/// Opens the socket of `--listen`.
+pub(crate) fn bind(address: &Address) -> Result<Listener, Failure> {
+    Listener::bind(address).map_err(|cause| {
+        let remedy = match cause.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another service uses it, or a file is there: end that, or give --listen another address"
+            }
+            io::ErrorKind::PermissionDenied => "give --listen a socket in a folder of yours, or a port above 1023",
+            _ => "give --listen another address",
+        };
+        Failure::new(format!("cannot listen on {address}: {cause}: {remedy}"))
+    })
+}
+
+/// Removes the token files that killed services of this user left. The number in the name is that of the service.
+fn remove_dead_tokens() {
+    let us = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(runtime_folder()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("netlathe-")?.strip_suffix(".token"));
+        let Some(process) = number.and_then(|number| Pid::from_raw(number.parse().ok()?)) else { continue };
+        let is_ours = || entry.metadata().is_ok_and(|found| found.is_file() && found.uid() == us);
+        if test_kill_process(process) == Err(Errno::SRCH) && is_ours() {
+            // What cannot be removed does no harm.
+            let _removed = fs::remove_file(entry.path());
+        }
+    }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let stop = Stop::on_signals()?;
@@ -33,16 +65,7 @@ impl Serve {
             })?),
             None => None,
         };
-        let listener = Listener::bind(&address).map_err(|cause| {
-            let remedy = match cause.kind() {
-                io::ErrorKind::AddrInUse => {
-                    "another service uses it, or a file is there: end that, or give --listen another address"
-                }
-                io::ErrorKind::PermissionDenied => "give --listen a socket in a folder of yours, or a port above 1023",
-                _ => "give --listen another address",
-            };
-            Failure::new(format!("cannot listen on {address}: {cause}: {remedy}"))
-        })?;
+        let listener = bind(&address)?;
         let (token, _made) = self.token(&listener)?;
         let options = SupervisorOptions {
             launch: {
@@ -75,6 +98,9 @@ impl Serve {
             None if listener.is_tcp() => by_default(),
             None => return Ok((None, Made(None))),
         };
+        if self.token.is_none() {
+            remove_dead_tokens();
+        }
         let token = Token::open(&path).map_err(|cause| {
             let remedy = match cause.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {

@@ -396,10 +396,38 @@ fn runs_end_with_a_service_that_is_killed_and_its_socket_is_replaced() {
     assert_eq!(service.end("KILL"), None);
     wait_for("the end of the run", || processes_with(&folder) == 0);
     assert!(service.socket.exists());
+    assert!(folder.join("lock").exists());
     let again = Service::start(&bench, &[]);
+    assert!(!folder.exists(), "the next service removes the folder of a killed one");
     assert_eq!(again.get("/v1/runs")["runs"], json!([]));
     let other = bench.run(["serve", "--listen", &format!("unix:{}", again.socket.display())]);
     assert!(other.status == Some(2) && other.stderr.contains("another service uses it"), "{}", other.stderr);
+}
+
+/// Ctrl-Z, SIGSTOP or the freezer on a run: the others are shown, and all end with the service.
+#[test]
+fn a_stopped_run_holds_up_neither_lists_nor_the_end() {
+    let bench = Bench::new();
+    let mut service = Service::start(&bench, &[]);
+    let (stopped, other) = (service.post(&long()), service.post(&long()));
+    service.wait_until(stopped, "running");
+    service.wait_until(other, "running");
+    let name = bench.files().into_iter().find(|name| name.starts_with("netlathe-serve-")).expect("a folder");
+    let scenario = bench.path(&name).join(format!("{stopped}.toml"));
+    let is_run = |process: &u32| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == scenario.as_os_str().as_encoded_bytes())
+    };
+    let all = fs::read_dir("/proc").expect("processes").flatten();
+    let process = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_run).expect("the run");
+    kill(process, "STOP");
+    let runs = service.get("/v1/runs")["runs"].clone();
+    assert_eq!(runs.as_array().map(Vec::len), Some(2), "{runs}");
+    assert_eq!(service.ask("DELETE", &format!("/v1/runs/{stopped}"), None).status, 202);
+    let ended = service.wait_until(stopped, "ended");
+    assert_eq!(ended["status"], 0, "it ended by itself: {ended}");
+    assert_eq!(service.end("TERM"), Some(0));
+    wait_for("the end of the runs", || processes_with(&bench.path(&name)) == 0);
 }
 
 #[test]

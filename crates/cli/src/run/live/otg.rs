@@ -1,19 +1,19 @@
 //! `otg`: opens interfaces, serves requests until a signal, and cleans up.
 
 use super::host_ports;
-use crate::options::otg::{Listen, NamedPort, Otg};
+use crate::options::otg::{NamedPort, Otg};
 use crate::output::{self, Failure};
 use crate::rights;
 use crate::rights::RunCapabilities;
 use crate::rights::list::OTG;
 use crate::run::readiness;
+use crate::run::serve;
 use crate::run::stop::Stop;
 use dpdk::{PacketRing, PacketSender, RingConfig};
 use otg::{Api, Link, OpenPort, Receive, Transmit};
-use std::future::Future;
-use std::net::ToSocketAddrs as _;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use service::{Address, Listener};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Interval between checks for the end of the run.
 const LOOK: Duration = Duration::from_millis(50);
+/// Requests that are carried out at a time, each on a thread. Others wait.
+const REQUESTS: usize = 16;
 /// How long open connections have to end.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -34,31 +36,44 @@ pub(crate) fn run(options: &Otg) -> Result<ExitCode, Failure> {
     }
     let stop = Stop::on_signals()?;
     let ports = options.ports.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().max_blocking_threads(REQUESTS).build();
     let runtime = runtime.map_err(|cause| Failure::new(format!("cannot serve: {cause}")))?;
-    let listener = runtime.block_on(listen(&options.listen))?;
+    let listener = listen(&options.listen)?;
     // Interfaces may be deleted and made again, and links are taken up and down on request.
     let keeps = rights::set(OTG.keeps);
-    let folder = listener.path.as_deref().and_then(Path::parent);
+    let path = match &options.listen {
+        Address::Unix(path) => std::path::absolute(path).ok(),
+        Address::Tcp(..) => None,
+    };
+    let folder = path.as_deref().and_then(Path::parent);
     rights::give_up(RunCapabilities { own: keeps, others: keeps }, Some(&[]), folder);
     let api = Arc::new(Api::start(ports).map_err(|cause| Failure::new(format!("cannot start threads: {cause}")))?);
     let attending = Arc::clone(&api);
-    let attendant = thread::spawn(move || attending.attend());
+    let attendant = thread::Builder::new().name("attendant".to_owned()).spawn(move || attending.attend());
+    let attendant = attendant.map_err(|cause| Failure::new(format!("cannot start threads: {cause}")))?;
+    let shown = match &options.listen {
+        Address::Unix(_) => listener.address(),
+        Address::Tcp(..) => format!("http://{}", listener.address()),
+    };
     if options.verbose > 0 {
-        output::say(format_args!("otg serves at {}", listener.shown));
+        output::say(format_args!("otg serves at {shown}"));
     }
     readiness::tell_if(options.verbose > 0);
-    let served = runtime.block_on(serve(&listener, &api, &stop));
+    let stopped = async {
+        while !stop.asked() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let router = otg::router(Arc::clone(&api));
+    let served = runtime.block_on(service::serve_other(listener, router, otg::LARGEST_BODY, stopped));
     api.end();
     // A panic has been printed.
     let _panicked = attendant.join();
     runtime.shutdown_timeout(GRACE);
     drop(api);
-    if let Some(path) = &listener.path {
-        // It may have been deleted already.
-        let _gone = std::fs::remove_file(path);
-    }
-    served.map(|()| ExitCode::SUCCESS)
+    served.map_err(|cause| Failure::new(format!("cannot serve at {shown}: {cause}: start it again")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Refuses names and interfaces that are used twice.
@@ -74,77 +89,14 @@ fn check(ports: &[NamedPort]) -> Result<(), Failure> {
     Ok(())
 }
 
-struct Listener {
-    socket: Socket,
-    /// The socket in the file system.
-    path: Option<PathBuf>,
-    shown: String,
-}
-
-enum Socket {
-    Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener),
-}
-
-async fn listen(at: &Listen) -> Result<Listener, Failure> {
-    match at {
-        Listen::Tcp(address) => {
-            let failed = |cause: std::io::Error| {
-                Failure::new(format!("cannot listen at {address}: {cause}: write another --listen"))
-            };
-            let found: Vec<_> = address.to_socket_addrs().map_err(failed)?.collect();
-            let listener = std::net::TcpListener::bind(&found[..]).map_err(failed)?;
-            listener.set_nonblocking(true).map_err(failed)?;
-            let own = listener.local_addr().map_err(failed)?;
-            if !own.ip().is_loopback() {
-                output::warn(format!("everyone who reaches {own} can send traffic: the API has no password"));
-            }
-            Ok(Listener { socket: Socket::Tcp(listener), path: None, shown: format!("http://{own}") })
-        }
-        Listen::Unix(path) => {
-            let failed =
-                |cause: std::io::Error| Failure::new(format!("cannot listen at unix:{}: {cause}", path.display()));
-            // A socket that a killed run has left would refuse every later one.
-            let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-            if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
-                std::fs::remove_file(path).map_err(failed)?;
-            }
-            let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-            listener.set_nonblocking(true).map_err(failed)?;
-            let shown = format!("unix:{}", path.display());
-            let path = std::path::absolute(path).map_err(failed)?;
-            Ok(Listener { socket: Socket::Unix(listener), path: Some(path), shown })
-        }
+/// Opens the socket. Warns if other machines reach it.
+fn listen(at: &Address) -> Result<Listener, Failure> {
+    let listener = serve::bind(at)?;
+    let own = listener.address();
+    if own.parse().is_ok_and(|own: SocketAddr| !own.ip().is_loopback()) {
+        output::warn(format!("everyone who reaches {own} can send traffic: the API has no password"));
     }
-}
-
-async fn serve(listener: &Listener, api: &Arc<Api>, stop: &Stop) -> Result<(), Failure> {
-    let router = otg::router(Arc::clone(api));
-    let failed = |cause: std::io::Error| Failure::new(format!("cannot serve at {}: {cause}", listener.shown));
-    match &listener.socket {
-        Socket::Tcp(socket) => {
-            let socket = socket.try_clone().and_then(tokio::net::TcpListener::from_std).map_err(failed)?;
-            until(stop, async { axum::serve(socket, router).await }).await.map_err(failed)
-        }
-        Socket::Unix(socket) => {
-            let socket = socket.try_clone().and_then(tokio::net::UnixListener::from_std).map_err(failed)?;
-            until(stop, async { axum::serve(socket, router).await }).await.map_err(failed)
-        }
-    }
-}
-
-/// Waits for the end of the server or for a signal.
-async fn until(stop: &Stop, server: impl Future<Output = std::io::Result<()>>) -> std::io::Result<()> {
-    let stopped = async {
-        while !stop.asked() {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    tokio::select! {
-        served = server => served,
-        () = stopped => Ok(()),
-    }
+    Ok(listener)
 }
 
 fn open(port: &NamedPort) -> Result<OpenPort, Failure> {
