@@ -8,6 +8,7 @@
 
 mod files;
 mod frames;
+mod network;
 mod texts;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,6 +58,9 @@ targets! {
     texts::expectation,
     texts::disk,
     texts::scenario,
+    texts::timeline,
+    texts::overrides,
+    texts::stack,
     files::table,
     files::trace,
     files::decision,
@@ -66,6 +70,11 @@ targets! {
     frames::frame,
     frames::layers,
     frames::record,
+    network::json_scenario,
+    network::otg_config,
+    network::grpc,
+    network::clock,
+    network::merge,
 }
 
 /// Runs one input through the target of this name.

@@ -3,9 +3,11 @@
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
 use engine::schedules::{FollowDepth, Target};
+use engine::sources::Streams;
 use engine::stages::StageConfig;
 use engine::sync::SyncSpec;
-use packet::Rewrite;
+use packet::layers::{Layers, make_checksums_right};
+use packet::{Frame as _, HeapFrame, Rewrite};
 use scenario::{Expectation, PortSpec, parse_gap, parse_stream, parse_wave};
 use std::fmt::{Debug, Display};
 use units::Span;
@@ -119,4 +121,71 @@ pub(crate) fn disk(input: &[u8]) -> Outcome {
 /// Scenario files.
 pub(crate) fn scenario(input: &[u8]) -> Outcome {
     read_twice(input, |text| scenario::read("a.toml", text, None), printed)
+}
+
+/// A scenario with every kind of setting that can change while a run goes on.
+const CHANGEABLE: &str = "schema = 1\nduration = '1s'\n\
+    [[pipeline]]\nname = 'a'\nin = 'pcap:a'\nout = 'wire:10G'\nstages = ['delay 1ms', 'loss 1%', 'limit key dst-ip rate 1Mbps']\nrate = '5Gbps'\n\
+    [[pipeline]]\nname = 'b'\nin = 'pcap:b'\nout = 'null'\n\
+    [[pipeline.class]]\nname = 'c'\nmatch = 'udp'\ngap = '1ms'\n[[pipeline.class]]\ngap = '2ms'\n\
+    [profile.p]\n'a.delay' = '2ms'\n";
+
+/// Entries of `timeline`, a line each: settings that change, and profiles.
+pub(crate) fn timeline(input: &[u8]) -> Outcome {
+    let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
+    let entries: Vec<String> = text.lines().map(|line| toml::Value::from(line).to_string()).collect();
+    let scenario = CHANGEABLE.replacen('\n', &format!("\ntimeline = [{}]\n", entries.join(", ")), 1);
+    match scenario::read("a.toml", &scenario, None) {
+        Ok(read) => {
+            assert_eq!(read.timeline.windows(2).find(|two| two[0].at > two[1].at), None, "in order of time");
+            Outcome::of(&format!("{:?}", read.timeline))
+        }
+        Err(problems) => {
+            assert!(problems.to_string().contains(": "), "no remedy: {problems}");
+            Outcome::Refused
+        }
+    }
+}
+
+/// `--set`: values that replace those of a scenario, a line each.
+pub(crate) fn overrides(input: &[u8]) -> Outcome {
+    let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
+    let Ok(set) = text.lines().map(scenario::Override::parse).collect::<Result<Vec<_>, _>>() else {
+        return Outcome::Refused;
+    };
+    match scenario::read_with("a.toml", CHANGEABLE, None, &set) {
+        Ok(read) => Outcome::of(&read.to_string()),
+        Err(problems) => {
+            assert!(problems.to_string().contains(": "), "no remedy: {problems}");
+            Outcome::Refused
+        }
+    }
+}
+
+/// Stacks of layers in streams: the frames that are made of them.
+pub(crate) fn stack(input: &[u8]) -> Outcome {
+    let Some(spec) = read(input, parse_stream) else { return Outcome::Refused };
+    // A frame of a capture is in a file.
+    if input.windows(4).any(|four| four == b"pcap") {
+        return Outcome::Refused;
+    }
+    let made = || {
+        let mut streams = Streams::new(std::slice::from_ref(&spec), 7, 0).ok()?;
+        let mut frame = HeapFrame::default();
+        let frames = (0..4).map(|_| {
+            streams.fill(&mut frame);
+            assert!(frame.bytes().len() <= streams.longest(), "{} B", frame.bytes().len());
+            frame.bytes().to_vec()
+        });
+        Some(frames.collect::<Vec<_>>())
+    };
+    let Some(frames) = made() else { return Outcome::Refused };
+    assert_eq!(Some(&frames), made().as_ref(), "the same seed, the same bytes");
+    for frame in &frames {
+        let mut right = frame.clone();
+        let found = Layers::of(frame);
+        make_checksums_right(&mut right, &found);
+        assert_eq!(right.len(), frame.len());
+    }
+    Outcome::of(&frames)
 }

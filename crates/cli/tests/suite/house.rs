@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("lab", &[]),
     ("disk", &["units", "engine"]),
     ("service", &[]),
-    ("fuzz", &["units", "packet", "engine", "scenario", "sim", "disk", "probe", "slice"]),
+    ("fuzz", &["units", "packet", "measure", "engine", "scenario", "sim", "disk", "probe", "slice", "service", "otg"]),
     (
         "cli",
         &[
