@@ -8,7 +8,7 @@ After each run:
 - the host, a namespace with an address of its own, answers pings;
 - the run ended in time, by no panic, with the status and message that the documents promise.
 
-RUNS (200) and SEED (random, printed) choose the runs; RUN=N repeats the run with this number alone. Everything happens
+RUNS (200), COMMANDS (names of functions here, all) and SEED (random, printed) choose the runs; RUN=N repeats the run with this number alone. Everything happens
 in namespaces of this script (mounts, processes, networks), which the kernel removes with it. Wants root.
 """
 
@@ -164,6 +164,7 @@ def machine():
         mounts = [line.split() for line in file]
     found = {f"mount {mount[1]} {mount[2]}" for mount in mounts if not mount[1].startswith("/run/netns/")}
     found |= {f"namespace {name}" for name in os.listdir("/run/netns")}
+    found |= {f"folder {name}" for name in os.listdir(os.environ["XDG_RUNTIME_DIR"]) if name.startswith("netlathe")}
     found |= {f"record {os.path.join(at, name)}" for at, _, files in os.walk("/run/netlathe") for name in files}
     if os.path.isdir("/sys/fs/bpf"):
         found |= {f"pinned {name}" for name in os.listdir("/sys/fs/bpf")}
@@ -299,6 +300,74 @@ def run(rng, folder):
     return Case("run", ["run", f"{folder}/scenario.toml"], ("a1", "b0", "b1"), feed_frames())
 
 
+CLIENT = """
+import http.client, json, socket, sys, time
+class Unix(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+while True:
+    for method, path, kind, body in json.loads(sys.argv[2]):
+        try:
+            client = Unix("localhost", timeout=5)
+            client.request(method, path, body, {"Content-Type": kind})
+            client.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(0.05)
+"""
+
+
+def client(socket_path, requests):
+    """A program that sends these requests again and again."""
+    return [sys.executable, "-c", CLIENT, socket_path, json.dumps(requests)]
+
+
+def serve(rng, folder):
+    scenario = (f'schema = 1\nduration = "1s"\n[[pipeline]]\nname = "g"\nstream = "{STREAM}"\n'
+                f'out = "{driver(rng, "a0")}"\nrate = "{rng.choice([1, 20])}kpps"\n')
+    requests = [("POST", "/v1/runs", "application/toml", scenario), ("GET", "/v1/runs", "", ""), ("GET", "/metrics", "", "")]
+    words = ["serve", "--listen", f"unix:{folder}/s.sock", "--most", 2]
+    # The next service removes what a killed one left.
+    clean = ["timeout", "-s", "INT", "2", binary(), "serve", "--listen", f"unix:{folder}/clean.sock"]
+    return Case("serve", words, ("a0", "a1"), client(f"{folder}/s.sock", requests), clean=clean)
+
+
+def otg(rng, folder):
+    flow = {"name": "f", "tx_rx": {"choice": "port", "port": {"tx_name": "t", "rx_names": ["r"]}}, "metrics": {"enable": True},
+            "packet": [{"choice": "ethernet", "ethernet": {}}], "rate": {"choice": "pps", "pps": rng.choice([100, 20_000])}}
+    config = {"ports": [{"name": "t", "location": "p1"}, {"name": "r", "location": "p2"}], "flows": [flow],
+              "captures": [{"name": "c", "port_names": ["r"]}]}
+    start = {"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}
+    requests = [("POST", path, "application/json", json.dumps(body)) for path, body in
+                (("/config", config), ("/control/state", start), ("/monitor/metrics", {"choice": "flow"}))]
+    words = ["otg", "--listen", f"unix:{folder}/o.sock", "--ports", "p1=a0,p2=a1"]
+    return Case("otg", words, ("a0", "a1"), client(f"{folder}/o.sock", requests))
+
+
+def clock(_rng, _folder):
+    send_any = ("import os,random,socket,time;s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n"
+                "while True: s.sendto(os.urandom(random.choice([0,63,64,65,1000])),('127.0.0.1',47100));time.sleep(0.001)")
+    return Case("clock", ["clock", "--answer"], feed=[*within("host"), sys.executable, "-c", send_any])
+
+
+def run_in_lab(_rng, folder):
+    with open(f"{folder}/scenario.toml", "w") as file:
+        file.write(f"""schema = 1
+[lab]
+[[program]]
+name = "p"
+namespace = "server"
+command = ["sh", "-c", "setsid sleep {RUN_S} & env -i setsid sleep {RUN_S} & trap '' TERM; sleep {RUN_S}"]
+[[pipeline]]
+name = "down"
+in = "s0"
+out = "c0"
+stages = ["delay 1ms"]
+""")
+    return Case("run with a lab", ["run", f"{folder}/scenario.toml"])
+
+
 def lab(_rng, _folder):
     name = f"chaos{os.getpid()}"
     words = ["lab", "run", "--name", name, "--", binary(), "shape", "--in", "c0", "--out", "s0", "--rate", "1Mbps", "--duration", f"{RUN_S}s", "--json"]
@@ -306,10 +375,13 @@ def lab(_rng, _folder):
 
 
 COMMANDS = [gen, gen_file, shape, shape_file, between, on, limit, measure, measure_host, search, disk, slice_kernel,
-            slice_pipeline, run, lab]
+            slice_pipeline, run, serve, otg, clock, run_in_lab, lab]
 # Those with options of the whole run; the others end by themselves.
-WITH_DURATION = {"gen", "shape", "emulate --between", "emulate --on", "limit", "measure", "measure --host", "disk", "run"}
-WITHOUT_JSON = {"lab run"}
+WITH_DURATION = {"gen", "shape", "emulate --between", "emulate --on", "limit", "measure", "measure --host", "disk", "run", "clock",
+                 "run with a lab"}
+WITHOUT_JSON = {"lab run", "serve", "otg"}
+# Those that end by a signal alone.
+WITHOUT_END = {"serve", "otg"}
 
 
 # The faults: each acts on a running process and names what it did
@@ -427,8 +499,8 @@ def judge(process, case, fault, error, out, limits):
             found.append(f"it was ended by signal {-status}, which this script did not send")
         elif out.strip() and status != -signal.SIGKILL:
             found.append(f"a report, and yet ended by signal {-status}")
-    elif case.name == "lab run" and fault.act and -(status - 128) in signals:
-        pass    # the status of its command, which the signal met too
+    elif case.name in ("lab run", "run with a lab") and fault.act and -(status - 128) in signals:
+        pass    # the status of its command, or of a run that had not begun, which the signal met too
     elif status not in (0, 1, 2, 127 if limits else 2) and not (status == 130 and fault.name == "SIGINT twice"):
         found.append(f"status {status}: {message[-1:]}")
     elif status == 2 and not any(line.startswith("netlathe: ") for line in message) and not limits:
@@ -456,7 +528,8 @@ def one(number, seed, base):
     """One run: its name, its command line, and what was found."""
     rng = random.Random(f"{seed}/{number}")
     folder = tempfile.mkdtemp(dir=base)
-    make = rng.choice(COMMANDS)
+    only = os.environ.get("COMMANDS", "").split()
+    make = rng.choice([command for command in COMMANDS if not only or command.__name__ in only])
     fault = rng.choice(FAULTS)
     if fault.small:
         said("mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", folder)
@@ -485,8 +558,8 @@ def one(number, seed, base):
                 found += fault.act(rng, process, case)
             if not case.on and "eth0" not in case.ports and not reachable():
                 found.append("the host does not answer pings during the run")
-            if case.name == "search":
-                # Its trials start a process each, so a whole search takes half a minute on a busy machine.
+            if case.name == "search" or case.name in WITHOUT_END:
+                # The trials of a search start a process each, so a whole one takes half a minute on a busy machine.
                 try:
                     process.wait(timeout=RUN_S)
                 except subprocess.TimeoutExpired:
@@ -544,6 +617,7 @@ def chaos():
     make_network()
     folder = tempfile.mkdtemp()
     said("mount", "-t", "tmpfs", "tmpfs", folder)
+    os.environ["XDG_RUNTIME_DIR"] = folder
     said(binary(), "gen", "--out", f"pcap:{folder}/frames.pcap", "--stream", STREAM, "--count", 200_000, "-q")
     tally, bad = {}, []
     for number in chosen:
