@@ -111,7 +111,8 @@ fn pipes(request: &Request) -> Vec<PathBuf> {
         PortSpec::Line(line) => line.frames.clone(),
         _ => None,
     });
-    paths.extend(lists.chain(request.by_user.clone()));
+    let missing = request.receiver.iter().filter_map(|arrivals| arrivals.missing.clone());
+    paths.extend(lists.chain(request.by_user.clone()).chain(missing));
     paths.retain(|path| files::is_pipe(path));
     paths
 }
