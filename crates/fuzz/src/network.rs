@@ -23,7 +23,7 @@ pub(crate) fn json_scenario(input: &[u8]) -> Outcome {
     }
 }
 
-/// Configurations of flows, and frames of those that are served.
+/// Configurations of flows, and the frames of served ones.
 pub(crate) fn otg_config(input: &[u8]) -> Outcome {
     let Ok(config) = serde_json::from_slice::<Value>(input) else { return Outcome::Refused };
     match otg::untrusted::frames(&config) {

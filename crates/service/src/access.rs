@@ -54,7 +54,7 @@ impl Token {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if !metadata.is_file() {
-            return Err(io::Error::other("it is no file: name one with a token, or one that is not there yet"));
+            return Err(io::Error::other("it is not a file: name one with a token, or one that is not there yet"));
         }
         let us = rustix::process::geteuid().as_raw();
         if metadata.mode() & 0o077 != 0 || ![us, 0].contains(&metadata.uid()) {

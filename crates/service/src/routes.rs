@@ -442,7 +442,7 @@ async fn text_of(body: Body) -> Result<String, Problem> {
 /// The text of a scenario that was sent as JSON.
 ///
 /// # Errors
-/// It is no JSON object, or has values that a scenario cannot have.
+/// It is not a JSON object, or has values that a scenario cannot have.
 pub fn scenario_from_json(text: &str) -> Result<String, ErrorDetail> {
     from_json(text).map_err(Problem::into_detail)
 }

@@ -42,9 +42,9 @@ const CONNECTIONS: usize = 128;
 const HEADERS: Duration = Duration::from_secs(10);
 /// A body that takes longer is given up, if it is one of another interface.
 const BODY: Duration = Duration::from_secs(60);
-/// Larger bodies of another interface are read and carried out one at a time: what is made of them takes many times their size.
+/// Larger bodies of another interface are read and carried out one at a time: parsed, they take many times their size.
 const LARGE_BODY: usize = 64 << 10;
-/// A client by TCP that takes nothing of an answer for so long is cut off.
+/// A client by TCP that reads nothing of an answer for this time is cut off.
 const UNREAD_MS: u32 = 30_000;
 /// Streams of a connection by HTTP/2.
 const STREAMS: u32 = 32;
@@ -289,7 +289,7 @@ impl Connections {
             builder.timer(TokioTimer::new()).header_read_timeout(HEADERS);
             let connection = self.graceful.watch(builder.serve_connection(stream, answer));
             tokio::spawn(async move {
-                // A client that breaks off is no matter of ours.
+                // A client may break off.
                 let _over = connection.await;
                 drop(place);
             });

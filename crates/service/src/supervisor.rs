@@ -120,7 +120,7 @@ impl Run {
         }
     }
 
-    /// A process that was stopped ends, too.
+    /// Also ends a process that was stopped.
     fn ask_to_end(&self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
