@@ -79,6 +79,7 @@ layers! {
     Geneve geneve;
     Gtpu gtpu;
     Roce roce;
+    Bfd bfd;
 }
 
 impl LayerKind {

@@ -274,3 +274,27 @@ fn invariant_crc_agrees_with_scapy_and_follows_changes() {
         }
     }
 }
+
+/// What CONTRIBUTING says of a new protocol, of the last one added: rules, rewriting, keys and streams need no line about it.
+#[test]
+fn a_protocol_is_one_file_and_one_line() {
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut open = vec![crates.join("packet/src"), crates.join("engine/src"), crates.join("scenario/src")];
+    open.extend([crates.join("sim/src"), crates.join("cli/src"), crates.join("packet/tests")]);
+    let mut texts = Vec::new();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(path.read_dir().expect("a folder").map(|entry| entry.expect("an entry").path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("layers/tests.rs") {
+            texts.push((path.clone(), std::fs::read_to_string(path).expect("UTF-8")));
+        }
+    }
+    let names = |text: &str| text.split(|c: char| !c.is_alphanumeric()).filter(|word| *word == "Bfd").count();
+    let with: Vec<_> = texts.iter().filter(|(_, text)| names(text) > 0).collect();
+    assert!(texts.iter().any(|(path, _)| path.ends_with("layers/bfd.rs")));
+    assert!(
+        with.len() == 1 && with[0].0.ends_with("layers/mod.rs") && names(&with[0].1) == 1,
+        "{:?}",
+        with.iter().map(|(path, _)| path).collect::<Vec<_>>()
+    );
+}
