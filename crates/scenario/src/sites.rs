@@ -485,7 +485,10 @@ mod tests {
             (",a,b\na,,12\nb,1ms,\n", "line 2, column 3 (a to b): '12'"),
             ("ms,a,b\na,,-1\nb,1,\n", "line 2, column 3"),
             ("ms,a,b\na,0,1\nb,1,\n", "line 2, column 2 (a to a): '0' is for a site itself"),
-            ("ms,a,b,c\na,,1,2\nb,1,,\nc,2,,\n", "line 3, column 4 (b to c): it has no value, nor has the opposite"),
+            (
+                "ms,a,b,c\na,,1,2\nb,1,,\nc,2,,\n",
+                "line 3, column 4 (b to c): neither it nor the opposite cell has a value",
+            ),
             ("ms,a,b\na,,1\n", "'b' has no line"),
             ("ms,a,b\na,,1\nb,1,\na,,1\n", "line 4: 'a' has a line already"),
             ("ms,alpha,b\nalpa,,1\nb,1,\n", "line 2: 'alpa' is not in the first line, perhaps 'alpha'"),

@@ -635,7 +635,7 @@ mod tests {
             ("udp 10.0.0.1:1 > 10.0.0.2:2 ttl 256", "ttl"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 flags S", "'flags'"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 flow-label 1", "'udp' over IPv4"),
-            ("udp 10.0.0.1:1 > [::1]:2", "version of IP"),
+            ("udp 10.0.0.1:1 > [::1]:2", "another IP version"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 ttl 1 ttl 2", "twice"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 src 10.0.0.1", "twice"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 sport 1-9 step 0", "step"),
