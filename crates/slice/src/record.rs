@@ -290,6 +290,11 @@ impl Record {
         }
     }
 
+    /// Whether the receiver's TCP took the packet.
+    pub(crate) fn reached_tcp(&self) -> bool {
+        self.stamps.iter().any(|stamp| stamp.point == Point::TcpReceive)
+    }
+
     /// Count of an event between stamp `n` and the next. `None` if the stamps are from two CPUs, or a count was not
     /// read.
     pub(crate) fn counted(&self, n: usize, event: usize) -> Option<u64> {

@@ -68,6 +68,9 @@ pub struct Packets {
     /// Lost: the buffer appeared at the start of another journey, so the frame was dropped, merged with another or
     /// copied.
     pub reused: u64,
+    /// Of `reused`: packets that the receiver's TCP had taken. It merges data that wait at a socket into the buffer of the
+    /// packet before, where the program reads them. Data that no program read are counted here, too.
+    pub arrived: u64,
     /// Lost: another frame needed the slot, or the ring of records was full.
     pub evicted: u64,
     /// Lost: in flight at the end of the run or of a window.
@@ -215,7 +218,10 @@ impl SliceBook {
             match record.ended {
                 Ended::Evicted => self.packets.evicted += packets,
                 Ended::Unfinished => self.packets.unfinished += packets,
-                _ => self.packets.reused += packets,
+                _ => {
+                    self.packets.reused += packets;
+                    self.packets.arrived += if record.reached_tcp() { packets } else { 0 };
+                }
             }
             return;
         }
@@ -510,10 +516,17 @@ mod tests {
         let mut arrived = frame(0, false);
         arrived.stamps.drain(..3);
         book.add(&arrived);
+        // Merged with another in the queue of the receiver's socket.
+        let mut merged = frame(0, false);
+        merged.ended = Ended::Reused;
+        merged.stamps.truncate(2);
+        merged.stamps.push(crate::Stamp { point: Point::TcpReceive, at: 9_000, cpu: 0 });
+        book.add(&merged);
         book.lost_records(2);
         let packets = book.packets();
-        assert_eq!((packets.seen, packets.matched, packets.lost), (9, 4, 5));
+        assert_eq!((packets.seen, packets.matched, packets.lost), (10, 4, 6));
         assert_eq!((packets.without_call, packets.without_sender), (0, 1));
-        assert_eq!((packets.reused, packets.evicted, packets.unfinished), (1, 3, 1));
+        assert_eq!((packets.reused, packets.evicted, packets.unfinished), (2, 3, 1));
+        assert_eq!(packets.arrived, 1);
     }
 }

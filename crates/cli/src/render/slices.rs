@@ -235,11 +235,12 @@ impl SlicesReport {
         let packets = &self.packets;
         let mut notes = vec![
             format!(
-                "{} packets seen, {} matched, {} lost ({} reused, {} evicted, {} unfinished)",
+                "{} packets seen, {} matched, {} lost ({} reused, {} of them after they arrived, {} evicted, {} unfinished)",
                 thousands(packets.seen),
                 thousands(packets.matched),
                 thousands(packets.lost),
                 thousands(packets.reused),
+                thousands(packets.arrived),
                 thousands(packets.evicted),
                 thousands(packets.unfinished)
             ),
@@ -325,8 +326,15 @@ impl SlicesReport {
         if packets.lost > 0 {
             let _ = write!(
                 out,
-                ": {} dropped, merged or never read, {} for lack of space, {} still in flight",
+                ": {} dropped, merged or never read{}, {} for lack of space, {} still in flight",
                 thousands(packets.reused),
+                match packets.arrived {
+                    0 => String::new(),
+                    arrived => format!(
+                        " ({} of them arrived: merged with others in the receiver's queue, or unread)",
+                        thousands(arrived)
+                    ),
+                },
                 thousands(packets.evicted),
                 thousands(packets.unfinished)
             );
