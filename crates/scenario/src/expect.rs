@@ -243,6 +243,14 @@ impl Expectation {
         Err(ParseError::new(what, "ask for it, or leave the expectation out"))
     }
 
+    /// Whether only a run that traces frames has the figure.
+    #[must_use]
+    pub fn needs_slices(&self) -> bool {
+        // The pipeline or class before it may have any name.
+        let names = |fields: &[String]| fields[0] == "slices" && matches!(named(fields), Named::Figure(_));
+        (1..self.path.len()).any(|at| names(&self.path[at..]))
+    }
+
     /// True if `value`, in the unit of the report, meets the expectation.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {

@@ -4,6 +4,7 @@ use super::capture_anomalies;
 use super::free_memory::free_memory;
 use crate::output;
 use engine::schedules::Files;
+use measure::Caveat;
 use packet::HeapFrame;
 use sim::{CaptureReader, PcapSource, Source, is_standard};
 use std::cell::RefCell;
@@ -92,24 +93,8 @@ impl Files for OnDisk {
     }
 
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
-        let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
-        let mut source = PcapSource::open(path).map_err(broken)?;
-        let mut frame = HeapFrame::default();
-        let mut last: Option<Time> = None;
-        let mut gaps = Vec::new();
-        while let Some(arrival) = source.arrival() {
-            let before = last.replace(arrival);
-            gaps.extend(before.map(|before| arrival.since(before).as_ps()));
-            source.take(&mut frame);
-        }
-        source.failure().map_or(Ok(()), |error| Err(broken(error)))?;
-        for warning in source
-            .anomalies()
-            .map(|anomalies| capture_anomalies::warnings(path.display(), anomalies))
-            .unwrap_or_default()
-        {
-            output::warn(warning.line());
-        }
+        let (gaps, warnings) = read_gaps(path)?;
+        warnings.iter().for_each(|warning| output::warn(warning.line()));
         Ok(gaps)
     }
 
@@ -133,18 +118,39 @@ impl Files for OnDisk {
     }
 }
 
-/// Files of this machine, and a list of the files read, so that no output overwrites one.
+/// The gaps between the records of a capture, in ps, and what was left out of it or changed.
+fn read_gaps(path: &Path) -> Result<(Vec<u64>, Vec<Caveat>), ParseError> {
+    let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
+    let mut source = PcapSource::open(path).map_err(broken)?;
+    let mut frame = HeapFrame::default();
+    let mut last: Option<Time> = None;
+    let mut gaps = Vec::new();
+    while let Some(arrival) = source.arrival() {
+        let before = last.replace(arrival);
+        gaps.extend(before.map(|before| arrival.since(before).as_ps()));
+        source.take(&mut frame);
+    }
+    source.failure().map_or(Ok(()), |error| Err(broken(error)))?;
+    let warnings = source.anomalies().map(|anomalies| capture_anomalies::warnings(path.display(), anomalies));
+    Ok((gaps, warnings.unwrap_or_default()))
+}
+
+/// Files of this machine, and what the report must say of those read: which they are, so that no output overwrites one,
+/// and what was left out of them.
 #[derive(Default)]
-pub(crate) struct RecordedFiles(RefCell<Vec<PathBuf>>);
+pub(crate) struct RecordedFiles {
+    paths: RefCell<Vec<PathBuf>>,
+    caveats: RefCell<Vec<Caveat>>,
+}
 
 impl RecordedFiles {
     fn list(&self, path: &Path) {
-        self.0.borrow_mut().push(path.to_owned());
+        self.paths.borrow_mut().push(path.to_owned());
     }
 
-    /// Those that were read.
-    pub(crate) fn into_paths(self) -> Vec<PathBuf> {
-        self.0.into_inner()
+    /// Those that were read, and what was left out of them.
+    pub(crate) fn into_parts(self) -> (Vec<PathBuf>, Vec<Caveat>) {
+        (self.paths.into_inner(), self.caveats.into_inner())
     }
 }
 
@@ -160,7 +166,15 @@ impl Files for RecordedFiles {
 
     fn capture_gaps(&self, path: &Path) -> Result<Vec<u64>, ParseError> {
         self.list(path);
-        OnDisk.capture_gaps(path)
+        let (gaps, warnings) = read_gaps(path)?;
+        let mut caveats = self.caveats.borrow_mut();
+        // A scenario may be read more than once, and several pipelines may use one file.
+        for warning in warnings {
+            if caveats.iter().all(|known| known.line() != warning.line()) {
+                caveats.push(warning);
+            }
+        }
+        Ok(gaps)
     }
 
     fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError> {

@@ -5,6 +5,7 @@ use crate::options::measure::Measure;
 use crate::output::{self, Failure};
 use engine::schedules::Target;
 use engine::schedules::laws::Law;
+use measure::Caveat;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use sim::is_standard;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub(crate) struct MeasuredFrames {
     pub(crate) port: PortSpec,
     pub(crate) expected: Option<Target>,
     pub(crate) only: Option<FrameFilter>,
+    /// What was left out of the files that `expected` names.
+    pub(crate) of_files: Vec<Caveat>,
     pub(crate) options: Measure,
 }
 
@@ -56,12 +59,12 @@ impl Measure {
         if self.common.cores.is_some() {
             return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
         }
-        let (port, expected, only) = self.read()?;
-        Ok(MeasurePlan::Frames(Box::new(MeasuredFrames { port, expected, only, options: self })))
+        let (port, expected, only, of_files) = self.read()?;
+        Ok(MeasurePlan::Frames(Box::new(MeasuredFrames { port, expected, only, of_files, options: self })))
     }
 
     /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
-    fn read(&self) -> Result<(PortSpec, Option<Target>, Option<FrameFilter>), Failure> {
+    fn read(&self) -> Result<(PortSpec, Option<Target>, Option<FrameFilter>, Vec<Caveat>), Failure> {
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
@@ -80,7 +83,7 @@ impl Measure {
         }
         let only = self.only.as_ref().and_then(|rule| problems.read(&Text::option("--only", rule.clone()), str::parse));
         let port = problems.unless_any(port).map_err(Failure::new)?;
-        let mut read = listed.into_paths();
+        let (mut read, of_files) = listed.into_parts();
         if let PortSpec::Pcap(path) = &port {
             read.push(path.clone());
         }
@@ -104,7 +107,7 @@ impl Measure {
         }
         if self.write.as_deref().is_some_and(is_standard) {
             output::leave_stdout();
-            return Ok((port, expected, only));
+            return Ok((port, expected, only, of_files));
         }
         if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| files::same(path, write))) {
             return Err(Failure::new(format!(
@@ -124,7 +127,7 @@ impl Measure {
             }
             others.push(path.clone());
         }
-        Ok((port, expected, only))
+        Ok((port, expected, only, of_files))
     }
 }
 

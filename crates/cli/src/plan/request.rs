@@ -5,7 +5,7 @@ use super::files::{RecordedFiles, same};
 use super::ready_gate::ReadyGate;
 use crate::options::common::{Common, ResultFiles};
 use crate::output::{self, Failure};
-use ::measure::EndToEnd;
+use ::measure::{Caveat, EndToEnd};
 use engine::slices::Listener;
 use scenario::{Expectation, LabPlan, PipelinePlan, PipelineText, PortSpec, Problems, ProgramPlan, TimelineChange};
 use sim::is_standard;
@@ -23,6 +23,8 @@ pub(crate) struct Request {
     pub(crate) timeline: Vec<TimelineChange>,
     /// Files that were read for it, except captures that are read during the run.
     pub(crate) read: Vec<PathBuf>,
+    /// What was left out of those files.
+    pub(crate) of_files: Vec<Caveat>,
     /// File for the decisions on each frame, if any.
     pub(crate) decisions: Option<PathBuf>,
     /// File for the bytes of each limited user, if any.
@@ -121,13 +123,15 @@ impl Request {
         let listed = RecordedFiles::default();
         let plan = text.resolve(Some(&listed), &mut problems);
         let plan = problems.unless_any(plan).map_err(Failure::new)?;
-        let (expectations, read) = (Vec::new(), listed.into_paths());
+        let (read, of_files) = listed.into_parts();
+        let expectations = Vec::new();
         Ok(Request {
             command,
             pipelines: vec![plan],
             expectations,
             timeline: Vec::new(),
             read,
+            of_files,
             decisions: None,
             by_user: None,
             on: None,

@@ -34,7 +34,7 @@ impl Run {
             common = sweep::options_of_run(common, number);
             results = ResultFiles::default();
         }
-        let mut read = files.into_paths();
+        let (mut read, of_files) = files.into_parts();
         let title = self.file.display().to_string();
         read.push(self.file);
         let common =
@@ -45,6 +45,7 @@ impl Run {
             expectations: scenario.expectations,
             timeline: scenario.timeline,
             read,
+            of_files,
             decisions: None,
             by_user: None,
             on: None,

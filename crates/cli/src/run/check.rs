@@ -9,6 +9,9 @@ pub(crate) fn run(scenario: &Scenario) -> Result<ExitCode, Failure> {
             output::note(format!("{}: {line}", plan.name));
         }
     }
+    for of_slices in scenario.expectations.iter().filter(|expectation| expectation.needs_slices()) {
+        output::note(format!("'{}': the run has that figure only with --slices", of_slices.text));
+    }
     output::print(&scenario.to_string())?;
     Ok(ExitCode::SUCCESS)
 }

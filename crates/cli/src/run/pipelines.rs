@@ -28,6 +28,13 @@ use std::process::ExitCode;
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let receiver = request.receiver.as_ref();
     check_ends(request)?;
+    let of_slices = request.expectations.iter().find(|expectation| expectation.needs_slices());
+    if let Some(of_slices) = of_slices.filter(|_| request.common.slices.is_none()) {
+        return Err(Failure::new(format!(
+            "'{}': its run has that figure only with --slices: add it, or leave the expectation out",
+            of_slices.text
+        )));
+    }
     if let Some(status) = in_lab(request)? {
         return Ok(status);
     }
@@ -97,6 +104,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let warnings: Vec<Caveat> = warnings.collect();
     let listed = by_user.map_or(Ok(()), |table| table.finish(&user_limits::by_user(request)));
     resolution::warn(&mut outcome.caveats, warnings);
+    resolution::warn(&mut outcome.caveats, request.of_files.iter().cloned());
     let clocks = std::mem::take(&mut outcome.clocks);
     let mut report =
         Report { end_to_end, clocks, programs, ..report(request.command, outcome.reports, outcome.caveats) };

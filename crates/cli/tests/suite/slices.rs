@@ -190,3 +190,22 @@ fn bad_shares_are_refused_in_one_line() {
         assert!(finished.status == Some(2) && finished.stderr.contains("-- emulate --in"), "{}", finished.stderr);
     }
 }
+
+#[test]
+fn expectations_of_slices_need_a_run_that_traces() {
+    let bench = Bench::new();
+    bench.generate("64B", 100);
+    bench.write(
+        "a.toml",
+        "schema = 1\n[[pipeline]]\nname = 'a'\nin = 'pcap:in.pcap'\nout = 'null'\nstages = ['delay 1ms']\n\
+         [[expect]]\nthat = 'a.slices.packets.matched > 0'\n",
+    );
+    let refused = bench.run(words("run a.toml --json"));
+    assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{}", refused.stderr);
+    assert!(refused.stderr.contains("'a.slices.packets.matched > 0': its run has that figure only with --slices"));
+    let met = bench.run(words("run a.toml --json --slices 1/1"));
+    assert_eq!(met.status, Some(0), "{}", met.stderr);
+    let checked = bench.run(words("check a.toml"));
+    assert_eq!(checked.status, Some(0), "{}", checked.stderr);
+    assert!(checked.stderr.contains("the run has that figure only with --slices"), "{}", checked.stderr);
+}

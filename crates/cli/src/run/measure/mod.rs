@@ -29,8 +29,8 @@ pub(crate) fn run(plan: MeasurePlan) -> Result<ExitCode, Failure> {
     match plan {
         MeasurePlan::Counters { interfaces, interval, common } => host::watch(&interfaces, interval, &common),
         MeasurePlan::Frames(frames) => {
-            let MeasuredFrames { port, expected, only, options } = *frames;
-            options.measure(&port, expected, only)
+            let MeasuredFrames { port, expected, only, of_files, options } = *frames;
+            options.measure(&port, expected, only, of_files)
         }
     }
 }
@@ -41,6 +41,7 @@ impl Measure {
         port: &PortSpec,
         expected: Option<Target>,
         only: Option<FrameFilter>,
+        of_files: Vec<Caveat>,
     ) -> Result<ExitCode, Failure> {
         let folder = self.common.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
@@ -65,6 +66,7 @@ impl Measure {
                 )));
             }
         };
+        resolution::warn(&mut outcome.caveats, of_files);
         let mut report = receiver.report();
         say_if_none_met(&report);
         if let Some(partial) = outcome.reports.pop() {
