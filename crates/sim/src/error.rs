@@ -1,6 +1,6 @@
 use crate::capture::SkipReason;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a run in virtual time could not start or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,17 @@ pub enum SimError {
         /// Number of the first record that is too late, from 1.
         record: u64,
     },
+    /// The first bytes of a packed file cannot be unpacked.
+    #[error(
+        "{} cannot be unpacked: {cause}: no record of it can be read: copy or download it again",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The error of the unpacking library.
+        cause: std::io::Error,
+    },
     /// The file is not a capture.
     #[error("{} is not a capture: {why}: give a pcap or pcapng file", path.display())]
     NotACapture {
@@ -91,22 +102,31 @@ pub enum SimError {
     },
     /// The capture is truncated, or its records can no longer be delimited.
     #[error(
-        "{} breaks after record {whole}, at byte {offset}{of}: {why}: the records before it were used; editcap {} NEW.pcap writes a file \
-         with the readable records",
-        path.display(), path.display()
+        "{} breaks after record {whole}, at byte {offset}{}: {why}: the records before it were used; {} writes a file with \
+         the readable records",
+        path.display(), if *packed { " of what it unpacks to" } else { "" }, rescue(path, *packed)
     )]
     Broken {
         /// The file.
         path: PathBuf,
+        /// Whether it was unpacked to be read. The offset then refers to what it unpacks to.
+        packed: bool,
         /// Number of whole records.
         whole: u64,
         /// Offset of the unreadable record in bytes.
         offset: u64,
-        /// What the offset refers to, if not the file itself.
-        of: &'static str,
         /// The problem there.
         why: String,
     },
+}
+
+/// The command that writes the readable records of a broken capture to a new one. editcap does not unpack all formats.
+fn rescue(path: &Path, packed: bool) -> String {
+    if packed {
+        format!("netlathe gen --pcap {} --out pcap:NEW.pcap", path.display())
+    } else {
+        format!("editcap {} NEW.pcap", path.display())
+    }
 }
 
 /// The reasons of skipped records with their meanings, on one line.

@@ -122,6 +122,11 @@ impl CaptureReader {
         let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
         let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
         let (file, mut packed) = packed::open(path)?;
+        // Reading a file that can be opened fails where what it unpacks to is damaged.
+        let damaged = packed;
+        let unreadable = |cause| {
+            if damaged { SimError::Damaged { path: path.to_owned(), cause } } else { unreadable(cause) }
+        };
         let mut bytes = Bytes::new(file);
         // The run ended before the capture's header arrived, so there are no records.
         if !bytes.peek(FILE_HEADER).is_ok_and(|header| header.len() == FILE_HEADER) && pipe::has_ended() {
@@ -227,8 +232,7 @@ impl CaptureReader {
                 Err(_) if pipe::has_ended() => return Ok(None),
                 Err(BrokenCapture(why)) => {
                     let (whole, offset) = (self.records, self.bytes.offset());
-                    let of = if self.packed { " of what it unpacks to" } else { "" };
-                    return Err(SimError::Broken { path: self.path.clone(), whole, offset, of, why });
+                    return Err(SimError::Broken { path: self.path.clone(), packed: self.packed, whole, offset, why });
                 }
             };
             self.records += 1;
@@ -314,7 +318,7 @@ mod tests {
         std::fs::write(&path, b"\x1f\x8b\x08\0").expect("writable");
         assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::NotACapture { .. })), "packed, and cut");
         std::fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff\xff\xff").expect("writable");
-        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::Read { .. })), "packed, and damaged");
+        assert!(matches!(CaptureReader::open(&path).err(), Some(SimError::Damaged { .. })), "packed, and damaged");
         assert!(matches!(CaptureReader::open(folder.path()).err(), Some(SimError::NotACapture { .. })));
         assert!(matches!(CaptureReader::open(&folder.path().join("none")).err(), Some(SimError::Read { .. })));
     }

@@ -3,7 +3,7 @@
 use super::pipe::Pipe;
 use crate::error::SimError;
 use std::fs::File;
-use std::io::{BufReader, Cursor, Error, Read, stdin};
+use std::io::{BufRead, BufReader, Cursor, Error, Read, stdin};
 use std::path::Path;
 
 /// The name of standard input and output.
@@ -74,14 +74,16 @@ fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
 }
 
 /// Reads consecutive frames as one: the library's reader reports an end after each frame, and then continues with the
-/// next.
-struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
+/// next. Any of them may be empty.
+struct Lz4<R: BufRead>(lz4_flex::frame::FrameDecoder<R>);
 
-impl<R: Read> Read for Lz4<R> {
+impl<R: BufRead> Read for Lz4<R> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        match self.0.read(buffer)? {
-            0 => self.0.read(buffer),
-            read => Ok(read),
+        loop {
+            let read = self.0.read(buffer)?;
+            if read > 0 || buffer.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
+                return Ok(read);
+            }
         }
     }
 }
