@@ -160,6 +160,49 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
     }
 }
 
+/// The code in a line of text, as `gen --pcap`, also if it goes on in the next line.
+fn inline_code(text: &str) -> impl Iterator<Item = String> {
+    let paragraphs = text.split("\n\n");
+    paragraphs.flat_map(|text| text.split('`').skip(1).step_by(2)).map(|code| {
+        let words: Vec<&str> = code.split_whitespace().collect();
+        words.join(" ")
+    })
+}
+
+/// The options of netlathe in a command line. Those behind `--` are of another program.
+fn options_of(line: &str) -> impl Iterator<Item = String> {
+    let words = line.split(' ').take_while(|word| *word != "--");
+    let names = words.filter_map(|word| word.trim_start_matches(['[', '(', '\'']).strip_prefix("--"));
+    names.map(|name| name.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect())
+}
+
+#[test]
+fn inline_code_names_options_that_exist() {
+    let helps: BTreeMap<String, String> =
+        crate::typed::commands().into_iter().map(|command| (command.clone(), crate::typed::help(&command))).collect();
+    let mut checked = 0;
+    let mut wrong = Vec::new();
+    // Decisions name what was there when they were made.
+    for (path, text) in documents().into_iter().filter(|(path, _)| !path.to_string_lossy().contains("/adr/")) {
+        for code in inline_code(&text) {
+            let line = if code.starts_with("netlathe ") { code.clone() } else { format!("netlathe {code}") };
+            let of = |command: &&String| line.strip_prefix(command.as_str()).is_some_and(|rest| rest.starts_with(' '));
+            let Some(command) = helps.keys().filter(of).max_by_key(|command| command.len()) else { continue };
+            if command == "netlathe" {
+                continue;
+            }
+            for option in options_of(&line) {
+                checked += 1;
+                if !helps[command].contains(&format!("--{option}")) {
+                    wrong.push(format!("{}: `{code}`: {command} has no --{option}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(checked > 100, "{checked} options: is the code in the text found?");
+}
+
 #[test]
 fn reasons_for_drops_are_in_the_reference() {
     let reference = fs::read_to_string(root().join("docs/reference/report.md")).expect("a page");
