@@ -658,7 +658,7 @@ mod tests {
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan", "eth does not carry vxlan"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 7 in udp", "no addresses"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in ip 192.0.2.1", "other end"),
-            ("udp 10.0.0.1:1 > 10.0.0.2:2 in ip 192.0.2.1 > ::1", "version of IP"),
+            ("udp 10.0.0.1:1 > 10.0.0.2:2 in ip 192.0.2.1 > ::1", "another IP version"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in mpls label 1 label 2", "twice"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in mpls label 1048576", "0 to 1048575"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in esp spi 5 in ip 192.0.2.1 > 192.0.2.2", "does not carry"),

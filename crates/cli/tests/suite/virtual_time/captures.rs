@@ -326,8 +326,8 @@ fn replays_pause_between_rounds_and_not_longer_than_asked() {
     for (how, wanted) in [
         ("--loop 0", "the replay has no end: give --count or --duration"),
         ("--max-gap 1", "--max-gap: "),
-        ("--loop 2 --loop-gap 5 --rate 1kpps", "--loop-gap: this is for a capture at its own timing"),
-        ("--max-gap 1s --speed max", "--max-gap: this is for a capture at its own timing"),
+        ("--loop 2 --loop-gap 5 --rate 1kpps", "--loop-gap: this applies to a capture with its own timing"),
+        ("--max-gap 1s --speed max", "--max-gap: this applies to a capture with its own timing"),
         ("--loop-gap 1s", "--loop"),
         ("--loop -1", "--loop"),
     ] {
