@@ -164,7 +164,7 @@ def control(about):
             "clocks": {host.host: host.clock for host in result.hosts},
             "reports": {host.host: host.report for host in result.hosts},
             "merged": {role: merged for (_, role), merged in result.merged.items()},
-            "received": getattr(result, "received", []),
+            "received": result.received,
             "took_s": result.took_s,
         }
 
@@ -420,6 +420,8 @@ def matrix(sites):
 
 
 if __name__ == "__main__":
+    # As Ctrl-C does, so that racks and labs are closed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     if what == "_control":
         control(json.loads(sys.argv[2]))

@@ -84,6 +84,13 @@ pub enum Path {
     Counted,
 }
 
+/// Adds the sources that a lane puts in order, and their curves.
+fn add_sources<F: Frame>(report: &mut PipelineReport, lane: &Lane<F>) {
+    let Some(sync) = &lane.sync else { return };
+    report.sources = sync.report();
+    report.plots.get_or_insert_default().sources = sync.curves();
+}
+
 impl<F: Frame> Pipeline<F> {
     /// A pipeline of one class with these stages, first to last, and this schedule.
     #[must_use]
@@ -480,7 +487,7 @@ impl<F: Frame> Pipeline<F> {
         if let [lane] = &self.lanes[..] {
             report.buffer = lane.buffer();
             report.slices = lane.slices.report();
-            report.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
+            add_sources(report, lane);
         }
         for (lane, class) in self.lanes.iter().zip(&self.classes) {
             let held = lane.books.should_hold();
@@ -497,7 +504,7 @@ impl<F: Frame> Pipeline<F> {
             of_class.depth = Some(measure::DepthReport { max_frames: lane.depth as u64 });
             of_class.buffer = lane.buffer();
             of_class.slices = lane.slices.report();
-            of_class.sources = lane.sync.as_ref().map_or_else(Vec::new, |sync| sync.report());
+            add_sources(&mut of_class, lane);
             of_class.contended = Some(self.merge.contended(lane.class));
             if class.free {
                 of_class.forget_ask();

@@ -4,6 +4,7 @@
 //! Means, deviations, minima and maxima are exact: picoseconds are summed as integers and divided once. Quantiles are
 //! exact to 0.1 % (HDR histograms with three digits).
 
+mod arrivals;
 mod buckets;
 mod caveats;
 mod clock_offset;
@@ -37,6 +38,7 @@ mod steps;
 mod streams;
 mod timeline;
 
+pub use arrivals::{ApartReport, ArrivalMeter, ArrivalsReport, SourceArrivals, SourceCurve};
 pub use buckets::Buckets;
 pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
 pub use clock_offset::{ClockExchange, ClockMeter, ClockReport};
@@ -60,8 +62,8 @@ pub use replay::{FrameDigests, FrameFate, ReplayMeter, ReplayReport, ReplayedFra
 pub use report::{
     AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport,
     ExpectationReport, Flow, Forgiven, GapError, GapReport, Hiccups, Histograms, LatenessReport, LineReport, Overlap,
-    PaceReport, PipelineReport, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew, SourceReport,
-    StartReport, Unanswered,
+    PaceReport, PipelineReport, RateCurve, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew,
+    SourceReport, StartReport, Unanswered,
 };
 pub use segments::{ChangeReport, SegmentMeter, SegmentRate, SegmentReport, SegmentTimes};
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};

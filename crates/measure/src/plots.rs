@@ -1,3 +1,4 @@
+use crate::arrivals::SourceCurve;
 use crate::buckets::Buckets;
 use crate::conformance::ConformanceMeter;
 use crate::gaps::GapMeter;
@@ -23,6 +24,9 @@ pub struct Plots {
     /// of the stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<GapPlot>,
+    /// The rate of each source over time, if sources were named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceCurve>,
     /// Gaps by |obtained − asked|, in ten steps per decade.
     #[serde(skip_serializing_if = "Buckets::is_empty")]
     pub gap_error: Buckets,
@@ -91,6 +95,7 @@ impl Plots {
             rate: timeline.report(),
             gap: GapPlot::of(&gaps.histogram(), conformance.map(ConformanceMeter::asked).as_ref()),
             delay: None,
+            sources: Vec::new(),
             gap_error: conformance.map(ConformanceMeter::errors).unwrap_or_default(),
         }
     }

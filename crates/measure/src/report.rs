@@ -1,4 +1,5 @@
 use crate::Caveat;
+use crate::arrivals::ArrivalsReport;
 use crate::buckets::Buckets;
 use crate::clock_offset::ClockReport;
 use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
@@ -188,6 +189,9 @@ pub struct PipelineReport {
     /// Each source, if sources were synchronised.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceReport>,
+    /// Sources at a receiver, with `measure --sources`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<ArrivalsReport>,
     /// Each class, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<PipelineReport>,
@@ -215,6 +219,9 @@ pub struct PipelineReport {
     /// Whole histograms, with `--histograms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histograms: Option<Histograms>,
+    /// The rate over time, with `--histograms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_curve: Option<RateCurve>,
     /// The way back as a separate direction, to be reported beside this one.
     #[serde(skip)]
     pub backward: Option<Box<PipelineReport>>,
@@ -276,6 +283,15 @@ impl PipelineReport {
             plots.forget_ask();
         }
     }
+}
+
+/// The rate of frames with FCS in consecutive windows since the first frame.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+pub struct RateCurve {
+    /// Length of a window.
+    pub window_ns: f64,
+    /// Measured rate in each window.
+    pub got_bps: Vec<f64>,
 }
 
 /// Whole histograms, so that reports of several hosts can be merged exactly: the smallest value of each bucket in ps, and

@@ -95,12 +95,27 @@ impl Timeline {
         self.found.1
     }
 
+    /// Counts windows from `origin`, unless they count already.
+    pub fn begin(&mut self, origin: Time) {
+        self.origin.get_or_insert(origin);
+    }
+
     /// The rates of the complete windows so far; `None` if there are fewer than two.
     #[must_use]
     pub fn report(&self) -> Option<RatePlot> {
+        self.of_windows(FRAMES)
+    }
+
+    /// As `report`, with narrow windows, which show where crests begin and end rather than their rates.
+    #[must_use]
+    pub fn crests(&self) -> Option<RatePlot> {
+        self.of_windows(2)
+    }
+
+    fn of_windows(&self, least_frames: u64) -> Option<RatePlot> {
         let passed = self.last.as_ps() - self.origin?.as_ps().min(self.last.as_ps());
         let (mut width, mut asked, mut got) = (self.width, self.asked.clone(), self.got.clone());
-        while got.len() > 1 && self.frames < FRAMES * got.len() as u64 {
+        while got.len() > 1 && self.frames < least_frames * got.len() as u64 {
             // A single window of few frames may extend beyond the end of time.
             width = width.saturating_mul(2);
             halve(&mut asked);

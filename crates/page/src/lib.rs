@@ -4,6 +4,7 @@
 //! choice of light or dark, has a text beside each drawing, and prints.
 
 mod chart;
+mod lanes;
 mod parts;
 mod pipeline;
 mod plots;
@@ -12,13 +13,14 @@ mod search;
 mod slices;
 mod text;
 
+pub use lanes::Lane;
 pub use search::{DrawnTrial, FoundGoal, Search, SearchedSize, search};
 pub use slices::{Slices, slices};
 
 use measure::figures::{counted, digits, share, time};
 use measure::{PipelineReport, Report};
 use serde_json::Value;
-use text::{escape, table};
+use text::{details, escape, table};
 
 /// What a page shows beside the report.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +115,63 @@ pub fn html(report: &Report, about: &PageHeader) -> String {
         report.schema
     );
     document(report.command, about, &contents(report), &main, &json)
+}
+
+/// The page of a merged report: hosts, a lane for each in every pipeline, and all figures.
+#[must_use]
+pub fn merged(report: &Value, lanes: &[(String, Vec<Lane>)], about: &PageHeader) -> String {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let time = |value: &Value| value.as_f64().map_or_else(|| "–".to_owned(), measure::figures::brief);
+    let mut main = warnings(&list(&report["warnings"]).iter().map(text).collect::<Vec<_>>());
+    let hosts = list(&report["merged"]["hosts"]);
+    let known = hosts.iter().any(|host| host["start_aligned_unix_ns"].is_u64());
+    let about_lanes = match (known, report["merged"]["clocks_known"] == true) {
+        (true, true) => "Each lane begins at the first frame of its host, by the reference clock",
+        (true, false) => {
+            "Each lane begins at the first frame of its host, by the host's own clock: not all clocks are known"
+        }
+        (false, _) => {
+            "Each lane begins at the first frame of its host: these runs had no --start-at, so how they lie in time is not known"
+        }
+    };
+    for (number, (name, lanes)) in lanes.iter().enumerate() {
+        let drawing = lanes::figure("Rate of each host", about_lanes, &format!("p{number}-hosts"), lanes);
+        let none = "<div class=\"card\"><p class=\"note\">No curve: the reports have none. Write them with --histograms.</p></div>\n";
+        main.push_str(&format!(
+            "<section class=\"stack\"><h2 id=\"p{number}\">{}</h2>\n{}</section>\n",
+            escape(name),
+            if drawing.is_empty() { none } else { &drawing }
+        ));
+    }
+    let row = |host: &Value| vec![text(&host["name"]), time(&host["start"]["miss_ns"]), time(&host["clock_offset_ns"])];
+    let rows: Vec<Vec<String>> = hosts.iter().map(row).collect();
+    let spread = report["merged"]["start_spread_ns"].as_f64();
+    let caption =
+        spread.map_or_else(String::new, |ns| format!("Starts within {} of each other", measure::figures::brief(ns)));
+    main.push_str(&format!(
+        "<section class=\"stack\"><h2 id=\"hosts\">Hosts</h2>\n<div class=\"card\">{}</div>\n",
+        table(&caption, &["host", "start after the asked instant", "reference clock ahead by"], &rows)
+    ));
+    for pipeline in list(&report["pipelines"]) {
+        let mut rows = Vec::new();
+        let name = text(&pipeline["name"]);
+        flatten(&name, &without_lists(&pipeline), &mut rows);
+        main.push_str(&details(&format!("All figures of {name}"), &table("", &["figure", "value"], &rows)));
+    }
+    main.push_str("</section>\n");
+    let command =
+        format!("merge: {} of {}", text(&report["command"]), measure::figures::counted(hosts.len() as u64, "host"));
+    document(&command, about, "", &main, "netlathe merge --json has the same figures for programs.")
+}
+
+/// The pipeline without its lists, which are too long for a page.
+fn without_lists(pipeline: &Value) -> Value {
+    let kept = |(name, value): (&String, &Value)| {
+        let value = if value.is_object() { without_lists(value) } else { value.clone() };
+        (!value.is_array()).then(|| (name.clone(), value))
+    };
+    Value::Object(pipeline.as_object().into_iter().flatten().filter_map(kept).collect())
 }
 
 /// A whole page of what `command` did: the head with the links of `contents`, `main`, and where the JSON is.

@@ -1,10 +1,11 @@
 //! Parts of a pipeline: classes, synchronised sources, streams at their receiver, and users of a limit.
 
+use crate::lanes::{self, Lane};
 use crate::pipeline::{IMPAIRMENTS, impairments};
 use crate::plots;
 use crate::text::{details, figures, table};
 use measure::figures::{bits, brief, counted, digits, share, thousands, time};
-use measure::{LimitReport, LimitedUser, PipelineReport, Tally};
+use measure::{LimitReport, LimitedUser, PipelineReport, RatePlot, SourceArrivals, SourceCurve, Tally};
 
 /// Classes that are drawn; all are in the table.
 const DRAWN: usize = 16;
@@ -164,7 +165,8 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
     out.push_str(&impaired(&report.classes));
     let sent = report.classes.iter().enumerate().filter(|(_, class)| class.left.frames > 0);
     for (n, class) in sent.clone().take(DRAWN) {
-        let drawings = format!("<div class=\"grid\">\n{}</div>\n", plots::figures(class, &format!("p{i}c{n}")));
+        let id = format!("p{i}c{n}");
+        let drawings = format!("<div class=\"grid\">\n{}</div>\n{}", plots::figures(class, &id), curves(class, &id));
         out.push_str(&details(&format!("{}: drawings", class.name), &drawings));
     }
     if sent.count() > DRAWN {
@@ -237,11 +239,12 @@ pub(crate) fn segments(report: &PipelineReport) -> String {
 }
 
 /// The sources that were put in order.
-pub(crate) fn sources(report: &PipelineReport) -> String {
-    match table_of_sources(report, "crests as they came and as they left") {
-        table if table.is_empty() => table,
-        table => format!("<div class=\"card\"><h3>Sources in order</h3>\n{table}</div>\n"),
-    }
+pub(crate) fn sources(report: &PipelineReport, id: &str) -> String {
+    curves(report, id)
+        + &match table_of_sources(report, "crests as they came and as they left") {
+            table if table.is_empty() => table,
+            table => format!("<div class=\"card\"><h3>Sources in order</h3>\n{table}</div>\n"),
+        }
 }
 
 fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
@@ -270,4 +273,58 @@ fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
         })
         .collect();
     table(&format!("Sources: {caption}"), &head, &rows)
+}
+
+/// The rate of each source over time, as its frames came and as they left.
+fn curves(report: &PipelineReport, id: &str) -> String {
+    let Some(plots) = report.plots.as_ref().filter(|plots| !plots.sources.is_empty()) else { return String::new() };
+    let lanes = |of: fn(&SourceCurve) -> Option<&RatePlot>| -> Vec<Lane> {
+        let lane = |source: &SourceCurve| {
+            let plot = of(source);
+            Lane {
+                name: source.source.clone(),
+                from_ns: 0.0,
+                window_ns: plot.map_or(0.0, |plot| plot.window_ns),
+                rates_bps: plot.map_or_else(Vec::new, |plot| plot.got_bps.clone()),
+            }
+        };
+        plots.sources.iter().map(lane).collect()
+    };
+    let about = "From the first frame of any source on";
+    lanes::figure("Sources as they came", about, &format!("{id}-came"), &lanes(|source| source.came.as_ref()))
+        + &lanes::figure("Sources as they left", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
+}
+
+/// Sources as a receiver saw them.
+pub(crate) fn arrivals(report: &PipelineReport) -> String {
+    let Some(arrivals) = &report.arrivals else { return String::new() };
+    let row = |source: &SourceArrivals| {
+        let after = |ns: Option<f64>| ns.map_or_else(|| NONE.to_owned(), brief);
+        vec![
+            source.source.clone(),
+            thousands(source.came.frames),
+            after(source.first_after_ns),
+            after(source.last_after_ns),
+            thousands(source.crests),
+            thousands(source.out_of_turn),
+        ]
+    };
+    let rows: Vec<Vec<String>> = arrivals.sources.iter().map(row).collect();
+    let head = ["source", "in", "first frame after", "last frame after", "crests", "out of turn"];
+    let spread = arrivals.spread_ns.map_or_else(String::new, |ns| format!("starts within {}; ", brief(ns)));
+    let apart = arrivals.apart.map_or_else(String::new, |apart| {
+        format!(
+            "; pauses between sources {} to {}, median {}",
+            brief(apart.min_ns),
+            brief(apart.max_ns),
+            brief(apart.p50_ns)
+        )
+    });
+    let caption = format!(
+        "By the stamps of this receiver: {spread}{} crests, {} overlapping, {} out of turn{apart}",
+        thousands(arrivals.crests),
+        thousands(arrivals.overlapping),
+        thousands(arrivals.out_of_turn)
+    );
+    format!("<div class=\"card\"><h3>Sources at the receiver</h3>\n{}</div>\n", table(&caption, &head, &rows))
 }

@@ -31,7 +31,8 @@ pub(crate) struct Common {
     /// Print only the report on stdout, as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Add whole histograms to the JSON report, so that netlathe merge has the quantiles of several reports
+    /// Add whole histograms and the rate over time to the JSON report, so that netlathe merge has the quantiles and the lanes
+    /// of several reports
     #[arg(long)]
     pub(crate) histograms: bool,
     /// Write the report as an HTML page, DIR/report.html, with its data in DIR/report.json

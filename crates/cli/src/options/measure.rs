@@ -19,6 +19,7 @@ Examples:
   netlathe measure --pcap out.pcap --expect 'chi2 df 6 in 80us..120us'
   netlathe measure --pcap out.pcap --only 'udp dport 2000' --expect 'fixed 10us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
+  netlathe measure --pcap out.pcap --sources 10.0.0.1,10.0.0.2,10.0.0.3 --report fig7
   netlathe measure --pcap out.pcap --write out.pcapng.zst
   netlathe measure --pcap out.pcap --csv gaps.csv --svg gaps.svg
   netlathe measure --host eth0,eth1 --duration 10s
@@ -43,7 +44,7 @@ pub(crate) struct Measure {
     pub(crate) pcap: Option<PathBuf>,
     /// Interfaces of this machine whose kernel counters are watched while another program receives
     #[arg(long, value_name = "INTERFACE,…", value_delimiter = ',', conflicts_with_all =
-        ["input", "pcap", "only", "stats", "write", "csv", "svg", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
+        ["input", "pcap", "only", "sources", "stats", "write", "csv", "svg", "count", "expect", "tolerance", "folder", "cores", "seed", "window"])]
     pub(crate) host: Option<Vec<String>>,
     /// With --host: interval between two readings, and between lines on a terminal [default: 1s]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["input", "pcap"], value_parser = parse_interval, allow_hyphen_values = true)]
@@ -51,6 +52,10 @@ pub(crate) struct Measure {
     /// Measure, count and write only frames that match this class rule: 'udp dport 53', 'src 10.0.0.0/8 not arp'
     #[arg(long, value_name = "RULE")]
     pub(crate) only: Option<String>,
+    /// Sources to compare: when each began, and whether their crests (runs of frames without a silence of 1ms) came one after
+    /// the other: '10.0.0.1,10.0.0.2', '10.0.0.1,10.0.0.2 silence 5ms'
+    #[arg(long, value_name = "A,B,…")]
+    pub(crate) sources: Option<String>,
     /// Write the received frames to a capture, - for stdout: pcapng if the name ends in .pcapng, compressed if in .gz or .zst
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,

@@ -8,6 +8,7 @@ Examples:
   netlathe merge a.json b.json
   netlathe merge left=run1/report.json right=run2/report.json --json
   netlathe merge a.json b.json --offset a=12.5us --offset b=-40us
+  netlathe merge a.json b.json --page all.html
 
 Reports are those of --json, of one command and schema 2. Counters add up; means and deviations are those
 of all values; quantiles are computed anew from the added histograms, which runs write with --histograms.
@@ -20,6 +21,9 @@ pub(crate) struct Merge {
     /// --clock-peer in its report]
     #[arg(long = "offset", value_name = "NAME=TIME", allow_hyphen_values = true)]
     pub(crate) offsets: Vec<String>,
+    /// Write an HTML page with the rate of each host over time, one lane below the other, aligned by the starts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
     /// Print only the merged report on stdout, as one JSON object
     #[arg(long)]
     pub(crate) json: bool,

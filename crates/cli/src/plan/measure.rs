@@ -5,6 +5,7 @@ use crate::options::measure::Measure;
 use crate::output::{self, Failure};
 use engine::schedules::Target;
 use engine::schedules::laws::Law;
+use engine::sync::SourceList;
 use measure::Caveat;
 use scenario::{PortSpec, Problems, Text, parse_gap, parse_wave};
 use sim::is_standard;
@@ -27,10 +28,14 @@ pub(crate) struct MeasuredFrames {
     pub(crate) port: PortSpec,
     pub(crate) expected: Option<Target>,
     pub(crate) only: Option<FrameFilter>,
+    pub(crate) sources: Option<SourceList>,
     /// What was left out of the files that `expected` names.
     pub(crate) of_files: Vec<Caveat>,
     pub(crate) options: Measure,
 }
+
+/// What is measured, what is expected of it, which frames count, and which sources are compared.
+type MeasuredInput = (PortSpec, Option<Target>, Option<FrameFilter>, Option<SourceList>, Vec<Caveat>);
 
 impl Measure {
     /// Creates the plan.
@@ -59,12 +64,12 @@ impl Measure {
         if self.common.cores.is_some() {
             return Err(Failure::new("--cores: measure receives on one thread: write taskset -c 2 netlathe measure …"));
         }
-        let (port, expected, only, of_files) = self.read()?;
-        Ok(MeasurePlan::Frames(Box::new(MeasuredFrames { port, expected, only, of_files, options: self })))
+        let (port, expected, only, sources, of_files) = self.read()?;
+        Ok(MeasurePlan::Frames(Box::new(MeasuredFrames { port, expected, only, sources, of_files, options: self })))
     }
 
     /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
-    fn read(&self) -> Result<(PortSpec, Option<Target>, Option<FrameFilter>, Vec<Caveat>), Failure> {
+    fn read(&self) -> Result<MeasuredInput, Failure> {
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
             (Some(input), _) => problems.read(&Text::option("--in", input.clone()), PortSpec::parse),
@@ -82,6 +87,8 @@ impl Measure {
             problems.add(&scenario::Origin::Option("--expect"), why);
         }
         let only = self.only.as_ref().and_then(|rule| problems.read(&Text::option("--only", rule.clone()), str::parse));
+        let sources =
+            self.sources.as_ref().and_then(|list| problems.read(&Text::option("--sources", list.clone()), str::parse));
         let port = problems.unless_any(port).map_err(Failure::new)?;
         let (mut read, of_files) = listed.into_parts();
         if let PortSpec::Pcap(path) = &port {
@@ -107,7 +114,7 @@ impl Measure {
         }
         if self.write.as_deref().is_some_and(is_standard) {
             output::leave_stdout();
-            return Ok((port, expected, only, of_files));
+            return Ok((port, expected, only, sources, of_files));
         }
         if let Some(write) = self.write.as_ref().filter(|write| read.iter().any(|path| files::same(path, write))) {
             return Err(Failure::new(format!(
@@ -127,7 +134,7 @@ impl Measure {
             }
             others.push(path.clone());
         }
-        Ok((port, expected, only, of_files))
+        Ok((port, expected, only, sources, of_files))
     }
 }
 

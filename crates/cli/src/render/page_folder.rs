@@ -129,7 +129,7 @@ fn add_plots(values: &mut [Value], reports: &[PipelineReport]) {
 }
 
 /// This command, which ends now.
-fn about() -> PageHeader {
+pub(crate) fn about() -> PageHeader {
     PageHeader {
         command_line: command_line(std::env::args_os()),
         when: utc(SystemTime::now()),

@@ -4,8 +4,8 @@ use crate::options::start_at::Utc;
 use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
 use measure::{
-    CaveatKind, FitReport, FrameFate, LimitReport, PipelineReport, ProgramEnd, ReplayReport, Report, StreamReport,
-    Tally, Unit,
+    ArrivalsReport, CaveatKind, FitReport, FrameFate, LimitReport, PipelineReport, ProgramEnd, ReplayReport, Report,
+    StreamReport, Tally, Unit,
 };
 use std::fmt::{self, Write};
 
@@ -363,6 +363,45 @@ fn figure_rows(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
+/// Sources as a receiver saw them.
+fn arrival_lines(out: &mut String, arrivals: &ArrivalsReport) -> fmt::Result {
+    for source in &arrivals.sources {
+        let (Some(first), Some(last)) = (source.first_after_ns, source.last_after_ns) else {
+            writeln!(out, "  source    {}: no frame", source.source)?;
+            continue;
+        };
+        writeln!(
+            out,
+            "  source    {}: {}, the first after {}, the last after {}; {}, {} out of turn",
+            source.source,
+            counted(source.came.frames, "frame"),
+            time(first),
+            time(last),
+            counted(source.crests, "crest"),
+            thousands(source.out_of_turn)
+        )?;
+    }
+    if let Some(spread) = arrivals.spread_ns {
+        writeln!(out, "  starts    within {} of each other, by the stamps of this receiver", time(spread))?;
+    }
+    let apart = arrivals.apart.map_or_else(String::new, |apart| {
+        format!(
+            "; {} between those of different sources: min {}, median {}, max {}",
+            counted(apart.count, "pause"),
+            time(apart.min_ns),
+            time(apart.p50_ns),
+            time(apart.max_ns)
+        )
+    });
+    writeln!(
+        out,
+        "  crests    {}, {} overlapping, {} out of turn{apart}",
+        thousands(arrivals.crests),
+        thousands(arrivals.overlapping),
+        thousands(arrivals.out_of_turn)
+    )
+}
+
 /// Whether frames were there when they were due, and what was done where they were not.
 fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(buffer) = report.buffer.filter(|buffer| buffer.asked_ns > 0.0 || !buffer.enough) {
@@ -388,6 +427,9 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
             time(source.overlap.in_ns),
             time(source.overlap.out_ns)
         )?;
+    }
+    if let Some(arrivals) = &report.arrivals {
+        arrival_lines(out, arrivals)?;
     }
     if let Some(forgiven) = report.forgiven.as_ref().filter(|forgiven| forgiven.times > 0) {
         writeln!(

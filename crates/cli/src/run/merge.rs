@@ -3,7 +3,10 @@
 use crate::options::merge::{Merge, Named};
 use crate::options::start_at::Utc;
 use crate::output::{self, Failure};
+use crate::plan::files;
+use crate::render::{output_file, page_folder};
 use measure::{HostReportFile, merge};
+use page::Lane;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -28,6 +31,12 @@ impl Merge {
             }
             named.push(one);
         }
+        if let Some(path) = self.page.as_ref().filter(|path| named.iter().any(|one| files::same(&one.path, path))) {
+            return Err(Failure::new(format!(
+                "--page: {} is one of the reports and would be overwritten: name another file",
+                path.display()
+            )));
+        }
         let offsets = self.offsets.iter().map(|text| offset(text, &named)).collect::<Result<Vec<_>, _>>()?;
         let read = |Named { host, path }: Named| {
             let offset_ns = offsets.iter().find(|(name, _)| *name == host).map(|(_, ns)| *ns);
@@ -35,9 +44,48 @@ impl Merge {
         };
         let reports = named.into_iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
         let merged = merge(&reports).map_err(|why| Failure::new(format!("cannot merge: {why}: leave it out")))?;
+        if let Some(path) = &self.page {
+            let page = page::merged(&merged, &lanes(&reports, &merged), &page_folder::about());
+            output_file::write(path, &page).map_err(|failure| Failure::new(format!("--page: {failure}")))?;
+        }
         output::print(&if self.json { merged.to_string() + "\n" } else { table(&merged) })?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The lanes of each pipeline: its rate on each host, from its first frame there by the reference clock.
+fn lanes(reports: &[HostReportFile], merged: &Value) -> Vec<(String, Vec<Lane>)> {
+    let starts: Vec<Option<u64>> = reports
+        .iter()
+        .map(|host| {
+            let mut hosts = merged["merged"]["hosts"].as_array().into_iter().flatten();
+            hosts.find(|entry| entry["name"] == host.host.as_str())?["start_aligned_unix_ns"].as_u64()
+        })
+        .collect();
+    // Lanes without a start begin with the first one.
+    let first = starts.iter().flatten().min().copied().unwrap_or(0);
+    let names: Vec<String> = merged["pipelines"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|pipeline| Some(pipeline["name"].as_str()?.to_owned()))
+        .collect();
+    let of_pipeline = |name: String| {
+        let lane = |(host, start): (&HostReportFile, &Option<u64>)| {
+            let mut all = host.report["pipelines"].as_array().into_iter().flatten();
+            let curve = &all.find(|pipeline| pipeline["name"] == name.as_str())?["rate_curve"];
+            let rates = curve["got_bps"].as_array().into_iter().flatten();
+            Some(Lane {
+                name: host.host.clone(),
+                from_ns: start.map_or(0.0, |start| (start - first) as f64),
+                window_ns: curve["window_ns"].as_f64().unwrap_or(0.0),
+                rates_bps: rates.filter_map(Value::as_f64).collect(),
+            })
+        };
+        let lanes = reports.iter().zip(&starts).filter_map(lane).collect();
+        (name, lanes)
+    };
+    names.into_iter().map(of_pipeline).collect()
 }
 
 /// `NAME=FILE`, or a file whose host has its name.

@@ -18,7 +18,7 @@ use crate::run::verdicts;
 use crate::run::virtual_time;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
-use measure::{Caveat, CaveatKind, PipelineReport, ProgramReport, Report};
+use measure::{Caveat, CaveatKind, PipelineReport, ProgramReport, RateCurve, Report};
 use scenario::{PipelinePlan, PortSpec, SourcePlan};
 use serde_json::json;
 use std::process::ExitCode;
@@ -178,10 +178,16 @@ pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut 
     }
 }
 
-/// Leaves whole histograms out unless they were asked for.
+/// Leaves whole histograms out unless they were asked for, and adds curves of the rate if they were.
 pub(crate) fn forget_histograms(report: &mut Report, common: &Common) {
-    if !common.histograms {
-        report.pipelines.iter_mut().for_each(PipelineReport::forget_histograms);
+    for pipeline in &mut report.pipelines {
+        if !common.histograms {
+            pipeline.forget_histograms();
+            continue;
+        }
+        if let Some(rate) = pipeline.plots.as_ref().and_then(|plots| plots.rate.as_ref()) {
+            pipeline.rate_curve = Some(RateCurve { window_ns: rate.window_ns, got_bps: rate.got_bps.clone() });
+        }
     }
 }
 

@@ -20,6 +20,38 @@ fn read(bench: &Bench, name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(bench.path(name)).expect("text")).expect("JSON")
 }
 
+#[test]
+fn the_page_has_a_lane_for_each_host() {
+    let bench = bench();
+    // Hosts that started 40 ms apart by the reference clock.
+    for (name, at, offset) in [("a", 1_000_000_000_u64, 0.0), ("b", 1_000_000_000, 40e6)] {
+        let mut report = read(&bench, &format!("{name}.json"));
+        report["pipelines"][0]["start"] = json!({ "asked_unix_ns": at, "obtained_unix_ns": at, "miss_ns": 0 });
+        report["clocks"] = json!([{ "peer": "r", "offset_ns": offset }]);
+        bench.write(&format!("{name}.json"), &report.to_string());
+    }
+    let finished = bench.run(words("merge a.json b.json --page all.html --json"));
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    let page = std::fs::read_to_string(bench.path("all.html")).expect("a page");
+    assert_eq!(page.matches("<polyline").count(), 2, "{page}");
+    let begins: Vec<f64> = page
+        .split("<polyline class=\"got\" points=\"")
+        .skip(1)
+        .map(|points| points.split(',').next().and_then(|x| x.parse().ok()).expect("a place"))
+        .collect();
+    assert!(begins[1] > begins[0] + 20.0, "b starts 40 ms later: {begins:?}");
+    assert!(page.contains("by the reference clock") && page.contains("40\u{a0}ms"), "{page}");
+    refused(&bench, "merge a.json b.json --page ./b.json", &["--page", "would be overwritten"]);
+    // Without curves the page says how to have them.
+    for name in ["a", "b"] {
+        let mut report = read(&bench, &format!("{name}.json"));
+        report["pipelines"][0].as_object_mut().expect("an object").remove("rate_curve");
+        bench.write(&format!("{name}.json"), &report.to_string());
+    }
+    assert_eq!(bench.run(words("merge a.json b.json --page all.html")).status, Some(0));
+    assert!(std::fs::read_to_string(bench.path("all.html")).expect("a page").contains("Write them with --histograms"));
+}
+
 fn refused(bench: &Bench, line: &str, wanted: &[&str]) {
     let finished = bench.run(words(line));
     assert_eq!((finished.status, finished.stdout.as_str()), (Some(2), ""), "{line}: {}", finished.stderr);

@@ -74,6 +74,7 @@ fn reports_obey_the_schema_and_have_no_field_beyond_it() {
         "emulate --in pcap:in.pcap --out pcap:o.pcap --forward 'delay 5ms 2ms loss 5% corrupt 5% duplicate 5% reorder 5%'",
         "limit --in pcap:in.pcap --out null --key dst-ip --rate 1Mbps --mode police --burst 3036B",
         "measure --pcap in.pcap --expect 10us",
+        "measure --pcap in.pcap --sources 10.0.0.1,10.0.0.9 --histograms",
         "measure --pcap coarse.pcap",
         "run two.toml",
     ] {

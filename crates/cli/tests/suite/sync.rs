@@ -2,7 +2,7 @@
 //! lists and captures, without the code under test.
 
 use crate::common::{Bench, Dialect, Listed, Record};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const BYTE_PS: u64 = 800;
 const MS: u64 = 1_000_000_000;
@@ -371,4 +371,78 @@ fn rate_follows_the_queue_depth() {
         let waiting = (999.0 - k as f64).min(700.0);
         due += 800.0 / (100.0 + waiting) * 1e6;
     }
+}
+
+/// The receiver's view: mixed as they come; apart, in turn and spaced as asked once they are put in order.
+#[test]
+fn a_receiver_sees_crests_overlap_before_and_apart_after() {
+    let bench = Bench::new();
+    let rounds: Vec<(u8, u64, u64)> = (0..3)
+        .flat_map(|k| [(1, k * 100_000 + 7, 200), (2, k * 100_000 + 90, 210), (3, k * 100_000 + 20, 190)])
+        .collect();
+    bench.capture("in.pcap", Dialect::USUAL, &crests(40, &rounds));
+    let measured = |capture: &str| {
+        let line = format!("measure --pcap {capture} --sources 10.0.0.1,10.0.0.2,10.0.0.3 --json");
+        bench.run(crate::common::words(&line)).report()["pipelines"][0]["arrivals"].clone()
+    };
+    let before = measured("in.pcap");
+    assert_eq!((&before["crests"], &before["overlapping"]), (&json!(9), &json!(9)), "{before}");
+    assert_eq!(before["spread_ns"], json!(83_000.0), "from 10.0.0.1 to 10.0.0.2");
+    let order = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms";
+    bench.report(["shape", "--in", "pcap:in.pcap", "--out", "wire:10G,pcap=out.pcap", "--sync", order]);
+    let after = measured("out.pcap");
+    assert_eq!((&after["crests"], &after["overlapping"], &after["out_of_turn"]), (&json!(9), &json!(0), &json!(0)));
+    let least = after["apart"]["min_ns"].as_f64().expect("a pause");
+    // From start to start: the last frame of a crest, then 5 ms.
+    assert!((5e6..5.001e6).contains(&least), "{after}");
+    // A source that misses the first round: its turn is left out once, and its last crest follows without the others.
+    let late: Vec<(u8, u64, u64)> = (0..4_u64)
+        .flat_map(|k| [(1, k * 400_000, 200), (2, k * 400_000 + 3, 200), (3, k * 400_000 + 590_000, 200)])
+        .collect();
+    bench.capture("in.pcap", Dialect::USUAL, &crests(40, &late));
+    bench.report([
+        "shape",
+        "--in",
+        "pcap:in.pcap",
+        "--out",
+        "wire:10G,pcap=out.pcap",
+        "--sync",
+        &format!("{order} wait 300ms"),
+    ]);
+    let late = measured("out.pcap");
+    assert_eq!(
+        (&late["out_of_turn"], &late["overlapping"], &late["silent"]),
+        (&json!(2), &json!(0), &json!(0)),
+        "{late}"
+    );
+    assert_eq!(late["sources"][0]["out_of_turn"], json!(1), "its turn came again before that of 10.0.0.3");
+    assert_eq!(late["sources"][2]["out_of_turn"], json!(1), "10.0.0.1 and 10.0.0.2 had no fifth crest");
+}
+
+#[test]
+fn the_page_has_a_lane_for_each_source() {
+    let bench = Bench::new();
+    bench.capture(
+        "in.pcap",
+        Dialect::USUAL,
+        &crests(40, &[(1, 7, 200), (2, 90, 210), (1, 50_000, 200), (2, 50_100, 200)]),
+    );
+    let order = "order 10.0.0.1,10.0.0.2 gap 5ms";
+    bench.report(["shape", "--in", "pcap:in.pcap", "--out", "wire:10G", "--sync", order, "--report", "shaped"]);
+    let page = std::fs::read_to_string(bench.path("shaped/report.html")).expect("a page");
+    for title in ["Sources as they came", "Sources as they left"] {
+        let lanes = page.split_once(title).expect(title).1.split_once("</svg>").expect("a drawing").0;
+        assert_eq!(lanes.matches("<polyline").count(), 2, "{title}");
+    }
+    let line = "measure --pcap in.pcap --sources 10.0.0.1,10.0.0.2,10.0.0.7 --report seen";
+    assert_eq!(bench.run(crate::common::words(line)).status, Some(0));
+    let page = std::fs::read_to_string(bench.path("seen/report.html")).expect("a page");
+    assert!(
+        page.contains("Sources at the receiver")
+            && page.contains("10.0.0.7")
+            && page.contains("4 crests, 4 overlapping")
+    );
+    let data: Value =
+        serde_json::from_str(&std::fs::read_to_string(bench.path("seen/report.json")).expect("data")).expect("JSON");
+    assert_eq!(data["pipelines"][0]["plots"]["sources"][1]["source"], json!("10.0.0.2"));
 }

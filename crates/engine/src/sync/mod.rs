@@ -10,4 +10,4 @@ mod rounds;
 mod spec;
 
 pub(crate) use rounds::Synchroniser;
-pub use spec::{How, SyncSpec};
+pub use spec::{How, SourceList, SyncSpec};

@@ -1,7 +1,7 @@
 use super::{How, SyncSpec};
 use crate::Line;
 use crate::stages::Item;
-use measure::SourceReport;
+use measure::{SourceCurve, SourceReport, Timeline};
 use packet::{Frame, Headers};
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
@@ -29,6 +29,8 @@ pub(crate) struct Synchroniser<F> {
     now: Time,
     /// No more frames will arrive.
     ended: bool,
+    /// The first frame of any source.
+    origin: Option<Time>,
 }
 
 struct Source<F> {
@@ -38,6 +40,8 @@ struct Source<F> {
     behind: bool,
     report: SourceReport,
     skew_sum: f64,
+    /// Its rate as frames came and as they left, from the first frame of any source on.
+    curves: (Timeline, Timeline),
     /// The crest in this round: from first to last arrival, and from first start to last end.
     came: Option<(Time, Time)>,
     left: Option<(Time, Time)>,
@@ -65,6 +69,7 @@ impl<F: Frame> Synchroniser<F> {
             behind: false,
             report: SourceReport { source: source.to_string(), ..SourceReport::default() },
             skew_sum: 0.0,
+            curves: <(Timeline, Timeline)>::default(),
             came: None,
             left: None,
         });
@@ -79,6 +84,7 @@ impl<F: Frame> Synchroniser<F> {
             end: Time::ZERO,
             now: Time::ZERO,
             ended: false,
+            origin: None,
         }
     }
 
@@ -96,8 +102,11 @@ impl<F: Frame> Synchroniser<F> {
     pub(crate) fn push(&mut self, item: Item<F>, ready: &mut VecDeque<Item<F>>) {
         match self.source_of(item.frame.bytes()) {
             Some(source) => {
+                let origin = *self.origin.get_or_insert(item.at);
                 let source = &mut self.sources[source as usize];
                 source.report.came.add(item.frame.length());
+                source.curves.0.begin(origin);
+                source.curves.0.got(item.at, item.frame.length());
                 source.queue.push_back(item);
             }
             None => ready.push_back(item),
@@ -281,6 +290,10 @@ impl<F: Frame> Synchroniser<F> {
         self.end = self.end.max(start + taken);
         let source = &mut self.sources[source as usize];
         source.report.left.add(length);
+        if let Some(origin) = self.origin {
+            source.curves.1.begin(origin);
+            source.curves.1.got(start, length);
+        }
         let (first, last) = source.left.unwrap_or((start, start));
         source.left = Some((first.min(start), last.max(start + taken)));
     }
@@ -293,6 +306,16 @@ impl<F: Frame> Synchroniser<F> {
     /// Frames held back.
     pub(crate) fn held(&self) -> usize {
         self.sources.iter().map(|source| source.queue.len()).sum()
+    }
+
+    /// The rates of all sources over time.
+    pub(crate) fn curves(&self) -> Vec<SourceCurve> {
+        let curve = |source: &Source<F>| SourceCurve {
+            source: source.report.source.clone(),
+            came: source.curves.0.crests(),
+            left: source.curves.1.crests(),
+        };
+        self.sources.iter().map(curve).collect()
     }
 
     /// Report per source.

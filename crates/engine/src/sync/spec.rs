@@ -1,4 +1,5 @@
 use crate::classes::Prefix;
+use packet::Headers;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -43,6 +44,7 @@ impl SyncSpec {
 }
 
 const EXAMPLE: &str = "order 10.0.0.1,10.0.0.2 gap 5ms";
+const LIST: &str = "10.0.0.1,10.0.0.2";
 /// Longer times between crests are refused.
 const LONGEST: Span = Span::from_ms(86_400_000);
 
@@ -61,7 +63,7 @@ impl FromStr for SyncSpec {
                 return Err(ParseError::new(what, format!("write {EXAMPLE} or round-robin 10.0.0.1,10.0.0.2")));
             }
         };
-        let sources = sources(words.next().unwrap_or_default())?;
+        let sources = sources(words.next().unwrap_or_default(), EXAMPLE)?;
         let (mut gap, mut offset, mut wait, mut silence) = (None, None, None, None);
         while let Some(key) = words.next() {
             let Some(value) = words.next() else {
@@ -127,11 +129,50 @@ fn offsets(text: &str, sources: usize) -> Result<Vec<Span>, ParseError> {
     }
 }
 
-fn sources(text: &str) -> Result<Vec<Prefix>, ParseError> {
+/// Sources to tell apart, and what ends a crest of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceList {
+    /// Source addresses, in the order that their crests should have; no prefix contains another.
+    pub sources: Vec<Prefix>,
+    /// A source's silence of this length ends its crest.
+    pub silence: Span,
+}
+
+impl FromStr for SourceList {
+    type Err = ParseError;
+
+    /// Parses `A,B,… [silence TIME]`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let silence = match words[..] {
+            [_] => SyncSpec::SILENCE,
+            [_, "silence", span] => time(span)?,
+            _ => {
+                let what = format!("'{text}' is no list of sources");
+                return Err(ParseError::new(what, "write 10.0.0.1,10.0.0.2 or '10.0.0.1,10.0.0.2 silence 1ms'"));
+            }
+        };
+        if silence == Span::ZERO {
+            return Err(ParseError::new("a silence of no length ends every crest", "write 1ms"));
+        }
+        Ok(SourceList { sources: sources(words[0], LIST)?, silence })
+    }
+}
+
+impl SourceList {
+    /// Index of the frame's source, if it belongs to one.
+    #[must_use]
+    pub fn source_of(&self, frame: &[u8]) -> Option<usize> {
+        let address = Headers::of(frame)?.ip?.source(frame)?;
+        self.sources.iter().position(|source| source.holds(address))
+    }
+}
+
+fn sources(text: &str, example: &str) -> Result<Vec<Prefix>, ParseError> {
     let mut sources: Vec<Prefix> = Vec::new();
     for name in text.split(',') {
         let source: Prefix = name.parse().map_err(|_| {
-            let remedy = format!("write addresses or prefixes that frames come from, {EXAMPLE}");
+            let remedy = format!("write addresses or prefixes that frames come from, {example}");
             ParseError::new(format!("'{name}' is no source"), remedy)
         })?;
         if let Some(other) = sources.iter().find(|other| other.holds(source.address) || source.holds(other.address)) {
@@ -141,7 +182,7 @@ fn sources(text: &str) -> Result<Vec<Prefix>, ParseError> {
         sources.push(source);
     }
     if sources.len() < 2 {
-        return Err(ParseError::new("one source alone has no order", format!("write two or more, {EXAMPLE}")));
+        return Err(ParseError::new("one source alone has no order", format!("write two or more, {example}")));
     }
     Ok(sources)
 }
@@ -180,6 +221,26 @@ impl fmt::Display for SyncSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_lists_of_sources() {
+        let list: SourceList = "10.0.0.1,10.0.1.0/24".parse().expect("a list");
+        assert_eq!((list.sources.len(), list.silence), (2, SyncSpec::SILENCE));
+        let list: SourceList = "10.0.0.1,2001:db8::2 silence 300us".parse().expect("a list");
+        assert_eq!(list.silence, Span::from_us(300));
+        for text in [
+            "",
+            "10.0.0.1",
+            "10.0.0.1,10.0.0.1",
+            "a,b",
+            "10.0.0.1,10.0.0.2 silence",
+            "10.0.0.1,10.0.0.2 wait 1s",
+            "10.0.0.1,10.0.0.2 silence 0ms",
+        ] {
+            let error = text.parse::<SourceList>().expect_err(text).to_string();
+            assert!(error.contains("write"), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn specs_survive_printing_and_parsing() {

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -112,6 +112,12 @@ class FleetResult:
     def missing(self) -> list[HostResult]:
         """Hosts without a report, each with the reason."""
         return [host for host in self.hosts if host.missing is not None]
+
+    @property
+    def received(self) -> list[dict[str, Any]]:
+        """What receivers with `measure --sources` saw: for each, its role and host, the spread of the sources' first frames in
+        `spread_ns`, and their crests."""
+        return _received(self.hosts)
 
     def report(self, role: str, phase: str | None = None) -> Report:
         """The merged report of a role, in a phase or in the only one that has it."""
@@ -414,6 +420,16 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
     return word
 
 
+def _received(results: Iterable[HostResult]) -> list[dict[str, Any]]:
+    """What each receiver with `measure --sources` saw of the sources, by its stamps."""
+    return [
+        {"role": result.role, "host": result.host, **pipeline["arrivals"]}
+        for result in results
+        for pipeline in (result.report or {}).get("pipelines", [])
+        if "arrivals" in pipeline
+    ]
+
+
 def _merge(program: Program, results: Sequence[HostResult], folder: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
     """One report for each phase and role, by `netlathe merge`."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
@@ -426,6 +442,8 @@ def _merge(program: Program, results: Sequence[HostResult], folder: Path | None)
             place = base / key[0] / key[1]
             place.mkdir(parents=True, exist_ok=True)
             words = ["merge", "--json"]
+            if folder:
+                words += ["--page", str(place / "merged.html")]
             for result in own:
                 path = place / f"{result.host.replace('/', '_')}.json"
                 path.write_text(json.dumps(result.report))
@@ -440,6 +458,9 @@ def _merge(program: Program, results: Sequence[HostResult], folder: Path | None)
             missing = [{"host": one.host, "why": one.missing} for one in results if (one.phase, one.role) == key and one.missing]
             if missing:
                 report["merged"]["missing"] = missing
+            received = _received(result for result in results if result.phase == key[0])
+            if received:
+                report["merged"]["received"] = received
             (place / "merged.json").write_text(json.dumps(report))
             merged[key] = report
     return merged

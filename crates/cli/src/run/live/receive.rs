@@ -215,6 +215,7 @@ impl FrameProcessor<'_> {
         }
         let start = Time::from_ps(frame.time_ns.saturating_sub(epoch) * units::PS_PER_NS);
         self.receiver.record(start, length);
+        self.receiver.record_source(whole, start, length);
         self.receiver.record_stamp(frame.bytes, frame.time_ns);
         self.flow.partial_checksums += u64::from(frame.partial_checksum);
         self.flow.super_frames += u64::from(frame.original_len > self.longest);

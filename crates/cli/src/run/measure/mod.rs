@@ -16,6 +16,7 @@ use crate::run::pipelines;
 use crate::run::resolution;
 use crate::run::stop::Stop;
 use engine::schedules::Target;
+use engine::sync::SourceList;
 use measure::{Caveat, CaveatKind, ClockSource, ExpectationReport, PipelineReport, Report};
 use packet::{Frame, HeapFrame};
 use scenario::PortSpec;
@@ -29,8 +30,8 @@ pub(crate) fn run(plan: MeasurePlan) -> Result<ExitCode, Failure> {
     match plan {
         MeasurePlan::Counters { interfaces, interval, common } => host::watch(&interfaces, interval, &common),
         MeasurePlan::Frames(frames) => {
-            let MeasuredFrames { port, expected, only, of_files, options } = *frames;
-            options.measure(&port, expected, only, of_files)
+            let MeasuredFrames { port, expected, only, sources, of_files, options } = *frames;
+            options.measure(&port, expected, only, sources, of_files)
         }
     }
 }
@@ -41,6 +42,7 @@ impl Measure {
         port: &PortSpec,
         expected: Option<Target>,
         only: Option<FrameFilter>,
+        sources: Option<SourceList>,
         of_files: Vec<Caveat>,
     ) -> Result<ExitCode, Failure> {
         let folder = self.common.folder.as_deref().map(PageFolder::open).transpose()?;
@@ -50,6 +52,7 @@ impl Measure {
             _ => None,
         };
         let mut receiver = Receiver::new(only, expected.clone(), law, self.common.window, self.max_streams);
+        receiver.compare(sources);
         let reception = Reception {
             common: &self.common,
             write: self.write.as_deref(),
@@ -211,6 +214,7 @@ fn from_capture(
             continue;
         }
         receiver.record(arrival, frame.length());
+        receiver.record_source(frame.bytes(), arrival, frame.length());
         uncut.add(frame.length());
         let is_cut = (frame.bytes().len() as u32) < frame.original();
         cut += u64::from(!receiver.record_stamp(frame.bytes(), arrived_ns) && is_cut);

@@ -5,9 +5,10 @@ use crate::output::{self, Failure};
 use crate::plan::frame_filter::FrameFilter;
 use engine::schedules::Target;
 use engine::schedules::laws::GapDistribution;
+use engine::sync::SourceList;
 use measure::{
-    ConformanceMeter, FitMeter, FrameCounters, GapMeter, Histograms, PipelineReport, Plots, RateMeter, StreamMeter,
-    Tally, Timeline,
+    ArrivalMeter, ConformanceMeter, FitMeter, FrameCounters, GapMeter, Histograms, PipelineReport, Plots, RateMeter,
+    StreamMeter, Tally, Timeline,
 };
 use packet::Stamp;
 use sim::CaptureWriter;
@@ -42,6 +43,8 @@ pub(crate) struct Receiver {
     pub(super) fit: Option<FitMeter>,
     timeline: Timeline,
     pub(super) streams: StreamMeter,
+    /// Sources that are compared, if any.
+    sources: Option<(SourceList, ArrivalMeter)>,
     books: FrameCounters,
     /// Records of a capture that are not frames, by reason.
     pub(super) skipped: BTreeMap<String, u64>,
@@ -68,6 +71,7 @@ impl Receiver {
             fit: law.map(|law| FitMeter::new(Arc::new(law), None)),
             timeline: Timeline::default(),
             streams: StreamMeter::at_most(streams as usize),
+            sources: None,
             books: FrameCounters::default(),
             skipped: BTreeMap::new(),
             unwritten: Tally::default(),
@@ -96,6 +100,23 @@ impl Receiver {
         self.timeline.got(start, length);
         self.books.came.add(length);
         self.books.left.add(length);
+    }
+
+    /// Compares these sources.
+    pub(super) fn compare(&mut self, sources: Option<SourceList>) {
+        self.sources = sources.map(|list| {
+            let meter = ArrivalMeter::new(list.sources.iter().map(ToString::to_string), list.silence);
+            (list, meter)
+        });
+    }
+
+    /// Records a frame, without FCS, for its source, if that is compared.
+    pub(crate) fn record_source(&mut self, frame: &[u8], start: Time, length: FrameLen) {
+        if let Some((list, meter)) = &mut self.sources
+            && let Some(source) = list.source_of(frame)
+        {
+            meter.record(source, start, length);
+        }
     }
 
     /// Counts the frame by its stamp; false if it has none. `frame` is without FCS, and arrived at this UNIX time.
@@ -161,11 +182,11 @@ impl Receiver {
             rate: self.rate.report().map(|rate| rate.with_frames(self.gaps.report().as_ref())),
             streams: self.streams.report(&[]),
             streams_beyond: self.streams.beyond(),
-            plots: Some(Box::new(Plots::of(
-                &self.gaps,
-                self.expected.as_ref().map(|_| &self.conformance),
-                &self.timeline,
-            ))),
+            arrivals: self.sources.as_ref().map(|(_, meter)| meter.report()),
+            plots: Some(Box::new(Plots {
+                sources: self.sources.as_ref().map_or_else(Vec::new, |(_, meter)| meter.curves()),
+                ..Plots::of(&self.gaps, self.expected.as_ref().map(|_| &self.conformance), &self.timeline)
+            })),
             ..PipelineReport::default()
         }
     }
