@@ -1,10 +1,13 @@
 //! Frames that arrive on any live port, each with the time of its arrival, for programs that only count them.
 
 use crate::Error;
-use crate::device::{Device, Opened, ReceiveMode};
-use crate::pools::SHALLOW_POOL;
-use dpdk::{Burst, Eal, LaunchTime, NicLink, PacketRing, Pool, Received, RingConfig, TscClock};
+use crate::device::{Device, ReceiveMode};
+use crate::pools::{SHALLOW_POOL, SMALL_BUFFER};
+use dpdk::{
+    Burst, Eal, LaunchTime, NicLink, PacketRing, Pool, Port, Received, RingConfig, RxQueue, Started, TscClock, TxQueue,
+};
 use packet::{Frame, MacAddr};
+use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +15,8 @@ use std::time::{Duration, Instant};
 const EAGER: Duration = Duration::from_millis(2);
 /// The pause between two polls of a quiet port. The kernel adds about 0.05 ms.
 const PAUSE: Duration = Duration::from_micros(20);
+/// Buffers of a pool for each receive queue: what the driver keeps in its ring, and what is in progress.
+const BUFFERS_OF_QUEUE: u32 = 1 << 11;
 
 /// A port that receives.
 pub struct ArrivalPort(Source);
@@ -24,11 +29,24 @@ enum Source {
 }
 
 struct Polled {
-    opened: Opened,
+    // Before the port, which their receivers keep open.
+    queues: ArrivalQueues,
+    port: Port,
+    senders: Vec<TxQueue>,
     pool: Pool,
+    answer: Burst,
+}
+
+/// Some receive queues of a port of DPDK. One thread polls them, and the others of the port may be polled by other
+/// threads.
+pub struct ArrivalQueues {
+    queues: Vec<RxQueue>,
     clock: TscClock,
     frames: Burst,
-    answer: Burst,
+    /// Frames that each queue received.
+    received: Vec<u64>,
+    /// The queue that is polled first.
+    turn: usize,
     last: Instant,
     polled: Instant,
     longest_pause: Duration,
@@ -43,31 +61,45 @@ impl ArrivalPort {
         Ok(ArrivalPort(Source::Ring(PacketRing::open(name, config)?)))
     }
 
-    /// Opens a port of DPDK.
+    /// Opens a port of DPDK with this number of receive queues, or more if its interface has more. A NIC deals frames
+    /// to them by their flows.
     ///
     /// # Errors
     /// A port that cannot be opened, with the remedy.
-    pub fn of_device(eal: &'static Eal, device: &Device) -> Result<ArrivalPort, Error> {
-        let pool = Pool::new(eal, "arrivals", SHALLOW_POOL - 1, Device::data_room(device.mtu()?))?;
-        let opened = device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All, None)?;
-        let (clock, now) = (TscClock::new(eal), Instant::now());
-        let polled = Polled {
-            opened,
-            pool,
-            clock,
-            frames: Burst::new(),
-            answer: Burst::new(),
-            last: now,
-            polled: now,
-            longest_pause: Duration::ZERO,
-        };
-        Ok(ArrivalPort(Source::Polled(Box::new(polled))))
+    pub fn of_device(eal: &'static Eal, device: &Device, queues: u16) -> Result<ArrivalPort, Error> {
+        // Long frames get fewer buffers, of the same memory.
+        let data_room = Device::data_room(device.mtu()?);
+        let frames = Self::buffers(queues) / u32::from(data_room).div_ceil(SMALL_BUFFER.into());
+        let pool = Pool::new(eal, "arrivals", frames - 1, data_room)?;
+        let opened = device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All { queues }, None)?;
+        Ok(ArrivalPort::of_started(opened.started, pool, TscClock::new(eal)))
     }
 
-    /// MiB of memory that EAL needs for a polled port.
+    /// Receives from a port that runs. Frames to be sent come from `pool`.
     #[must_use]
-    pub fn memory_mib() -> u32 {
-        SHALLOW_POOL / 1024 * 3 + 32
+    pub fn of_started(started: Started, pool: Pool, clock: TscClock) -> ArrivalPort {
+        let Started { port, rx, tx } = started;
+        let polled = Polled { queues: ArrivalQueues::new(rx, clock), port, senders: tx, pool, answer: Burst::new() };
+        ArrivalPort(Source::Polled(Box::new(polled)))
+    }
+
+    fn buffers(queues: u16) -> u32 {
+        SHALLOW_POOL.max(u32::from(queues).next_power_of_two() * BUFFERS_OF_QUEUE)
+    }
+
+    /// MiB of memory that EAL needs for a polled port with this number of queues.
+    #[must_use]
+    pub fn memory_mib(queues: u16) -> u32 {
+        Self::buffers(queues) / 1024 * 3 + 32
+    }
+
+    /// Takes receive queues away, to be polled by `threads` other threads. The port keeps as many as each of them gets,
+    /// or one more. Fewer than `threads` are returned if the port has too few queues.
+    pub fn share(&mut self, threads: usize) -> Vec<ArrivalQueues> {
+        match &mut self.0 {
+            Source::Ring(_) => Vec::new(),
+            Source::Polled(polled) => polled.queues.share(threads),
+        }
     }
 
     /// Waits up to `timeout` for frames, and passes those that arrived to `take`, in order.
@@ -81,7 +113,7 @@ impl ArrivalPort {
                     batch.iter().for_each(|frame| take(&frame));
                 }
             }
-            Source::Polled(polled) => polled.next(timeout, take),
+            Source::Polled(polled) => polled.queues.next(timeout, take),
         }
         Ok(())
     }
@@ -101,7 +133,7 @@ impl ArrivalPort {
     pub fn mac(&self) -> Result<MacAddr, Error> {
         match &self.0 {
             Source::Ring(ring) => Ok(ring.mac()?),
-            Source::Polled(polled) => Ok(MacAddr(polled.opened.started.port.info()?.mac)),
+            Source::Polled(polled) => Ok(MacAddr(polled.port.info()?.mac)),
         }
     }
 
@@ -112,7 +144,7 @@ impl ArrivalPort {
     pub fn longest(&self) -> Result<u32, Error> {
         match &self.0 {
             Source::Ring(ring) => Ok(ring.mtu()? + 14),
-            Source::Polled(polled) => Ok(polled.opened.started.port.info()?.mtu + 14),
+            Source::Polled(polled) => Ok(polled.port.info()?.mtu + 14),
         }
     }
 
@@ -125,7 +157,7 @@ impl ArrivalPort {
         match &mut self.0 {
             Source::Ring(ring) => Ok(ring.counts()?.dropped),
             Source::Polled(polled) => {
-                let stats = polled.opened.started.port.stats()?;
+                let stats = polled.port.stats()?;
                 Ok(stats.rx_missed + stats.rx_no_buffer + stats.rx_errors)
             }
         }
@@ -137,7 +169,17 @@ impl ArrivalPort {
     pub fn longest_pause(&self) -> Option<Duration> {
         match &self.0 {
             Source::Ring(_) => None,
-            Source::Polled(polled) => Some(polled.longest_pause),
+            Source::Polled(polled) => Some(polled.queues.longest_pause),
+        }
+    }
+
+    /// The number of each receive queue that the port still has, and of the frames that it received. Empty if the
+    /// kernel receives.
+    #[must_use]
+    pub fn received(&self) -> Vec<(u16, u64)> {
+        match &self.0 {
+            Source::Ring(_) => Vec::new(),
+            Source::Polled(polled) => polled.queues.received().collect(),
         }
     }
 
@@ -146,29 +188,67 @@ impl ArrivalPort {
     pub fn nic_link(&self) -> Option<NicLink> {
         match &self.0 {
             Source::Ring(_) => None,
-            Source::Polled(polled) => polled.opened.started.port.nic_link(),
+            Source::Polled(polled) => polled.port.nic_link(),
         }
     }
 }
 
 impl Polled {
-    fn next(&mut self, timeout: Duration, mut take: impl FnMut(&Received<'_>)) {
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        let Some(mut frame) = self.pool.alloc() else { return false };
+        if frame.copy_from(bytes).is_err() || self.answer.push(frame).is_err() {
+            return false;
+        }
+        let taken = self.senders.first_mut().is_some_and(|queue| queue.send(&mut self.answer) == 1);
+        self.answer.clear();
+        taken
+    }
+}
+
+impl ArrivalQueues {
+    /// Receives from these queues.
+    #[must_use]
+    pub fn new(queues: Vec<RxQueue>, clock: TscClock) -> ArrivalQueues {
+        let (received, now) = (vec![0; queues.len()], Instant::now());
+        let (frames, turn) = (Burst::new(), 0);
+        ArrivalQueues { queues, clock, frames, received, turn, last: now, polled: now, longest_pause: Duration::ZERO }
+    }
+
+    fn share(&mut self, threads: usize) -> Vec<ArrivalQueues> {
+        let mut shares: Vec<Vec<RxQueue>> = (0..=threads).map(|_| Vec::new()).collect();
+        for (number, queue) in std::mem::take(&mut self.queues).into_iter().enumerate() {
+            shares[number % (threads + 1)].push(queue);
+        }
+        let mut shares = shares.into_iter().filter(|share| !share.is_empty());
+        *self = ArrivalQueues::new(shares.next().unwrap_or_default(), self.clock);
+        shares.map(|share| ArrivalQueues::new(share, self.clock)).collect()
+    }
+
+    /// Waits up to `timeout` for frames, and passes one burst to `take`, in order.
+    pub fn next(&mut self, timeout: Duration, mut take: impl FnMut(&Received<'_>)) {
         let start = Instant::now();
         loop {
             // Before the poll: a frame was there by the time that the poll ended, but may have come since the one before.
             let now = Instant::now();
-            for queue in &mut self.opened.started.rx {
-                queue.poll(&mut self.frames);
+            // In turn: a busy queue fills the burst, and the others would wait.
+            let queues = self.queues.len();
+            for number in (self.turn..queues).chain(0..self.turn) {
+                self.received[number] += self.queues[number].poll(&mut self.frames) as u64;
             }
+            self.turn = if self.turn + 1 < queues { self.turn + 1 } else { 0 };
             if !self.frames.is_empty() {
                 let time_ns = self.clock.wall_at_zero() + self.clock.now().as_ps() / units::PS_PER_NS;
                 self.longest_pause = self.longest_pause.max(now - self.polled);
                 (self.last, self.polled) = (now, now);
-                for frame in self.frames.drain() {
+                // The frames are in another core's cache, or in memory: all are fetched at once, not one after the other.
+                black_box(self.frames.iter().fold(0, |read, frame| read ^ frame.bytes().last().copied().unwrap_or(0)));
+                for frame in &self.frames {
                     let bytes = frame.bytes();
                     let original_len = bytes.len() as u32;
                     take(&Received { time_ns, bytes, original_len, partial_checksum: false, vlan: None });
                 }
+                // All buffers at once: one by one, each costs a call.
+                self.frames.clear();
                 return;
             }
             self.polled = now;
@@ -183,13 +263,14 @@ impl Polled {
         }
     }
 
-    fn send(&mut self, bytes: &[u8]) -> bool {
-        let Some(mut frame) = self.pool.alloc() else { return false };
-        if frame.copy_from(bytes).is_err() || self.answer.push(frame).is_err() {
-            return false;
-        }
-        let taken = self.opened.started.tx.first_mut().is_some_and(|queue| queue.send(&mut self.answer) == 1);
-        self.answer.clear();
-        taken
+    /// The number of each queue, and of the frames that it received.
+    pub fn received(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.queues.iter().map(RxQueue::number).zip(self.received.iter().copied())
+    }
+
+    /// As [`ArrivalPort::longest_pause`], of these queues.
+    #[must_use]
+    pub fn longest_pause(&self) -> Duration {
+        self.longest_pause
     }
 }

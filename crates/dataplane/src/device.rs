@@ -47,8 +47,12 @@ pub enum Driver {
 /// The frames that a pipeline reads from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveMode {
-    /// All frames that arrive, and they count.
-    All,
+    /// All frames that arrive, and they count. A NIC deals them to this number of queues by their flows; an interface
+    /// has at least this number.
+    All {
+        /// The number of queues.
+        queues: u16,
+    },
     /// Frames that arrive on some queue and may be for us.
     Some,
     /// None.
@@ -129,7 +133,9 @@ impl Device {
         reads: ReceiveMode,
         mtu_of_nic: Option<u16>,
     ) -> Result<Opened, Error> {
-        let mut config = PortConfig { launch_time, tx_queues: senders.max(1), ..PortConfig::default() };
+        let receivers = if let ReceiveMode::All { queues } = reads { queues.max(1) } else { 1 };
+        let tx_queues = senders.max(1);
+        let mut config = PortConfig { launch_time, rx_queues: receivers, tx_queues, ..PortConfig::default() };
         if matches!(self, Device::Interface { .. }) {
             (config.rx_descriptors, config.tx_descriptors) = (XDP_RING, XDP_RING);
         }
@@ -152,8 +158,8 @@ impl Device {
                     started(Port::packet(name, pool, &PortConfig { rx_queues, tx_queues, ..config.clone() })?)
                 };
                 let xdp = || {
-                    let wanted = queues.unwrap_or(link.rx_queues).max(senders);
-                    xdp_has(name, &link, wanted, reads == ReceiveMode::All)?;
+                    let wanted = queues.unwrap_or(link.rx_queues).max(senders).max(receivers);
+                    xdp_has(name, &link, wanted, matches!(reads, ReceiveMode::All { .. }))?;
                     let queues = wanted;
                     // The buffers of all rings come from one pool.
                     let ring = (XDP_RING / queues.next_power_of_two()).max(64);
@@ -177,7 +183,8 @@ impl Device {
             }
             // The TAP driver has a receive queue per transmit queue.
             Device::Tap(name) => {
-                start(Vdev::tap(name).as_str(), &PortConfig { rx_queues: config.tx_queues, ..config.clone() })
+                let queues = tx_queues.max(receivers);
+                start(Vdev::tap(name).as_str(), &PortConfig { rx_queues: queues, tx_queues: queues, ..config.clone() })
             }
             Device::Detour(tap) => {
                 let port = Port::open(eal, Vdev::tap(tap), pool, &config)?;
@@ -188,7 +195,7 @@ impl Device {
             Device::Pci(address) => start(address, &PortConfig { mtu: mtu_of_nic, ..config.clone() }),
             Device::Vdev(arguments) => start(arguments, &config),
             Device::Null => start(Vdev::null().as_str(), &config),
-            Device::Line { slots, .. } => started(Port::ring(eal, *slots, pool)?),
+            Device::Line { slots, .. } => started(Port::ring(eal, *slots, 1, pool)?),
         }
     }
 

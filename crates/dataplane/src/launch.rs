@@ -241,7 +241,7 @@ mod tests {
         let config = EalConfig::new("launch").memory_mib(64).hugepages(HugePages::Never);
         let eal = Eal::init(&config).expect("DPDK starts");
         let pool = Pool::new(eal, "launch", 4_095, 2_048).expect("a pool");
-        let started = Port::ring(eal, 4_096, &pool).and_then(Port::start).expect("a ring");
+        let started = Port::ring(eal, 4_096, 1, &pool).and_then(Port::start).expect("a ring");
         let clock = TscClock::new(eal);
         let field = LaunchField::register(eal).expect("a field");
         let launch = Launch::new(field, clock, Box::new(FakeNic(clock))).expect("a clock that runs");

@@ -32,11 +32,12 @@ mod return_path;
 mod rounds;
 mod site_forwarder;
 mod slices;
+mod stamped_arrivals;
 mod start_gate;
 mod stream_burst;
 mod worker;
 
-pub use arrivals::ArrivalPort;
+pub use arrivals::{ArrivalPort, ArrivalQueues};
 pub use changes::{ChangeReceiver, ChangeSender, ChangeTime, change_queue};
 pub use config::{Config, Feed, Pacing};
 pub use counters::Counters;
@@ -47,8 +48,9 @@ pub use line::OnLine;
 pub use metered::{MOST_LIVE_WORKERS, has_threads, limit_stage};
 pub use replay::{BufferedReplay, FrameSupply};
 pub use site_forwarder::{ForwarderCounters, SiteForwarder, SitePort};
+pub use stamped_arrivals::{Arrival, StampedArrivals};
 pub use start_gate::StartGate;
-pub use worker::{Finished, PortSummary, Worker};
+pub use worker::{Finished, PortSummary, Worker, pin};
 
 /// Why a live run could not start.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ const XDP_RESERVE: u32 = 3 << 12;
 /// The reserve for drivers that copy frames.
 const COPY_RESERVE: u32 = 1 << 11;
 /// Frames of up to this length fit AF_XDP's buffers.
-const SMALL_BUFFER: u16 = 2_048;
+pub(crate) const SMALL_BUFFER: u16 = 2_048;
 /// Largest buffer of a jumbo frame.
 const JUMBO_BUFFER: u16 = 20_480;
 /// Frames of a pool beyond those in the queue: in progress, or cached by threads.

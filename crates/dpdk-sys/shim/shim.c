@@ -344,13 +344,21 @@ int shim_port_find(const char *name)
 	return rc == 0 ? port : rc;
 }
 
-int shim_ring_port(const char *name, uint32_t slots)
+int shim_ring_port(const char *name, uint32_t slots, uint16_t queues)
 {
-	struct rte_ring *ring =
-		rte_ring_create(name, slots, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
-	if (ring == NULL)
-		return rte_errno != 0 ? -rte_errno : -ENOMEM;
-	int rc = rte_eth_from_ring(ring);
+	struct rte_ring *rings[SHIM_RINGS];
+	char ring[RTE_RING_NAMESIZE];
+	if (queues == 0 || queues > SHIM_RINGS)
+		return -EINVAL;
+	for (uint16_t q = 0; q < queues; q++) {
+		snprintf(ring, sizeof(ring), "%s_%u", name, q);
+		rings[q] = rte_ring_create(ring, slots, SOCKET_ID_ANY,
+					   RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+		if (rings[q] == NULL)
+			return rte_errno != 0 ? -rte_errno : -ENOMEM;
+	}
+	int rc = rte_eth_from_rings(name, rings, queues, rings, queues,
+				    (unsigned int)rings[0]->memzone->socket_id);
 	return rc < 0 ? (rte_errno != 0 ? -rte_errno : -ENODEV) : rc;
 }
 

@@ -115,9 +115,10 @@ int shim_attach(const char *bus, const char *name, const char *arguments);
 int shim_detach(const char *bus, const char *name);
 uint32_t shim_port_count(void);
 int shim_port_find(const char *name); /* the port's number */
-/* A port that receives what it is sent, through a ring of exactly that many slots: its number. The
- * ring stays when the port goes. */
-int shim_ring_port(const char *name, uint32_t slots);
+/* A port that receives what it is sent, through a ring of exactly that many slots per queue: its number.
+ * The rings stay when the port goes. */
+enum { SHIM_RINGS = 16 };
+int shim_ring_port(const char *name, uint32_t slots, uint16_t queues);
 int shim_port_configure(uint16_t port, struct shim_port_config *config, struct rte_mempool *pool);
 int shim_port_start(uint16_t port);
 int shim_port_stop(uint16_t port);

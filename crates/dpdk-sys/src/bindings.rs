@@ -132,7 +132,7 @@ unsafe extern "C" {
     pub fn shim_detach(bus: *const c_char, name: *const c_char) -> c_int;
     pub fn shim_port_count() -> u32;
     pub fn shim_port_find(name: *const c_char) -> c_int;
-    pub fn shim_ring_port(name: *const c_char, slots: u32) -> c_int;
+    pub fn shim_ring_port(name: *const c_char, slots: u32, queues: u16) -> c_int;
     pub fn shim_port_configure(port: u16, config: *mut shim_port_config, pool: *mut rte_mempool) -> c_int;
     pub fn shim_port_start(port: u16) -> c_int;
     pub fn shim_port_stop(port: u16) -> c_int;

@@ -367,14 +367,15 @@ impl Port {
         Ok(Port { inner: Arc::new(inner), rx_queues, tx_queues, launches: false })
     }
 
-    /// Opens a loopback port: it receives the frames sent to it, through a ring of `slots` frames. A full ring refuses
-    /// frames. One thread may send while another receives. Frames may have any length.
+    /// Opens a loopback port: it receives on each of its `queues` the frames sent on the queue of the same number,
+    /// through a ring of `slots` frames. There are at most 16. A full ring refuses frames. One thread may send while
+    /// another receives. Frames may have any length.
     ///
-    /// The process keeps the ring's memory (8 B per slot) after the port is closed.
+    /// The process keeps the rings' memory (8 B per slot) after the port is closed.
     ///
     /// # Errors
     /// [`Error::Attach`] if EAL has too little memory; those of [`open`](Port::open).
-    pub fn ring(eal: &'static Eal, slots: u32, pool: &Pool) -> Result<Port> {
+    pub fn ring(eal: &'static Eal, slots: u32, queues: u16, pool: &Pool) -> Result<Port> {
         let ring = Vdev::ring_name();
         let name = format!("net_ring_{ring}");
         let c_ring = CString::new(ring).map_err(|_| Error::Nul { what: "a ring's name" })?;
@@ -382,13 +383,14 @@ impl Port {
             let _control = eal.control();
             let mark = log_mark();
             // SAFETY: EAL runs, the lock is held, and the name is copied.
-            let rc = unsafe { sys::shim_ring_port(c_ring.as_ptr(), slots) };
+            let rc = unsafe { sys::shim_ring_port(c_ring.as_ptr(), slots, queues) };
             if rc < 0 {
                 let log = log_since(mark);
                 return Err(Error::Attach { device: name, reason: reason(rc, &log), log });
             }
         }
-        Port::open(eal, name, pool, &PortConfig::default())
+        let config = PortConfig { rx_queues: queues, tx_queues: queues, ..PortConfig::default() };
+        Port::open(eal, name, pool, &config)
     }
 
     /// Starts the port and returns its queues.

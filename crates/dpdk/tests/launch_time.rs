@@ -10,7 +10,7 @@ fn a_frame_carries_its_time_through_a_port() {
     let eal = eal();
     let pool = Pool::new(eal, "launch", 255, 2_048).expect("a pool");
     let field = LaunchField::register(eal).expect("a field");
-    let started = Port::ring(eal, 64, &pool).and_then(Port::start).expect("a ring");
+    let started = Port::ring(eal, 64, 1, &pool).and_then(Port::start).expect("a ring");
     let (mut tx, mut rx) = (started.tx, started.rx);
     let mut burst = Burst::new();
     for ticks in [7, u64::MAX] {

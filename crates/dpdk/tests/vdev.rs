@@ -256,9 +256,25 @@ fn taken_buffers_are_as_they_were_but_for_their_length() {
 }
 
 #[test]
+fn each_queue_of_a_ring_port_has_its_own_ring() {
+    let pool = Pool::new(eal(), "rings", 255, 256).expect("pool");
+    let mut started = Port::ring(eal(), 64, 2, &pool).and_then(Port::start).expect("two rings");
+    let mut burst = Burst::new();
+    for (queue, frames) in [(0, 3), (1, 5)] {
+        assert_eq!(pool.take_up_to(&mut burst, frames, 60), frames);
+        assert_eq!(started.tx[queue].send(&mut burst), frames);
+    }
+    for (queue, frames) in [(0, 3), (1, 5)] {
+        assert_eq!((started.rx[queue].poll(&mut burst), started.rx[queue].poll(&mut burst)), (frames, 0));
+        burst.clear();
+    }
+    assert!(Port::ring(eal(), 64, 17, &pool).is_err(), "there are at most 16 rings");
+}
+
+#[test]
 fn kept_frames_stay_and_come_home_when_they_are_dropped() {
     let pool = Pool::new(eal(), "kept", 600, 256).expect("pool");
-    let mut started = Port::ring(eal(), 1_024, &pool).and_then(Port::start).expect("a ring");
+    let mut started = Port::ring(eal(), 1_024, 1, &pool).and_then(Port::start).expect("a ring");
     let made = |byte: u8, length: usize| {
         let mut frame = pool.alloc().expect("a frame");
         frame.copy_from(&vec![byte; length]).expect("room");

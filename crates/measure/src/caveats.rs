@@ -219,6 +219,11 @@ pub enum CaveatKind {
         /// Longest interval between two polls, if the later one found frames.
         longest_pause_ns: f64,
     },
+    /// Live: frames of streams came on several receive queues.
+    StreamsOnQueues {
+        /// Number of these streams.
+        streams: u64,
+    },
     /// Live: the machine cannot wait as exactly as the gaps need.
     GapsBelowFloor {
         /// Mean of the gaps asked.
@@ -468,6 +473,10 @@ impl std::fmt::Display for CaveatKind {
                 f,
                 "frames that arrive on {port} are stamped when it is polled: a stamp is up to {} late",
                 brief(*longest_pause_ns)
+            ),
+            CaveatKind::StreamsOnQueues { streams } => write!(
+                f,
+                "{streams} streams came on several receive queues, whose order is unknown: order, duplicates and IPDV are those within each queue"
             ),
             CaveatKind::ShortGaps { mean_ns } => write!(
                 f,

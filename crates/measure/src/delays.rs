@@ -30,6 +30,19 @@ impl Delays {
         side.record(off.unsigned_abs()).expect("the histogram grows to any value");
     }
 
+    /// Adds the delays of `other`, which may count from another first delay.
+    pub(crate) fn merge(&mut self, other: &Delays) {
+        self.moments.merge(&other.moments);
+        let (below, above) = (other.below.iter_recorded(), other.above.iter_recorded());
+        let offs = below.map(|value| (-1, value)).chain(above.map(|value| (1, value)));
+        for (sign, value) in offs {
+            let off = i64::try_from(value.value_iterated_to()).unwrap_or(i64::MAX);
+            let off = other.first.saturating_add(sign * off).saturating_sub(self.first);
+            let side = if off < 0 { &mut self.below } else { &mut self.above };
+            side.record_n(off.unsigned_abs(), value.count_at_value()).expect("the histogram grows to any value");
+        }
+    }
+
     fn quantile(&self, share: f64) -> f64 {
         let (below, above) = (self.below.len(), self.above.len());
         let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;

@@ -62,8 +62,8 @@ pub use replay::{FrameDigests, FrameFate, ReplayMeter, ReplayReport, ReplayedFra
 pub use report::{
     AnsweredTally, AnswersReport, AskedRate, BufferReport, ConformanceReport, Contended, DepthReport,
     ExpectationReport, Flow, Forgiven, GapError, GapReport, Hiccups, Histograms, LatenessReport, LineReport, Overlap,
-    PaceReport, PipelineReport, RateCurve, RateReport, Refused, Report, ReturnReport, SharesWithin, Shortfall, Skew,
-    SourceReport, StartReport, Unanswered,
+    PaceReport, PipelineReport, QueueReport, RateCurve, RateReport, Refused, Report, ReturnReport, SharesWithin,
+    Shortfall, Skew, SourceReport, StartReport, Unanswered,
 };
 pub use segments::{ChangeReport, SegmentMeter, SegmentRate, SegmentReport, SegmentTimes};
 pub use slices::{EndToEnd, EndToEndMeter, Mark, PipelineSlices, SliceMeter, TOGETHER};

@@ -56,6 +56,39 @@ impl Moments {
         self.beyond += (high >> 64) as u64;
     }
 
+    /// Adds the values of `other`, exactly.
+    pub(crate) fn merge(&mut self, other: &Moments) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            *self = *other;
+            return;
+        }
+        // Values that are x from the other origin are x + d from ours: Σ(x + d)² = Σx² + d (n d + 2 Σx).
+        let off = i128::from(other.origin) - i128::from(self.origin);
+        let shift = i128::from(other.count) * off;
+        let factor = shift + 2 * other.sum;
+        self.change_squares(other.squares, other.beyond, false);
+        let (wide, narrow) = (factor.unsigned_abs(), off.unsigned_abs());
+        let (low, high) = ((wide & u128::from(u64::MAX)) * narrow, (wide >> 64) * narrow);
+        let (part, over) = low.overflowing_add(high << 64);
+        self.change_squares(part, (high >> 64) as u64 + u64::from(over), (off < 0) != (factor < 0));
+        self.sum += other.sum + shift;
+        self.count += other.count;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Adds a number of 192 bits to the squares, or subtracts it.
+    fn change_squares(&mut self, low: u128, high: u64, subtract: bool) {
+        let (squares, over) =
+            if subtract { self.squares.overflowing_sub(low) } else { self.squares.overflowing_add(low) };
+        self.squares = squares;
+        let high = high.wrapping_add(u64::from(over));
+        self.beyond = if subtract { self.beyond.wrapping_sub(high) } else { self.beyond.wrapping_add(high) };
+    }
+
     /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -168,6 +201,23 @@ mod tests {
         assert_eq!(figures(&one_by_one), figures(&in_pairs));
         let sum: i128 = offs.iter().map(|off| 2 * i128::from(*off)).sum();
         assert_eq!((one_by_one.sum, one_by_one.count), (sum, 20));
+    }
+
+    #[test]
+    fn merged_values_are_those_of_one_list() {
+        let day = 86_400_000_000_000_000_i64;
+        let lists: [&[i64]; 4] = [&[5, 9, 7, 9], &[-3, day, 12, -day, 8], &[day + 1, day + 5], &[]];
+        for first in lists {
+            for second in lists {
+                let (mut whole, mut one, mut other) = (Moments::default(), Moments::default(), Moments::default());
+                first.iter().for_each(|value| one.add(*value));
+                second.iter().for_each(|value| other.add(*value));
+                first.iter().chain(second).for_each(|value| whole.add(*value));
+                one.merge(&other);
+                let figures = |of: &Moments| (of.count, of.origin, of.sum, of.squares, of.beyond, of.min, of.max);
+                assert_eq!(figures(&one), figures(&whole), "{first:?} and {second:?}");
+            }
+        }
     }
 
     #[test]

@@ -736,4 +736,16 @@ pub struct Flow {
     /// addresses of the streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<AnswersReport>,
+    /// What each receive queue of a polled port delivered. Empty if the kernel receives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueReport>,
+}
+
+/// A receive queue.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct QueueReport {
+    /// The queue number.
+    pub queue: u16,
+    /// Frames received on it, of any kind.
+    pub frames: u64,
 }

@@ -4,7 +4,7 @@ use crate::moments::Moments;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Figures of a stream by its stamps at the receiver, and the number of frames from the sender.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -107,7 +107,11 @@ impl SentStreams {
 /// Counts the frames of streams by their stamps, in bounded memory, because anyone can send any number of streams.
 #[derive(Debug)]
 pub struct StreamMeter {
-    streams: BTreeMap<u16, Figures>,
+    /// The number of each stream received and its figures, in order of their first frames.
+    streams: Vec<(u16, Figures)>,
+    /// By stream number: its place in `streams` plus one; 0 for one that was not received. A tree costs more than all
+    /// else that a frame takes.
+    places: Vec<u32>,
     /// Number of streams with full figures, and its limit.
     full: usize,
     most: usize,
@@ -146,14 +150,19 @@ impl StreamMeter {
     /// A meter with separate figures for at most this many streams of more than 8 frames, and for all shorter ones.
     /// Other streams are counted together.
     #[must_use]
-    pub fn at_most(streams: usize) -> Self {
-        StreamMeter { streams: BTreeMap::new(), full: 0, most: streams, beyond: BeyondStreams::default() }
+    pub fn at_most(limit: usize) -> Self {
+        let (streams, places) = (Vec::new(), Vec::new());
+        StreamMeter { streams, places, full: 0, most: limit, beyond: BeyondStreams::default() }
     }
 
     /// Records frame `sequence` of `stream`, sent at `departed_ns`, received at `arrived_ns`. False for a duplicate.
     pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) -> bool {
         let delay = arrived_ns.wrapping_sub(departed_ns).cast_signed();
-        let figures = self.streams.entry(stream).or_insert_with(|| Figures::Few(Vec::new()));
+        let place = self.place(stream);
+        let figures = &mut self.streams[place].1;
+        if let Figures::Full(known) = figures {
+            return known.record(sequence, delay);
+        }
         if let Figures::Few(frames) = figures {
             if frames.len() < FEW {
                 let fresh = frames.iter().all(|(known, _)| *known != sequence);
@@ -176,6 +185,59 @@ impl StreamMeter {
         true
     }
 
+    /// The place of a stream's figures, which are made for its first frame.
+    #[inline]
+    fn place(&mut self, stream: u16) -> usize {
+        match self.places.get(usize::from(stream)) {
+            Some(place @ 1..) => *place as usize - 1,
+            _ => self.add(stream, Figures::Few(Vec::new())),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, stream: u16, figures: Figures) -> usize {
+        let number = usize::from(stream);
+        if number >= self.places.len() {
+            self.places.resize(number + 1, 0);
+        }
+        self.streams.push((stream, figures));
+        self.places[number] = self.streams.len() as u32; // at most 2^16
+        self.streams.len() - 1
+    }
+
+    fn figures(&self, stream: u16) -> Option<&Figures> {
+        let place = *self.places.get(usize::from(stream))? as usize;
+        place.checked_sub(1).map(|place| &self.streams[place].1)
+    }
+
+    /// Adds what another queue of the same port received. Counts, losses and delays are those of all frames together.
+    /// Order, duplicates and IPDV are those within each queue, because the order of frames on different queues is
+    /// unknown. Returns the number of streams that came on both.
+    pub fn merge(&mut self, other: StreamMeter) -> u64 {
+        let mut on_both = 0;
+        for (stream, figures) in other.streams {
+            if self.figures(stream).is_none() {
+                self.full += usize::from(matches!(figures, Figures::Full(_)));
+                self.add(stream, figures);
+                continue;
+            }
+            on_both += 1;
+            let place = self.place(stream);
+            let own = std::mem::replace(&mut self.streams[place].1, Figures::Beyond);
+            self.full += usize::from(!matches!(own, Figures::Full(_)));
+            self.streams[place].1 = match (own.into_stream(), figures.into_stream()) {
+                (Some(mut own), Some(other)) => {
+                    own.merge(&other);
+                    Figures::Full(own)
+                }
+                _ => Figures::Beyond,
+            };
+        }
+        self.beyond.streams += other.beyond.streams;
+        self.beyond.frames += other.beyond.frames;
+        on_both
+    }
+
     /// True if no stamp was seen.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -190,7 +252,7 @@ impl StreamMeter {
             Figures::Full(stream) => stream.received,
             Figures::Beyond => 0,
         };
-        self.streams.values().map(of).sum::<u64>() + self.beyond.frames
+        self.streams.iter().map(|(_, figures)| of(figures)).sum::<u64>() + self.beyond.frames
     }
 
     /// The streams that are counted together, if any.
@@ -209,7 +271,7 @@ impl StreamMeter {
         let none = Stream::new(0, 0);
         let report = |stream: u16| {
             let sent = sent.iter().find(|sent| sent.stream == stream).and_then(|sent| sent.sent);
-            let received = match self.streams.get(&stream) {
+            let received = match self.figures(stream) {
                 Some(Figures::Few(frames)) => Stream::of(frames).report(sent),
                 Some(Figures::Full(known)) => known.report(sent),
                 Some(Figures::Beyond) | None => none.report(sent),
@@ -217,6 +279,17 @@ impl StreamMeter {
             StreamReport { stream, sent, received: Some(received) }
         };
         numbers.into_iter().map(report).collect()
+    }
+}
+
+impl Figures {
+    /// Full figures; `None` if the stream has none of its own.
+    fn into_stream(self) -> Option<Box<Stream>> {
+        match self {
+            Figures::Few(frames) => Some(Box::new(Stream::of(&frames))),
+            Figures::Full(stream) => Some(stream),
+            Figures::Beyond => None,
+        }
     }
 }
 
@@ -231,8 +304,8 @@ struct Stream {
     highest: u64,
     /// Bit set of recently received numbers, by number modulo the window.
     seen: Vec<u64>,
-    /// Frames that were ahead of all before them: their number and arrival index.
-    ahead: VecDeque<(u64, u64)>,
+    /// Frames that were ahead of all before them.
+    ahead: Ahead,
     delays: Delays,
     recent: Recent,
     ipdv: Histogram<u64>,
@@ -253,7 +326,7 @@ impl Stream {
             lowest: first,
             highest: first - 1,
             seen: vec![0; (WINDOW / 64) as usize],
-            ahead: VecDeque::new(),
+            ahead: Ahead::default(),
             delays: Delays::around(delay),
             recent: Recent::default(),
             ipdv: histogram(),
@@ -281,10 +354,7 @@ impl Stream {
             }
             self.highest = number;
             self.mark(number);
-            if self.ahead.len() as u64 == WINDOW {
-                self.ahead.pop_front();
-            }
-            self.ahead.push_back((number, self.received));
+            self.ahead.push(number, self.received);
         } else {
             if self.highest - number < WINDOW {
                 if self.has(number) {
@@ -294,8 +364,7 @@ impl Stream {
                 self.mark(number);
             }
             self.reordered += 1;
-            let earliest = self.ahead.partition_point(|(ahead, _)| *ahead < number);
-            if let Some((_, index)) = self.ahead.get(earliest) {
+            if let Some(index) = self.ahead.first_from(number) {
                 self.max_extent = self.max_extent.max(self.received - index);
             }
             self.lowest = self.lowest.min(number);
@@ -311,6 +380,19 @@ impl Stream {
             self.ipdv_moments.add(i64::try_from(difference).unwrap_or(i64::MAX));
         }
         true
+    }
+
+    /// Adds the figures of the same stream on another queue.
+    fn merge(&mut self, other: &Stream) {
+        self.received += other.received;
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+        self.max_extent = self.max_extent.max(other.max_extent);
+        self.lowest = self.lowest.min(other.lowest);
+        self.highest = self.highest.max(other.highest);
+        self.delays.merge(&other.delays);
+        self.ipdv.add(&other.ipdv).expect("the histogram grows to any value");
+        self.ipdv_moments.merge(&other.ipdv_moments);
     }
 
     fn place(number: u64) -> (usize, u64) {
@@ -365,6 +447,49 @@ impl Stream {
     }
 }
 
+/// The last frames that were ahead of all before them, as runs of consecutive numbers: frames in order are one run.
+#[derive(Debug, Default)]
+struct Ahead {
+    runs: VecDeque<Run>,
+    /// Frames in all runs.
+    frames: u64,
+}
+
+/// Frames with consecutive numbers that arrived one after the other.
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    /// The arrival index of the first.
+    index: u64,
+    frames: u64,
+}
+
+impl Ahead {
+    /// Adds frame `number`, which arrived as number `index`. Drops the earliest beyond the window.
+    #[inline]
+    fn push(&mut self, number: u64, index: u64) {
+        match self.runs.back_mut() {
+            Some(run) if run.number + run.frames == number && run.index + run.frames == index => run.frames += 1,
+            _ => self.runs.push_back(Run { number, index, frames: 1 }),
+        }
+        if self.frames < WINDOW {
+            self.frames += 1;
+            return;
+        }
+        let Some(first) = self.runs.front_mut() else { return };
+        (first.number, first.index, first.frames) = (first.number + 1, first.index + 1, first.frames - 1);
+        if first.frames == 0 {
+            self.runs.pop_front();
+        }
+    }
+
+    /// The arrival index of the first frame with this number or a higher one.
+    fn first_from(&self, number: u64) -> Option<u64> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.number + run.frames <= number))?;
+        Some(run.index + number.saturating_sub(run.number))
+    }
+}
+
 /// Delays of recent numbers, so that consecutive frames are paired in any order of arrival. Pairs that arrived in order
 /// alone would be biased towards those with little jitter.
 #[derive(Debug)]
@@ -388,7 +513,7 @@ impl Recent {
     }
 
     fn place(&self, number: u64) -> usize {
-        (number % self.length()) as usize
+        (number & (self.length() - 1)) as usize
     }
 
     /// Stores the delay of frame `number`; `highest` is the highest number so far.
@@ -472,6 +597,33 @@ mod tests {
         assert_eq!(numbers, [0, 1, 9], "a short stream has figures of its own");
         assert_eq!(meter.beyond(), Some(BeyondStreams { streams: 3, frames: 60 }));
         assert_eq!(meter.received(), 101);
+    }
+
+    /// Frames that a NIC dealt to queues: flows of one stream on two of them, and a stream on one.
+    #[test]
+    fn queues_together_have_the_figures_of_all_frames() {
+        let (mut all, mut even, mut odd) = (StreamMeter::default(), StreamMeter::default(), StreamMeter::default());
+        for number in (0..4_000_u32).filter(|number| number % 100 != 7) {
+            let (departed, arrived) =
+                (u64::from(number) * 1_000, u64::from(number) * 1_000 + 5_000 + u64::from(number % 13));
+            all.record(3, number, departed, arrived);
+            let queue = if number.is_multiple_of(2) { &mut even } else { &mut odd };
+            assert!(queue.record(3, number, departed, arrived));
+        }
+        for number in 0..5 {
+            all.record(8, number, 0, 70);
+            odd.record(8, number, 0, 70);
+        }
+        assert_eq!(even.merge(odd), 1, "stream 3 came on both");
+        assert_eq!(even.received(), all.received());
+        let sent = [StreamReport { stream: 3, sent: Some(4_000), received: None }];
+        for (merged, whole) in even.report(&sent).into_iter().zip(all.report(&sent)) {
+            let (merged, whole) = (merged.received.expect("a receiver"), whole.received.expect("a receiver"));
+            assert_eq!((merged.received, merged.lost, merged.reordered), (whole.received, whole.lost, 0));
+            let json = |figures: &Option<DelayFigures>| serde_json::to_string(figures).ok();
+            assert_eq!(json(&merged.delay), json(&whole.delay));
+        }
+        assert_eq!(even.report(&sent)[1].received.as_ref().map(|got| got.received), Some(5));
     }
 
     #[test]

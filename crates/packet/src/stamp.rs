@@ -47,6 +47,7 @@ impl Stamp {
     /// Finds the stamp of a frame (without FCS), if it has one. What follows the IP packet, such as
     /// padding or a trailer, does not hide it.
     #[must_use]
+    #[inline]
     pub fn of(frame: &[u8]) -> Option<Stamp> {
         Stamp::find(frame).map(|(stamp, _)| stamp)
     }

@@ -1,9 +1,10 @@
 //! Real time on this machine. Each figure is shown beside a limit measured in the same run. Nothing here passes or
 //! fails, and everything is bounded in time.
 //!
-//! `cargo bench -p netlathe-cli --bench real_time -- [speed] [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
+//! `cargo bench -p netlathe-cli --bench real_time -- [speed] [receive] [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
 //!
 //! - `speed`: frames that cores make, beside testpmd
+//! - `receive`: stamped frames that cores receive and count, beside testpmd
 //! - `headroom`: wire time that one core fills, as a multiple of line rates
 //! - `line`: filler pacing on a line in real time, by depth of the queue
 //! - `gaps`: deadline pacing on veth, and onto a TAP, beside the bare floor loop
@@ -20,6 +21,7 @@ mod headroom;
 mod line;
 mod pass;
 mod programs;
+mod receive;
 mod speed;
 
 use dpdk::{Eal, EalConfig};
@@ -42,7 +44,7 @@ fn main() -> Outcome {
     let parts: Vec<&str> = arguments
         .iter()
         .map(String::as_str)
-        .filter(|word| ["speed", "headroom", "line", "gaps", "box", "emulate"].contains(word))
+        .filter(|word| ["speed", "receive", "headroom", "line", "gaps", "box", "emulate"].contains(word))
         .collect();
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
     let cpus = std::thread::available_parallelism()?;
@@ -59,9 +61,12 @@ fn main() -> Outcome {
     if wanted("emulate") {
         emulate::run(rounds.unwrap_or(3))?;
     }
-    if wanted("headroom") || wanted("line") {
+    if wanted("headroom") || wanted("line") || wanted("receive") {
         // The largest line has 65 536 slots.
         let eal = Eal::init(&EalConfig::new("netlathe").memory_mib(1_024))?;
+        if wanted("receive") {
+            receive::run(eal, rounds.unwrap_or(3))?;
+        }
         if wanted("headroom") {
             headroom::run(eal, rounds.unwrap_or(5))?;
         }

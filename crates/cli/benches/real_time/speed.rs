@@ -106,10 +106,10 @@ fn veth(rounds: usize) -> Outcome {
 /// DPDK's driver, with rings of 5120 frames per direction.
 const AF_PACKET: &str = "net_af_packet0,iface=eth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt=5120";
 
-const NETLATHE: &str = env!("CARGO_BIN_EXE_netlathe");
-const TESTPMD: &str = "/usr/bin/dpdk-testpmd";
+pub(crate) const NETLATHE: &str = env!("CARGO_BIN_EXE_netlathe");
+pub(crate) const TESTPMD: &str = "/usr/bin/dpdk-testpmd";
 
-fn testpmd_is_there() -> bool {
+pub(crate) fn testpmd_is_there() -> bool {
     let there = Path::new(TESTPMD).exists();
     if !there {
         println!("speed: SKIP: nothing to compare with: {TESTPMD} is not there (apt-get install dpdk-dev)");

@@ -1,5 +1,5 @@
 use super::common::{Common, Departures};
-use super::values::{parse, parse_count};
+use super::values::{Cores, parse, parse_cores, parse_count};
 use std::path::PathBuf;
 
 /// Help of `--cores` for `gen`, which can generate streams on several CPUs.
@@ -25,6 +25,7 @@ Examples:
   netlathe gen --out pcap:tunnel.pcap --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 1-9 in udp 192.0.2.1 > 192.0.2.2' --count 100
   netlathe gen --out eth0 --pcap day.pcap --speed 2 --rewrite 'dst 48.0.0.0/8 > 10.99.204.8, dmac 44:ec:ce:c1:a8:20'
   netlathe gen --out eth0 --in eth1 --pcap day.pcap --write-missing missing.pcap
+  netlathe gen --out pci:03:00.0 --in pci:03:00.1 --in-cores 2,3 --cores 1 --stream 'udp 10.0.0.1-10.0.0.99:1 > 10.1.0.1:9' --duration 10s
   netlathe gen --out eth0 --pcap day.pcap --max-gap 1s --loop 0 --loop-gap 500ms --duration 60s
 
 A stream is udp, tcp, icmp, ip or arp with SOURCE > DESTINATION, eth, hex BYTES, or pcap FILE frame N;
@@ -43,6 +44,10 @@ pub(crate) struct Generate {
     /// names those that were lost or changed
     #[arg(long = "in", value_name = "PORT")]
     pub(crate) input: Option<String>,
+    /// With --in: CPUs that receive, as 2,3 or 2-5, each from its own queue; the NIC deals frames to the queues by their
+    /// flows. Ports that DPDK receives from
+    #[arg(long, value_name = "LIST", value_parser = parse_cores, requires = "input", conflicts_with = "pcap")]
+    pub(crate) in_cores: Option<Cores>,
     /// With --in: how long to wait for missing frames after the last was sent
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse::<units::Span>, requires = "input")]
     pub(crate) wait: units::Span,

@@ -2,6 +2,7 @@ use super::departures::departures;
 use super::files;
 use super::request::{Arrivals, Request};
 use crate::options::generate::Generate;
+use crate::options::values::Cores;
 use crate::output::Failure;
 use scenario::{ClassOptions, PipelineText, PortSpec, Problems, SourcePlan, Text};
 
@@ -27,7 +28,8 @@ impl Generate {
         let receiver = match self.input {
             Some(input) => {
                 let port = receiver(&Text::option("--in", input), &request)?;
-                Some(Arrivals { port, wait: self.wait, missing: self.write_missing })
+                let cpus = self.in_cores.map_or_else(Vec::new, |Cores(cpus)| cpus);
+                Some(Arrivals { port, cpus, wait: self.wait, missing: self.write_missing })
             }
             None => None,
         };

@@ -62,6 +62,8 @@ pub(crate) struct Beside {
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
 pub(crate) struct Arrivals {
     pub(crate) port: PortSpec,
+    /// CPUs that receive, each from a queue; one thread on any CPU if empty.
+    pub(crate) cpus: Vec<usize>,
     /// How long frames that have not come are waited for.
     pub(crate) wait: Span,
     /// Capture of the frames of a replay that did not arrive as they were sent.

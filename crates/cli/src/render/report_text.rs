@@ -126,11 +126,16 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(flow) = &report.flow {
         writeln!(
             out,
-            "  receiver  {} lost by the kernel, {} with unfinished checksums, {} longer than the MTU",
+            "  receiver  {} lost by the {}, {} with unfinished checksums, {} longer than the MTU",
             counted(flow.kernel_drops, "frame"),
+            if flow.queues.is_empty() { "kernel" } else { "port" },
             thousands(flow.partial_checksums),
             thousands(flow.super_frames)
         )?;
+        if flow.queues.len() > 1 {
+            let queues = flow.queues.iter().map(|queue| format!("{} on {}", thousands(queue.frames), queue.queue));
+            writeln!(out, "  queues    frames received: {}", queues.collect::<Vec<_>>().join(", "))?;
+        }
     }
     Ok(())
 }

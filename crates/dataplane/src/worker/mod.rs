@@ -20,7 +20,8 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use units::FrameLen;
 
-pub(crate) use run::{RunContext, pin};
+pub(crate) use run::RunContext;
+pub use run::pin;
 
 /// Results of a run.
 pub struct Finished {
@@ -102,7 +103,9 @@ impl Worker {
         // DPDK's pools use memory best if their size is a power of two minus one.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
         let input = match &config.feed {
-            Feed::Device(device) => Some(device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All, None)?),
+            Feed::Device(device) => {
+                Some(device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All { queues: 1 }, None)?)
+            }
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let launch_time = match config.pacing {
@@ -117,7 +120,7 @@ impl Worker {
         let reads = match config.feed {
             // Neighbours may request a generator's MAC address.
             Feed::Stream(..) => ReceiveMode::Some,
-            Feed::Device(_) if !config.one_way => ReceiveMode::All,
+            Feed::Device(_) if !config.one_way => ReceiveMode::All { queues: 1 },
             Feed::Device(_) | Feed::Replay { .. } => ReceiveMode::Nothing,
         };
         let mut output = config.output.open(eal, &pool, launch_time, senders, reads, mtu_of_nic)?;

@@ -435,8 +435,11 @@ fn with_far_end<T>(
     })
 }
 
-/// Pins the calling thread to a CPU.
-pub(crate) fn pin(cpu: Option<&usize>) -> Result<(), Error> {
+/// Pins the calling thread to a CPU, if one is given.
+///
+/// # Errors
+/// [`Error::Cpu`] if the machine has no such CPU or the process may not use it.
+pub fn pin(cpu: Option<&usize>) -> Result<(), Error> {
     let Some(cpu) = cpu else { return Ok(()) };
     let mut set = CpuSet::new();
     let pinned = set.set(*cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));

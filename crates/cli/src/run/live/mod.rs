@@ -97,7 +97,8 @@ pub(crate) fn run(
     let missing = missing.map(|path| CaptureWriter::create(path, WhenFull::Wait)).transpose().map_err(Failure::new)?;
     let mut lists = request.pipelines.iter().map(results::list).collect::<Result<Vec<_>, _>>()?;
     let polled = receiver.map(|arrivals| &arrivals.port).filter(|port| stream_receiver::ring_of(port).is_none());
-    let eal = start_dpdk(request, &configs, polled)?;
+    let queues = receiver.map_or(1, |arrivals| arrivals.cpus.len().max(1) as u16);
+    let eal = start_dpdk(request, &configs, polled.map(|port| (port, queues)))?;
     // Before the ports are open: nothing has to wait for it.
     let floors = floors(eal, &configs)?;
     // A stopped generator does not delay the traffic of a host.
@@ -119,7 +120,7 @@ pub(crate) fn run(
     let mut far_end = None;
     if let (Some(arrivals), Some(worker), Some(plan)) = (receiver, workers.last_mut(), request.pipelines.last()) {
         let expected = (stream_numbers(request), replayed.take());
-        let mut end = FarEnd::open(eal, &arrivals.port, worker.targets(), expected, arrivals.wait.to_std())?;
+        let mut end = FarEnd::open(eal, arrivals, worker.targets(), expected)?;
         if matches!(&plan.source, SourcePlan::Streams { gateway, .. } if !gateway.is_empty()) {
             end.learn(worker.teach(LEARNING).map_err(Failure::new)?, stop)?;
         }
@@ -310,12 +311,16 @@ fn streams_of_all(request: &Request) -> usize {
     all.sum()
 }
 
-/// Starts DPDK with the ports of a request, and the one that a receiver polls.
-fn start_dpdk(request: &Request, configs: &[Config], polled: Option<&PortSpec>) -> Result<&'static Eal, Failure> {
+/// Starts DPDK with the ports of a request, and the one that a receiver polls on some queues.
+fn start_dpdk(
+    request: &Request,
+    configs: &[Config],
+    polled: Option<(&PortSpec, u16)>,
+) -> Result<&'static Eal, Failure> {
     let memory_mib: u32 = configs.iter().map(Config::memory_mib).sum();
-    let of_receiver = if polled.is_some() { ArrivalPort::memory_mib() } else { 0 };
+    let of_receiver = polled.map_or(0, |(_, queues)| ArrivalPort::memory_mib(queues));
     let mut config = EalConfig::new("netlathe").memory_mib(memory_mib + of_receiver).log(log_level(&request.common));
-    if let Some(port) = polled
+    if let Some((port, _)) = polled
         && let Some(address) = device(port)?.pci()
     {
         config = config.pci(address);

@@ -136,12 +136,12 @@ fn open(input: &PortSpec, reception: &Reception<'_>) -> Result<ArrivalPort, Fail
     }
     let device = device(input)?;
     required_rights::row(input).map_or(Ok(()), rights::require)?;
-    let mut config = EalConfig::new("netlathe").memory_mib(ArrivalPort::memory_mib()).log(log_level(reception.common));
+    let mut config = EalConfig::new("netlathe").memory_mib(ArrivalPort::memory_mib(1)).log(log_level(reception.common));
     if let Some(address) = device.pci() {
         config = config.pci(address);
     }
     let eal = Eal::init(&config).map_err(Failure::new)?;
-    let port = ArrivalPort::of_device(eal, &device).map_err(Failure::new)?;
+    let port = ArrivalPort::of_device(eal, &device, 1).map_err(Failure::new)?;
     nic_links::await_links(port.nic_link(), || sim::ended_for().is_some());
     Ok(port)
 }

@@ -146,6 +146,10 @@ impl<'a> ReportBuilder<'a> {
         if let (Some(pause), Some(receiver)) = (arrived.longest_pause, receiver) {
             self.notes.push(Caveat::new(super::receive::polled_stamps(&receiver.port, pause)));
         }
+        if arrived.on_several_queues > 0 {
+            let streams = arrived.on_several_queues;
+            self.notes.push(Caveat::new(CaveatKind::StreamsOnQueues { streams }));
+        }
         if let Some(earlier) = arrived.flow.earlier.filter(|earlier| *earlier > 0) {
             output::warn(format!(
                 "--in: {} of an earlier run arrived and are not counted: the network holds frames for longer than --wait, \

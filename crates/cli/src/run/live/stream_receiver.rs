@@ -2,20 +2,22 @@
 //! for the destination addresses, so that a router forwards the frames.
 
 use crate::output::{self, Failure};
+use crate::plan::request::Arrivals;
 use crate::plan::xdp_programs;
 use crate::rights;
 use crate::run::live::devices::device;
 use crate::run::live::nic_links;
 use crate::run::live::replay_frames;
 use crate::run::stop::Stop;
-use dataplane::ArrivalPort;
+use dataplane::{Arrival, ArrivalPort, ArrivalQueues, StampedArrivals};
 use dpdk::{Eal, Received, RingConfig};
 use engine::sources::Destinations;
-use measure::{AnswersReport, Flow, ReplayMeter, StreamMeter};
+use measure::{AnswersReport, Flow, QueueReport, ReplayMeter, StreamMeter};
 use packet::{AnsweredRequest, Fingerprint, MacAddr, Stamp};
 use scenario::PortSpec;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use units::FrameLen;
@@ -23,6 +25,9 @@ use units::FrameLen;
 /// A port on which frames are to arrive.
 pub(crate) struct FarEnd {
     port: ArrivalPort,
+    eal: &'static Eal,
+    /// CPUs of the threads that receive. Without one, one thread receives on any.
+    cpus: Vec<usize>,
     /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
     began_ns: u64,
     /// When no frame has arrived for this long after the last one was sent, none is on its way.
@@ -51,10 +56,28 @@ struct Neighbour {
 /// The number of frames sent is not known yet.
 const SENDING: u64 = u64::MAX;
 
+/// What the threads of a receiver have in common.
+#[derive(Default)]
+struct SharedProgress {
+    /// Frames that had not arrived before.
+    came: AtomicU64,
+    /// Set to end the threads.
+    over: AtomicBool,
+    /// Frames without a stamp that other threads received, for the one that answers.
+    questions: Mutex<Vec<Vec<u8>>>,
+    /// Those for which there was no room.
+    unheard: AtomicU64,
+}
+
+/// The most questions that wait for an answer. Neighbours ask again.
+const QUESTIONS: usize = 1_024;
+
 /// Frames that arrived.
 #[derive(Default)]
 pub(crate) struct ReceivedFrames {
     pub(crate) streams: StreamMeter,
+    /// Streams whose frames came on several queues.
+    pub(crate) on_several_queues: u64,
     pub(crate) flow: Flow,
     /// Frames of a capture, and how many were sent.
     pub(crate) replay: Option<(ReplayMeter, u64)>,
@@ -86,15 +109,21 @@ impl FarEnd {
     /// counted. Frames of a capture are recognised by `replay`.
     pub(crate) fn open(
         eal: &'static Eal,
-        port: &PortSpec,
+        arrivals: &Arrivals,
         targets: Vec<Destinations>,
         (streams, replay): (u32, Option<ReplayMeter>),
-        wait: Duration,
     ) -> Result<Self, Failure> {
+        let (port, cpus) = (&arrivals.port, arrivals.cpus.clone());
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let began_ns = u64::try_from(began.as_nanos()).unwrap_or(0);
         let port = match ring_of(port) {
             Some(name) => {
+                if cpus.len() > 1 {
+                    return Err(Failure::new(format!(
+                        "--in-cores: one thread reads the kernel's ring of {port}: name one CPU, or write if:{},driver=af_xdp",
+                        units::quoted(name)
+                    )));
+                }
                 // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
                 let config = RingConfig { blocks: 512, ..RingConfig::default() };
                 let ring = ArrivalPort::of_interface(name, &config).map_err(Failure::new)?;
@@ -102,7 +131,8 @@ impl FarEnd {
                 ring
             }
             None => {
-                let polled = ArrivalPort::of_device(eal, &device(port)?).map_err(Failure::new)?;
+                let polled = ArrivalPort::of_device(eal, &device(port)?, cpus.len().max(1) as u16);
+                let polled = polled.map_err(Failure::new)?;
                 nic_links::await_links(polled.nic_link(), || sim::ended_for().is_some());
                 polled
             }
@@ -117,7 +147,8 @@ impl FarEnd {
             answer: Vec::new(),
             ready: Vec::new(),
         };
-        Ok(FarEnd { port, began_ns, wait, neighbour, streams, replay })
+        let wait = arrivals.wait.to_std();
+        Ok(FarEnd { port, eal, cpus, began_ns, wait, neighbour, streams, replay })
     }
 
     /// Waits for `frames` learning frames, and answers requests meanwhile. Missing ones are not a failure: the test may
@@ -189,54 +220,113 @@ impl FarEnd {
         stop: &Stop,
         arrived: &mut ReceivedFrames,
     ) -> Result<(), Failure> {
+        let _registered = self.eal.register_thread().map_err(Failure::new)?;
+        dataplane::pin(self.cpus.first()).map_err(Failure::new)?;
+        let longest = self.port.longest().map_err(Failure::new)?;
+        let others = self.port.share(self.cpus.len().saturating_sub(1));
+        let (began_ns, streams) = (self.began_ns, self.streams);
+        let new = || StampedArrivals::new(began_ns, streams, longest);
+        let (shared, mut counts) = (SharedProgress::default(), new());
+        let (eal, cpus) = (self.eal, self.cpus.clone());
+        let ended = thread::scope(|scope| {
+            let cpus = cpus.iter().skip(1);
+            let started: Vec<_> = others
+                .into_iter()
+                .zip(cpus)
+                .map(|(queues, cpu)| {
+                    let (shared, counts) = (&shared, new());
+                    let count = move || {
+                        rights::narrow(0);
+                        count_queues(eal, *cpu, queues, counts, shared)
+                    };
+                    thread::Builder::new().spawn_scoped(scope, count)
+                })
+                .collect();
+            let ended = if started.iter().all(Result::is_ok) {
+                self.count_own((sent, ended_by_user, stop), &shared, &mut counts, arrived)
+            } else {
+                // The failure is that of the thread, below.
+                Ok(())
+            };
+            shared.over.store(true, Ordering::Release);
+            let mut queues = self.port.received();
+            for thread in started {
+                let thread = thread.map_err(|cause| Failure::new(dataplane::Error::Thread(cause.to_string())))?;
+                let failed = |_| Failure::new("a thread of the receiver failed");
+                let (other, received) = thread.join().map_err(failed)??;
+                arrived.longest_pause = arrived.longest_pause.max(Some(received.longest_pause()));
+                queues.extend(received.received());
+                arrived.on_several_queues += counts.merge(other);
+            }
+            queues.sort_unstable();
+            arrived.flow.queues = queues.into_iter().map(|(queue, frames)| QueueReport { queue, frames }).collect();
+            ended
+        });
+        arrived.flow.partial_checksums += counts.partial_checksums;
+        arrived.flow.super_frames += counts.super_frames;
+        self.neighbour.report.held += shared.unheard.load(Ordering::Relaxed);
+        // Also after a failure: the report has the figures up to then.
+        arrived.streams = counts.meter;
+        ended?;
+        match self.replay.take() {
+            Some(replay) => arrived.replay = Some((replay, sent.load(Ordering::Acquire))),
+            None => {
+                arrived.flow.earlier = Some(counts.earlier);
+                arrived.flow.foreign = Some(counts.foreign);
+                arrived.flow.answers = Some(self.neighbour.report.clone());
+            }
+        }
+        arrived.flow.kernel_drops = self.port.lost().map_err(Failure::new)?;
+        arrived.longest_pause = arrived.longest_pause.max(self.port.longest_pause());
+        Ok(())
+    }
+
+    /// Counts what comes on the queues of this thread, and decides when nothing more is waited for.
+    fn count_own(
+        &mut self,
+        (sent, ended_by_user, stop): (&AtomicU64, &AtomicBool, &Stop),
+        shared: &SharedProgress,
+        counts: &mut StampedArrivals,
+        arrived: &mut ReceivedFrames,
+    ) -> Result<(), Failure> {
         let longest = self.port.longest().map_err(Failure::new)?;
         // When a frame came last, and when one did that was still missing.
         let (mut last, mut found) = (Instant::now(), Instant::now());
-        let (mut came, mut earlier, mut foreign) = (0, 0, 0);
+        let mut came_before = 0;
         loop {
             let sent = sent.load(Ordering::Acquire);
             let over = sent != SENDING;
-            let (neighbour, began_ns, streams) = (&mut self.neighbour, self.began_ns, self.streams);
-            let replay = &mut self.replay;
+            let (neighbour, replay) = (&mut self.neighbour, &mut self.replay);
+            let (mut fresh, mut stamped) = (0, false);
             let taken = self.port.next(LOOK, |frame| {
                 if let Some(replay) = replay {
                     arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
                     arrived.flow.super_frames += u64::from(frame.original_len > longest);
-                    if Fingerprint::of(frame.bytes).is_some_and(|found| replay.record(replay_frames::digests(found))) {
-                        (last, found) = (Instant::now(), Instant::now());
-                        came += 1;
-                    }
+                    let digests = Fingerprint::of(frame.bytes).map(replay_frames::digests);
+                    fresh += u64::from(digests.is_some_and(|digests| replay.record(digests)));
                     return;
                 }
-                let Some(stamp) = Stamp::of(frame.bytes) else {
-                    neighbour.look(frame);
-                    return;
-                };
-                // A learning frame was answered for, or is too late.
-                if stamp.time_ns == 0 {
-                    return;
+                match counts.take(frame) {
+                    Arrival::Fresh => fresh += 1,
+                    Arrival::Copy => stamped = true,
+                    Arrival::LeftOut => {}
+                    Arrival::Unstamped => neighbour.look(frame),
                 }
-                if stamp.time_ns < began_ns {
-                    earlier += 1;
-                    return;
-                }
-                // Other hosts may send these without end.
-                if u32::from(stamp.stream) >= streams {
-                    foreign += 1;
-                    return;
-                }
-                last = Instant::now();
-                if arrived.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, frame.time_ns) {
-                    if came < sent {
-                        found = last;
-                    }
-                    came += 1;
-                }
-                arrived.flow.partial_checksums += u64::from(frame.partial_checksum);
-                arrived.flow.super_frames += u64::from(frame.original_len > longest);
             });
             taken.map_err(|cause| broke_off(&cause))?;
+            for question in shared.questions() {
+                self.neighbour.look(&as_received(&question));
+            }
             self.neighbour.speak(&mut self.port);
+            // One look at the clock per burst: one per frame would cost as much as all figures of the frame.
+            let came = shared.came.fetch_add(fresh, Ordering::Relaxed) + fresh;
+            if came > came_before || stamped {
+                last = Instant::now();
+            }
+            if came > came_before && came_before < sent {
+                found = last;
+            }
+            came_before = came;
             if !over {
                 // The quiet period begins when the last frame was sent.
                 (last, found) = (Instant::now(), Instant::now());
@@ -245,25 +335,58 @@ impl FarEnd {
                 output::warn(
                     "--in: the run was ended while it waited for frames: frames still in flight count as lost",
                 );
-                break;
+                return Ok(());
             }
             // Duplicates, or frames of another generator, may arrive without end.
             if over && (found.elapsed() > self.wait || came >= sent && last.elapsed() > COPIES) {
-                break;
+                return Ok(());
             }
         }
-        match self.replay.take() {
-            Some(replay) => arrived.replay = Some((replay, sent.load(Ordering::Acquire))),
-            None => {
-                arrived.flow.earlier = Some(earlier);
-                arrived.flow.foreign = Some(foreign);
-                arrived.flow.answers = Some(self.neighbour.report.clone());
-            }
-        }
-        arrived.flow.kernel_drops = self.port.lost().map_err(Failure::new)?;
-        arrived.longest_pause = self.port.longest_pause();
-        Ok(())
     }
+}
+
+impl SharedProgress {
+    /// The questions that wait for an answer.
+    fn questions(&self) -> Vec<Vec<u8>> {
+        // A thread that panics while it holds the lock leaves a whole list.
+        std::mem::take(&mut *self.questions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn ask(&self, frame: &[u8]) {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        if questions.len() < QUESTIONS {
+            questions.push(frame.to_vec());
+        } else {
+            self.unheard.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts on another CPU what comes on these queues, until the first thread ends.
+fn count_queues(
+    eal: &'static Eal,
+    cpu: usize,
+    mut queues: ArrivalQueues,
+    mut counts: StampedArrivals,
+    shared: &SharedProgress,
+) -> Result<(StampedArrivals, ArrivalQueues), Failure> {
+    let _registered = eal.register_thread().map_err(Failure::new)?;
+    dataplane::pin(Some(&cpu)).map_err(Failure::new)?;
+    while !shared.over.load(Ordering::Acquire) {
+        let mut fresh = 0;
+        queues.next(LOOK, |frame| match counts.take(frame) {
+            Arrival::Fresh => fresh += 1,
+            Arrival::Copy | Arrival::LeftOut => {}
+            Arrival::Unstamped => shared.ask(frame.bytes),
+        });
+        shared.came.fetch_add(fresh, Ordering::Relaxed);
+    }
+    Ok((counts, queues))
+}
+
+/// A frame that another thread received.
+fn as_received(bytes: &[u8]) -> Received<'_> {
+    Received { time_ns: 0, bytes, original_len: bytes.len() as u32, partial_checksum: false, vlan: None }
 }
 
 impl Neighbour {

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Examples that need a NIC, which no test machine has. Add new ones here, so the list shows which examples do not run.
-const OF_NICS: [&str; 3] = [
+const OF_NICS: [&str; 4] = [
     "ethtool -A eth1 autoneg off rx off tx off",
     "netlathe limit --in pci:0000:03:00.0 --out pci:0000:03:00.1 --key dst-ip",
+    "netlathe gen --out pci:03:00.0 --in pci:03:00.1 --in-cores 2,3",
     "netlathe gen --out pci:0000:03:00.0 --line-rate 10G --pacer filler",
 ];
 

@@ -46,6 +46,38 @@ fn generator_counts_arrivals_on_polled_ports() {
     }
 }
 
+/// Each CPU of the sender has a queue, whose frames arrive on the queue of the same number.
+#[test]
+fn receives_from_several_queues_on_several_cpus() {
+    let Some(bed) = Bed::paired("queues") else { return };
+    let cpus = two_cpus();
+    let [first, second] = cpus[..] else { return println!("SKIP: two queues want two CPUs") };
+    let socket = bed.path("memif.sock");
+    let memif = |end: &str, role: &str| {
+        format!("dpdk:net_memif{end},role={role},socket={},socket-abstract=no", socket.display())
+    };
+    let (server, client) = (memif("0", "server"), memif("1", "client"));
+    let cpus = format!("--cores {first},{second} --in-cores {first},{second}");
+    let line = format!("gen --out {server} --in {client} {cpus} --wait 2s --count 40000 --json {STREAMS}");
+    let report = bed.run(Node::Box, &line).report();
+    let streams = report["streams"].as_array().expect("streams");
+    let sum = |name: &str| streams.iter().map(|stream| number(stream, &format!("/{name}"))).sum::<u64>();
+    assert_eq!(["sent", "received", "lost", "duplicates", "reordered"].map(sum), [40_000, 40_000, 0, 0, 0], "{report}");
+    let queues = report.pointer("/flow/queues").and_then(|queues| queues.as_array()).expect("figures per queue");
+    let frames: Vec<u64> = queues.iter().map(|queue| number(queue, "/frames")).collect();
+    assert_eq!((frames.len(), frames.iter().sum::<u64>()), (2, 40_000), "{report}");
+    assert!(frames.iter().all(|frames| *frames > 0), "{frames:?}");
+
+    let refused = bed.run(Node::Box, &format!("gen --out a0 --in a1 --in-cores {first},{second} --count 9 {STREAMS}"));
+    refused.assert_refused(&["--in-cores", "a1", "if:a1,driver=af_xdp"]);
+}
+
+/// The first two CPUs that this process may use.
+fn two_cpus() -> Vec<usize> {
+    let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).expect("the CPUs of this process");
+    (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).take(2).collect()
+}
+
 #[test]
 fn measure_receives_from_a_tap_device() {
     let Some(bed) = Bed::paired("tapped") else { return };
