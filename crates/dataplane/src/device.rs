@@ -18,8 +18,13 @@ pub enum Device {
     /// A TAP device that we create for an interface whose traffic is diverted through it. The kernel sends nothing of
     /// its own there.
     Detour(String),
-    /// A NIC bound to DPDK, by its PCI address.
-    Pci(String),
+    /// A NIC bound to DPDK.
+    Pci {
+        /// The PCI address.
+        address: String,
+        /// The MTU; the driver's if `None`.
+        mtu: Option<u16>,
+    },
     /// Any EAL device.
     Vdev(String),
     /// Discards frames.
@@ -103,12 +108,8 @@ impl Device {
     pub(crate) fn mtu(&self) -> Result<u32, Error> {
         match self {
             Device::Interface { name, .. } => Ok(dpdk::link(name)?.mtu),
-            Device::Tap(_)
-            | Device::Detour(_)
-            | Device::Pci(_)
-            | Device::Vdev(_)
-            | Device::Null
-            | Device::Line { .. } => Ok(1_500),
+            Device::Pci { mtu, .. } => Ok(mtu.unwrap_or(1_500).into()),
+            Device::Tap(_) | Device::Detour(_) | Device::Vdev(_) | Device::Null | Device::Line { .. } => Ok(1_500),
         }
     }
 
@@ -123,7 +124,7 @@ impl Device {
     /// AF_PACKET.
     ///
     /// The port has at least `senders` transmit queues. If arriving frames count ([`ReceiveMode::All`]), no frame may arrive on
-    /// a queue that is not read. `mtu_of_nic` is the MTU of a NIC bound to DPDK, if it differs from the driver's default.
+    /// a queue that is not read. `mtu_of_nic` is the MTU that a NIC bound to DPDK needs at least, for fillers.
     pub(crate) fn open(
         &self,
         eal: &'static Eal,
@@ -192,7 +193,7 @@ impl Device {
                 dpdk::seclude(tap)?;
                 started(port)
             }
-            Device::Pci(address) => start(address, &PortConfig { mtu: mtu_of_nic, ..config.clone() }),
+            Device::Pci { address, mtu } => start(address, &PortConfig { mtu: mtu_of_nic.max(*mtu), ..config.clone() }),
             Device::Vdev(arguments) => start(arguments, &config),
             Device::Null => start(Vdev::null().as_str(), &config),
             Device::Line { slots, .. } => started(Port::ring(eal, *slots, 1, pool)?),
@@ -202,7 +203,7 @@ impl Device {
     /// True if neither the driver nor a receiver writes to the frames that `driver` sends.
     pub(crate) fn leaves_frames(&self, driver: &str) -> bool {
         let known = ["net_null", "net_af_packet", "net_tap"].contains(&driver);
-        known || matches!(self, Device::Pci(_) | Device::Line { .. })
+        known || matches!(self, Device::Pci { .. } | Device::Line { .. })
     }
 
     /// Capacity of the transmit queue in frames, if we set it.
@@ -227,7 +228,7 @@ impl Device {
     #[must_use]
     pub fn pci(&self) -> Option<&str> {
         match self {
-            Device::Pci(address) => Some(address),
+            Device::Pci { address, .. } => Some(address),
             _ => None,
         }
     }

@@ -252,6 +252,15 @@ impl NicLink {
         let PortBackend::Driver(attached) = &port.way else { return None };
         attached.info().ok().map(|info| info.link_up != 0)
     }
+
+    /// The speed of the link in Mbit/s. `None` without a link, or if the driver does not know.
+    #[must_use]
+    pub fn speed_mbps(&self) -> Option<u32> {
+        let port = self.port.upgrade()?;
+        let PortBackend::Driver(attached) = &port.way else { return None };
+        let info = attached.info().ok()?;
+        (info.link_up != 0 && info.speed_mbps > 0).then_some(info.speed_mbps)
+    }
 }
 
 #[derive(Debug)]

@@ -352,11 +352,11 @@ impl PipelineText {
             ("filler", _) if line.is_some() => Some(Pacer::Filler),
             ("filler", _) => refuse("needs the line rate of the output: add --line-rate 10G, for example"),
             ("auto", _) if self.filler.is_some() && line.is_some() => Some(Pacer::Filler),
-            ("launch-time", PortSpec::Pci(_) | PortSpec::Dpdk(_)) => Some(Pacer::LaunchTime),
+            ("launch-time", PortSpec::Pci { .. } | PortSpec::Dpdk(_)) => Some(Pacer::LaunchTime),
             ("launch-time", _) => refuse(
                 "needs a NIC that sends at a given time: name one bound to DPDK, as pci:0000:03:00.0, or write deadline",
             ),
-            ("auto", PortSpec::Pci(_) | PortSpec::Dpdk(_)) => Some(Pacer::Auto),
+            ("auto", PortSpec::Pci { .. } | PortSpec::Dpdk(_)) => Some(Pacer::Auto),
             _ => Some(Pacer::Deadline),
         }
     }

@@ -92,7 +92,7 @@ impl Worker {
             _ => None,
         };
         let mtu_out = match (&config.output, mtu_of_nic) {
-            (Device::Pci(_), Some(mtu)) => mtu.into(),
+            (nic @ Device::Pci { .. }, Some(mtu)) => nic.mtu()?.max(mtu.into()),
             (output, _) => output.mtu()?,
         };
         let mtu = match &config.feed {
@@ -169,6 +169,11 @@ impl Worker {
     /// The links of the NICs on PCI among the ports.
     pub fn nic_links(&self) -> impl Iterator<Item = NicLink> {
         self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.nic_link())
+    }
+
+    /// The link of the output, if it is a NIC on PCI.
+    pub fn output_link(&self) -> Option<NicLink> {
+        self.output.started.port.nic_link()
     }
 
     /// Requests the MAC address of a neighbour on the output's link, by ARP or neighbour discovery, once per VLAN of

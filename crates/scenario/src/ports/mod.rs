@@ -61,8 +61,13 @@ ports! {
     } = interface;
     /// A TAP device that we create: `tap:NAME`.
     Tap(String) = tap;
-    /// A NIC bound to DPDK: `pci:0000:03:00.1`.
-    Pci(String) = pci;
+    /// A NIC bound to DPDK: `pci:0000:03:00.1,mtu=9000`.
+    Pci {
+        /// The PCI address.
+        address: String,
+        /// The longest packet in bytes, if specified.
+        mtu: Option<u16>,
+    } = pci;
     /// Any EAL device: `dpdk:net_null0`.
     Dpdk(String) = dpdk;
     /// A capture: `pcap:FILE`.
@@ -251,7 +256,8 @@ mod tests {
             ("if:eth0,driver=af_packet", eth0(Some(Driver::AfPacket))),
             ("eth0,driver=af_xdp", eth0(Some(Driver::AfXdp))),
             ("tap:t0", PortSpec::Tap("t0".into())),
-            ("pci:0000:03:00.1", PortSpec::Pci("0000:03:00.1".into())),
+            ("pci:0000:03:00.1", PortSpec::Pci { address: "0000:03:00.1".into(), mtu: None }),
+            ("pci:03:00.1,mtu=9000", PortSpec::Pci { address: "03:00.1".into(), mtu: Some(9_000) }),
             ("dpdk:net_null0,size=64", PortSpec::Dpdk("net_null0,size=64".into())),
             ("pcap:/tmp/a.pcap", PortSpec::Pcap("/tmp/a.pcap".into())),
             ("null", PortSpec::Null),

@@ -1,23 +1,48 @@
 use super::{PortKind, PortSpec, named};
 use engine::Kind;
 use std::fmt;
+use units::ParseError;
 
 pub(super) const PORT: PortKind = PortKind {
     kind: Kind {
         name: "pci",
-        grammar: "pci:0000:03:00.1",
+        grammar: "pci:0000:03:00.1[,mtu=BYTES]",
         summary: "a NIC bound to DPDK",
         example: "pci:0000:03:00.1",
     },
     takes_value: true,
     is_virtual: false,
     can_receive: true,
-    parse: |address| Ok(PortSpec::Pci(named("pci", address, "address")?)),
+    parse,
     print: |port, f| match port {
-        PortSpec::Pci(address) => write!(f, "pci:{address}"),
+        PortSpec::Pci { address, mtu } => {
+            write!(f, "pci:{address}")?;
+            mtu.map_or(Ok(()), |mtu| write!(f, ",mtu={mtu}"))
+        }
         _ => Err(fmt::Error),
     },
 };
+
+/// What an MTU may be: at least that of IPv4, and more than any NIC has.
+const MTU: std::ops::RangeInclusive<u16> = 68..=16_000;
+
+fn parse(text: &str) -> Result<PortSpec, ParseError> {
+    let mut words = text.split(',');
+    let address = named("pci", words.next().unwrap_or_default(), "address")?;
+    let mut mtu = None;
+    for option in words {
+        let number = option.strip_prefix("mtu=").and_then(|number| number.parse().ok());
+        match number.filter(|number| MTU.contains(number)) {
+            Some(number) if mtu.is_none() => mtu = Some(number),
+            Some(_) => return Err(ParseError::new(format!("'{option}' is a second MTU"), "write one")),
+            None => {
+                let what = format!("'{option}' is no option of a NIC");
+                return Err(ParseError::new(what, format!("write mtu=9000, from {} to {}", MTU.start(), MTU.end())));
+            }
+        }
+    }
+    Ok(PortSpec::Pci { address, mtu })
+}
 
 /// Whether the text is a PCI address such as 0000:03:00.1, or 03:00.1 as printed by lspci.
 pub(super) fn is_pci_address(text: &str) -> bool {

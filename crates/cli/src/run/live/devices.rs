@@ -30,7 +30,7 @@ pub(super) fn device(port: &PortSpec) -> Result<Device, Failure> {
             Device::Interface { name: name.clone(), queues: *queues, driver: driver.map(as_driver) }
         }
         PortSpec::Tap(name) => Device::Tap(name.clone()),
-        PortSpec::Pci(address) => Device::Pci(address.clone()),
+        PortSpec::Pci { address, mtu } => Device::Pci { address: address.clone(), mtu: *mtu },
         PortSpec::Dpdk(arguments) => Device::Vdev(arguments.clone()),
         PortSpec::Null => Device::Null,
         PortSpec::Line(line) => Device::Line {

@@ -468,6 +468,7 @@ fn open(
         }
     }
     nic_links::await_links(worker.nic_links(), || stop.load(Ordering::Relaxed));
+    nic_links::check_speed(plan, worker.output_link().as_ref())?;
     if let SourcePlan::Streams { gateway, .. } = &plan.source {
         for neighbour in gateway {
             worker

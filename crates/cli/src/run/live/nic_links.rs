@@ -1,10 +1,13 @@
 //! The links of NICs on PCI, which Linux does not see: waits for them before a run, and monitors them during it.
 
-use crate::output;
+use crate::output::{self, Failure};
 use dataplane::Worker;
 use dpdk::NicLink;
+use scenario::{Pacer, PipelinePlan};
+use std::cmp::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
+use units::BitRate;
 
 /// Time limit for links to come up. Negotiation on copper takes up to 4 s.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -91,6 +94,48 @@ impl NicLinks {
     }
 }
 
+/// Compares the line rate of a pipeline with the speed of its output's link, if the driver knows it.
+///
+/// # Errors
+/// A line rate above the speed, which the NIC cannot send.
+pub(crate) fn check_speed(plan: &PipelinePlan, output: Option<&NicLink>) -> Result<(), Failure> {
+    let (Some(line), Some(link)) = (&plan.line, output) else { return Ok(()) };
+    let Some(mbps) = link.speed_mbps() else { return Ok(()) };
+    let warning = compare(line.rate(), mbps, plan.pacer == Pacer::Filler).map_err(|slower| {
+        Failure::new(format!("{}: --line-rate {}: pci:{} {slower}", plan.name, line.rate(), link.device()))
+    })?;
+    if let Some(faster) = warning {
+        output::warn(format!("{}: --line-rate {}: pci:{} {faster}", plan.name, line.rate(), link.device()));
+    }
+    Ok(())
+}
+
+/// What a line rate does on a link of this speed: an error above it, and with fillers a warning below it.
+fn compare(line: BitRate, mbps: u32, fillers: bool) -> Result<Option<String>, String> {
+    let speed = BitRate::from_bps(u64::from(mbps) * 1_000_000);
+    match line.bps().cmp(&speed.bps()) {
+        Ordering::Greater => Err(format!("has a link of {speed}: write --line-rate {speed}")),
+        Ordering::Less if fillers => Ok(Some(format!(
+            "has a link of {speed}, which fillers for a slower line do not fill: gaps will be shorter than planned"
+        ))),
+        _ => Ok(None),
+    }
+}
+
 fn is_down(link: &NicLink) -> bool {
     link.is_up() == Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_rates_are_compared_with_the_link() {
+        let gigabit = |line, fillers| compare(BitRate::from_bps(line), 1_000, fillers);
+        assert_eq!(gigabit(1_000_000_000, true), Ok(None));
+        assert_eq!(gigabit(10_000_000, false), Ok(None), "a share of a slower line is a rate that the link has");
+        assert!(gigabit(10_000_000, true).is_ok_and(|warning| warning.is_some_and(|text| text.contains("1Gbps"))));
+        assert_eq!(gigabit(1_000_000_001, false), Err("has a link of 1Gbps: write --line-rate 1Gbps".to_owned()));
+    }
 }
