@@ -28,7 +28,7 @@ fn the_page_has_a_lane_for_each_host() {
         let mut report = read(&bench, &format!("{name}.json"));
         report["pipelines"][0]["start"] = json!({ "asked_unix_ns": at, "obtained_unix_ns": at, "miss_ns": 0 });
         report["clocks"] = json!([{ "peer": "r", "offset_ns": offset }]);
-        bench.write(&format!("{name}.json"), &report.to_string());
+        bench.write(&format!("{name}.json"), report.to_string());
     }
     let finished = bench.run(words("merge a.json b.json --page all.html --json"));
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
@@ -46,7 +46,7 @@ fn the_page_has_a_lane_for_each_host() {
     for name in ["a", "b"] {
         let mut report = read(&bench, &format!("{name}.json"));
         report["pipelines"][0].as_object_mut().expect("an object").remove("rate_curve");
-        bench.write(&format!("{name}.json"), &report.to_string());
+        bench.write(&format!("{name}.json"), report.to_string());
     }
     assert_eq!(bench.run(words("merge a.json b.json --page all.html")).status, Some(0));
     assert!(std::fs::read_to_string(bench.path("all.html")).expect("a page").contains("Write them with --histograms"));
