@@ -441,7 +441,7 @@ fn a_run_with_a_socket_is_shown_watched_and_stopped() {
     let shown: Value = serde_json::from_str(&ctl(&["show", "--json"]).stdout).expect("JSON");
     assert!(shown["run"]["figures"]["virtual_ns"].is_u64() && shown["settings"] == json!([]), "{shown}");
     let refused = ctl(&["set", "down.rate", "5Gbps", "--at", "10s"]);
-    assert!(refused.status == Some(2) && refused.stderr.contains("write a new scenario"), "{refused:?}");
+    assert!(refused.status == Some(2) && refused.stderr.contains("write a timeline"), "{refused:?}");
     assert_eq!(run.ask("POST", "/v1/runs", Some(("application/toml", SHORT))).status, 409);
     let watch = bench.command(["ctl", "--socket", "run.sock", "watch", "--json"]).stdout(Stdio::piped()).spawn();
     let mut watch = watch.expect("the binary runs");
