@@ -133,27 +133,27 @@ pub(crate) struct Duration {
     pub(crate) burst: Option<(u64, u64)>,
 }
 
-/// Which metrics a flow has.
+/// The metrics of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metrics {
     pub(crate) enable: bool,
     pub(crate) loss: bool,
     pub(crate) timestamps: bool,
     pub(crate) latency: bool,
-    /// One tag is the port of arrival.
+    /// Whether the port of arrival is a tag.
     pub(crate) rx_name: bool,
 }
 
-/// Where frames come from and go to, by names.
+/// Source and destination of frames, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// Ports. Without a receiver, all others are.
+    /// Ports. Without a receiver, all other ports receive.
     Ports { tx: String, rx: Vec<String> },
     /// Addresses or Ethernet interfaces of devices: a sender and a receiver for each frame in turn.
     Devices { pairs: Vec<(String, String)> },
 }
 
-/// A flow as it was read. Ports and devices are names.
+/// A parsed flow, with ports and devices as names.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) name: String,

@@ -306,7 +306,7 @@ fn caveats(report: &Report) -> String {
     let mut out = "<section class=\"stack\"><h2>What this run can resolve</h2>\n<div class=\"card text\">\n".to_owned();
     let mut rows = Vec::new();
     for caveat in report.caveats.iter().filter(|caveat| !report.warnings.contains(&caveat.line())) {
-        // A caveat is made of names and figures: it always is JSON.
+        // A caveat consists of names and figures, so it can always be written as JSON.
         let kind = serde_json::to_value(caveat).map_or_else(|_| String::new(), |caveat| plain(&caveat["kind"]));
         rows.push(vec![kind, caveat.pipeline.clone().unwrap_or_default(), caveat.text.clone()]);
     }

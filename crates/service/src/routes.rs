@@ -27,10 +27,10 @@ use utoipa::{Modify, OpenApi};
 
 /// The largest body of a request, in bytes.
 const LARGEST_BODY: usize = 1 << 20;
-/// A body that takes longer is given up.
+/// Time limit for a body.
 const SLOWEST_BODY: Duration = Duration::from_secs(10);
 
-/// What the routes use.
+/// State shared by the routes.
 pub(crate) struct Service {
     pub(crate) runs: Runs,
     pub(crate) hub: Hub,

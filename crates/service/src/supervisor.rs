@@ -61,13 +61,13 @@ pub struct SupervisorOptions {
 
 /// Tables and values of a scenario that clients may write. Others start programs, mount disks or build labs.
 const OF_CLIENTS: [&str; 7] = ["schema", "seed", "duration", "pipeline", "expect", "timeline", "profile"];
-/// Runs that have ended and are kept. The oldest is forgotten.
+/// Limit on stored runs that have ended. The oldest is removed.
 const KEPT: usize = 64;
 /// Bytes of all reports that are kept. The oldest reports go first.
 const KEPT_REPORTS: usize = 256 << 20;
 /// The longest report that is kept, in bytes.
 const LONGEST_REPORT: usize = 64 << 20;
-/// What is kept of the messages of a run, in bytes: the last ones.
+/// Bytes of a run's messages that are stored: the last ones.
 const LONGEST_MESSAGES: usize = 64 << 10;
 /// How long a run may take to show itself. After that it is shown as it was last.
 const VIEW: Duration = Duration::from_secs(1);

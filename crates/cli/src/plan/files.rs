@@ -46,12 +46,12 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
 }
 
-/// Smaller texts always fit.
+/// Texts below this size always fit.
 const SMALL: u64 = 4 << 20;
-/// Memory for each byte of a text: the text, its values, and what grows by doubling.
+/// Memory per byte of a text: the text, its values, and spare capacity of vectors that double.
 const PER_BYTE: u64 = 8;
 
-/// Why a text of this length cannot be read into memory.
+/// Why a text of this length does not fit in memory, if so.
 fn lacking_memory(length: u64) -> Option<String> {
     let (bytes, megabytes) = (length.saturating_mul(PER_BYTE), |bytes: u64| output::thousands(bytes / 1_000_000));
     let (free, leaves, _) = free_memory().into_iter().min_by_key(|(free, ..)| *free)?;
@@ -187,7 +187,7 @@ impl Files for RecordedFiles {
     }
 }
 
-/// Whether a capture can be read more than once: no pipe can, nor standard input.
+/// Whether a capture can be read more than once. Pipes and standard input cannot.
 pub(crate) fn is_read_again(path: &Path) -> bool {
     path.is_file() && !is_standard(path)
 }
@@ -212,7 +212,7 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
     resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }
 
-/// The file of one of two directions, or of a class: `log.csv` becomes `log-backward.csv`.
+/// The file name for a direction or a class: `log.csv` becomes `log-backward.csv`.
 pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_have_files_of_their_own() {
+    fn each_direction_has_its_own_file() {
         assert_eq!(beside(Path::new("a/log.csv"), "backward"), Path::new("a/log-backward.csv"));
         assert_eq!(beside(Path::new("log"), "forward"), Path::new("log-forward"));
     }

@@ -65,7 +65,7 @@ impl PageFolder {
         self.put([page::search(search, &about), json])
     }
 
-    /// Writes both files; `failure` ended the run.
+    /// Writes both files. `failure` is what ended the run early.
     pub(crate) fn write(&mut self, report: &Report, failure: Option<&Failure>) -> Result<(), Failure> {
         let facts = facts(report.caveats.iter().find_map(|caveat| match &caveat.kind {
             CaveatKind::Dpdk { version } => Some(version.as_str()),

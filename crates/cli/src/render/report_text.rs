@@ -140,7 +140,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// Changes while it went on, and the figures between them.
+/// Changes during the run, and the figures between them.
 fn change_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     const MOST: usize = 20;
     for change in report.changes.iter().take(MOST) {
@@ -174,7 +174,7 @@ fn change_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// When it began, against the asked instant.
+/// The start, compared with the asked instant.
 fn start_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let Some(start) = &report.start else { return Ok(()) };
     write!(out, "  start     asked {}, ", Utc(start.asked_unix_ns))?;
@@ -186,7 +186,7 @@ fn start_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
 }
 
-/// What became of the frames of a capture.
+/// The outcome of the frames of a capture.
 fn replay_lines(out: &mut String, replay: &ReplayReport) -> fmt::Result {
     writeln!(
         out,
@@ -221,7 +221,7 @@ fn replay_lines(out: &mut String, replay: &ReplayReport) -> fmt::Result {
 /// Frames that the text names; the JSON report has more.
 const NAMED: usize = 20;
 
-/// Where frames went, and what was done to them.
+/// Counters: received, sent, dropped, and effects of stages.
 fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let tally = |tally: &Tally| format!("{}, {} B with FCS", counted(tally.frames, "frame"), thousands(tally.bytes));
     writeln!(out, "  in        {}", tally(&report.came))?;
@@ -348,9 +348,9 @@ fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// Figures with a row of their own, as the list of figures words it; those that are 0 or absent have none.
+/// Figures with a separate row, in the words of the list of figures. Rows of figures that are 0 or absent are left out.
 fn figure_rows(out: &mut String, report: &PipelineReport) -> fmt::Result {
-    // A report is made of figures and names: it always is JSON.
+    // A report consists of figures and names, so it can always be written as JSON.
     let Ok(values) = serde_json::to_value(report) else { return Ok(()) };
     for figure in measure::all_figures() {
         let value = values.pointer(&format!("/{}", figure.path.join("/"))).and_then(serde_json::Value::as_f64);

@@ -23,8 +23,8 @@ use scenario::{PipelinePlan, PortSpec, SourcePlan};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Runs to the end, counts at the receiver, if there is one, what arrives there of the streams sent, and prints the report.
-/// Lost frames are a missed expectation.
+/// Runs to the end and prints the report. If there is a receiver, it counts the frames that arrive there. Lost frames
+/// are a missed expectation.
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let receiver = request.receiver.as_ref();
     check_ends(request)?;
@@ -46,7 +46,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     }
     let folder = request.common.folder.as_deref().map(PageFolder::open).transpose()?;
     if request.results.junit.is_some() || request.results.csv.is_some() {
-        // A file that is read must not be emptied before that is found out.
+        // Checked before any output is created, which would truncate a file that is also read.
         request.check_files()?;
     }
     let results = ResultTables::open(&request.results)?;
@@ -216,7 +216,7 @@ pub(crate) fn conclude(
     Ok(status)
 }
 
-/// Builds the lab of a scenario, and runs this command in it, if that is not done yet.
+/// Builds the lab of a scenario and runs this command in it, unless this process already runs there.
 #[cfg(feature = "live")]
 fn in_lab(request: &Request) -> Result<Option<ExitCode>, Failure> {
     crate::run::lab_of_scenario::run(request)

@@ -65,7 +65,7 @@ use units::Span;
 
 pub(crate) use receive::receive;
 
-/// Runs all pipelines at once, each on a thread of its own, until they end or are to stop.
+/// Runs all pipelines concurrently, each on its own thread, until they end or are stopped.
 pub(crate) fn run(
     request: &Request,
     receiver: Option<&Arrivals>,
@@ -79,7 +79,7 @@ pub(crate) fn run(
     let clocks = ClockWatch::begin(&request.common)?;
     let mut start = Start::new(request.common.start_at, request.common.verbose > 0)?;
     let starting = Progress::starting(request.common.shows_progress(), request.command);
-    // Before anything takes time: until then the signal would end the program.
+    // Before anything slow: until then the signal would end the program.
     let mut reload = Reload::new(request)?;
     let mut stats = Stats::open(&request.common, request.command)?;
     if let Some(duration) = request.common.duration {
@@ -190,7 +190,7 @@ fn work(
     stop: &Stop,
 ) -> Vec<Ended> {
     let with_stats = stats.is_some() || control.is_some();
-    // A way back with stages has a line of its own.
+    // A way back with stages has a separate progress line.
     let both_ways = |plan: &PipelinePlan| with_stats || plan.back.is_some();
     let counters = |plan| if both_ways(plan) { Counters::of_both_ways() } else { Counters::default() };
     let counters: Arc<Vec<Counters>> = Arc::new(request.pipelines.iter().map(counters).collect());
@@ -249,13 +249,13 @@ fn work(
     })
 }
 
-/// How many workers have not ended, and the thread that looks after them.
+/// The number of running workers, and the thread that monitors them.
 struct RunningWorkers {
     workers: AtomicUsize,
     looks_after: Thread,
 }
 
-/// One of them, which tells when it goes, also by a panic.
+/// A running worker. Dropping it reports the worker's end, even after a panic.
 struct WorkerGuard<'a>(&'a RunningWorkers);
 
 impl Drop for WorkerGuard<'_> {
@@ -265,7 +265,7 @@ impl Drop for WorkerGuard<'_> {
     }
 }
 
-/// Frames that were sent and will be recognised: those of a capture, or else stamped ones.
+/// Frames sent that the receiver can recognise: those of a capture, or else stamped ones.
 fn sent(ended: &[Ended], replay: bool) -> u64 {
     let finished = ended.iter().flatten().flatten();
     if replay {

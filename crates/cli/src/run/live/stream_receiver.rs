@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use units::FrameLen;
 
-/// A port on which frames are to arrive.
+/// A port at which frames should arrive.
 pub(crate) struct FarEnd {
     port: ArrivalPort,
     eal: &'static Eal,
@@ -30,26 +30,26 @@ pub(crate) struct FarEnd {
     cpus: Vec<usize>,
     /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
     began_ns: u64,
-    /// When no frame has arrived for this long after the last one was sent, none is on its way.
+    /// If no frame has arrived for this long since the last one was sent, none is in flight.
     wait: Duration,
     neighbour: Neighbour,
-    /// Streams from this number on are not the sender's.
+    /// Streams from this number on belong to other senders.
     streams: u32,
-    /// The frames of a capture, if one is replayed: they are recognised by their bytes, not by stamps.
+    /// The frames of a replayed capture, which are recognised by their bytes and not by stamps.
     replay: Option<ReplayMeter>,
 }
 
-/// What answers on the interface.
+/// Answers requests on the interface.
 struct Neighbour {
     targets: Vec<Destinations>,
     own: MacAddr,
-    /// Addresses that the kernel answers for by itself.
+    /// Addresses for which the kernel answers.
     kernels: Vec<IpAddr>,
     report: AnswersReport,
-    /// The frame as it was on the link, and the answer to it.
+    /// The frame as on the link, and the answer to it.
     asked: Vec<u8>,
     answer: Vec<u8>,
-    /// Answers to send once the ring's block is given back.
+    /// Answers to send once the block of the ring is returned.
     ready: Vec<(AnsweredRequest, Vec<u8>)>,
 }
 
@@ -79,11 +79,11 @@ pub(crate) struct ReceivedFrames {
     /// Streams whose frames came on several queues.
     pub(crate) on_several_queues: u64,
     pub(crate) flow: Flow,
-    /// Frames of a capture, and how many were sent.
+    /// Frames of a capture, and the number sent.
     pub(crate) replay: Option<(ReplayMeter, u64)>,
-    /// The longest pause between two polls of the port, if no clock but ours stamps its frames.
+    /// The longest pause between two polls of the port, if frames are stamped at polls.
     pub(crate) longest_pause: Option<Duration>,
-    /// The failure that ended the counting before the sending.
+    /// The failure that ended counting before sending ended.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -105,8 +105,8 @@ pub(crate) fn ring_of(port: &PortSpec) -> Option<&str> {
 }
 
 impl FarEnd {
-    /// Opens the receiver of frames that go to `targets`, of streams below the number `streams`. What arrives from now on is
-    /// counted. Frames of a capture are recognised by `replay`.
+    /// Opens the receiver of frames to `targets`, of streams below the number `streams`. Frames that arrive from now on
+    /// are counted. `replay` recognises frames of a capture.
     pub(crate) fn open(
         eal: &'static Eal,
         arrivals: &Arrivals,
@@ -290,7 +290,7 @@ impl FarEnd {
         arrived: &mut ReceivedFrames,
     ) -> Result<(), Failure> {
         let longest = self.port.longest().map_err(Failure::new)?;
-        // When a frame came last, and when one did that was still missing.
+        // Time of the last arrival, and of the last arrival that was still missing.
         let (mut last, mut found) = (Instant::now(), Instant::now());
         let mut came_before = 0;
         loop {
