@@ -163,7 +163,7 @@ fn refuses_ports_of_the_host_and_bad_options() {
     bed.run(Node::Box, "otg --ports p1=b0,p1=b1").assert_refused(&["'p1' twice"]);
     bed.run(Node::Box, "otg --ports p1=none").assert_refused(&["none"]);
     bed.run(Node::Box, "otg --ports p1=pcap:a.pcap").assert_refused(&["pcap:a.pcap", "write a Linux interface"]);
-    bed.run(Node::Box, "otg --ports b0 --listen 8080").assert_refused(&["'8080'", "write HOST:PORT"]);
+    bed.run(Node::Box, "otg --ports b0 --listen 8080").assert_refused(&["'8080'", "HOST:PORT"]);
 }
 
 /// A Python that has snappi: that of `NETLATHE_SNAPPI_PYTHON`, or the first of `PATH`.
