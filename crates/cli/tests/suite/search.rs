@@ -401,7 +401,7 @@ fn rejects_impossible_searches_first() {
         ("search --dut 'delay 5us' --back-to-back 1 --longest-burst 0s", "--longest-burst"),
         ("search --dut 'limit key dst-ip rate 1Mbps rates nowhere'", "nowhere"),
         ("search --dut 'delay 5us' --gateway 10.0.0.1", "--gateway"),
-        ("search --out eth0 --in eth1 --gateway ten", "no IP address"),
+        ("search --out eth0 --in eth1 --gateway ten", "not an IP address"),
         ("search --dut 'delay 5us' --report t.jsonl/x", "--report"),
         ("search --out pcap:a.pcap --in eth0", "not a live port"),
     ] {

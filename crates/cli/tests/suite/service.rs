@@ -398,8 +398,8 @@ fn runs_end_with_a_service_that_is_killed_and_its_socket_is_replaced() {
     assert!(service.socket.exists());
     assert!(folder.join("lock").exists());
     let again = Service::start(&bench, &[]);
-    assert!(!folder.exists(), "the next service removes the folder of a killed one");
     assert_eq!(again.get("/v1/runs")["runs"], json!([]));
+    assert!(!folder.exists(), "the next service removes the folder of a killed one");
     let other = bench.run(["serve", "--listen", &format!("unix:{}", again.socket.display())]);
     assert!(other.status == Some(2) && other.stderr.contains("another service uses it"), "{}", other.stderr);
 }
