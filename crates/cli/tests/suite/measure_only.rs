@@ -58,7 +58,9 @@ fn table_and_page_show_left_out_frames() {
     assert!(said.stdout.starts_with("measure: bytes 0806 at 12\n  in        1 000 frames"), "{}", said.stdout);
     assert!(said.stdout.contains("\n  left out  2 000 frames, 200 000 B with FCS: "), "{}", said.stdout);
     let page = String::from_utf8(bench.read("page/report.html")).expect("UTF-8").replace('\u{a0}', " ");
-    assert!(page.contains("“bytes 0806 at 12” were measured. Excluded from all figures here: 2 000 frames, 200 000 B."));
+    assert!(
+        page.contains("“bytes 0806 at 12” were measured. Excluded from all figures here: 2 000 frames, 200 000 B.")
+    );
 }
 
 #[test]
