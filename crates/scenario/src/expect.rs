@@ -298,7 +298,7 @@ fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError
         Unit::Count | Unit::Number => ("a count", "a whole number without a unit"),
     };
     let name = path.last().map_or("", String::as_str);
-    Err(ParseError::new(format!("{name} is {what} and '{text}' is none"), format!("write {example}")))
+    Err(ParseError::new(format!("{name} is {what}, and '{text}' is not"), format!("write {example}")))
 }
 
 /// The unit of the figure at the end of a path. The names before it are those of a pipeline and a class.
@@ -417,7 +417,7 @@ mod tests {
             ("a.segments.1 < 1us", "'a.segments.1' names no segment"),
             ("a.web.segments.1.delay.max < 1us", "'a.web.segments.1.delay.max' names no segment"),
             ("a.segments.1.gapp.mean < 1us", "'gapp' is not a figure of a.segments.1: write a.segments.1.gap"),
-            ("a.segments.1.gap.mean < 1Mbps", "gap"),
+            ("a.segments.1.gap.mean < 1Mbps", "mean is a time, and '1Mbps' is not"),
             ("a.wep.held == 0", "'wep' is not a figure of a: write a.web"),
             ("a.web.gapp.p99 < 1us", "'gapp' is not a figure of a.web: write a.web.gap"),
             ("b.gap.error.max_n < 1ns", "'max_n' is not a figure of b.gap.error: write b.gap.error.max_ns"),
