@@ -53,23 +53,20 @@ fn receives_from_several_queues_on_several_cpus() {
     let cpus = two_cpus();
     let [first, second] = cpus[..] else { return println!("SKIP: two queues want two CPUs") };
     let socket = bed.path("memif.sock");
+    // Senders and receivers share the CPUs: each ring has 2^14 slots, room for all frames of its queue.
     let memif = |end: &str, role: &str| {
-        format!("dpdk:net_memif{end},role={role},socket={},socket-abstract=no", socket.display())
+        format!("dpdk:net_memif{end},role={role},socket={},socket-abstract=no,rsize=14", socket.display())
     };
     let (server, client) = (memif("0", "server"), memif("1", "client"));
     let cpus = format!("--cores {first},{second} --in-cores {first},{second}");
-    let line = format!("gen --out {server} --in {client} {cpus} --wait 2s --count 40000 --json {STREAMS}");
-    let report = bed.run(Node::Box, &line).whole_report()["pipelines"][0].clone();
+    let line = format!("gen --out {server} --in {client} {cpus} --wait 2s --count 30000 --json {STREAMS}");
+    let report = bed.run(Node::Box, &line).report();
     let streams = report["streams"].as_array().expect("streams");
     let sum = |name: &str| streams.iter().map(|stream| number(stream, &format!("/{name}"))).sum::<u64>();
-    // Senders and receivers share the CPUs, so the rings may overflow. Each lost frame is counted.
-    let [sent, received, lost, duplicates, reordered] =
-        ["sent", "received", "lost", "duplicates", "reordered"].map(sum);
-    assert_eq!((sent, received + lost, duplicates, reordered), (40_000, 40_000, 0, 0), "{report}");
-    assert!(lost < sent / 10, "{report}");
+    assert_eq!(["sent", "received", "lost", "duplicates", "reordered"].map(sum), [30_000, 30_000, 0, 0, 0], "{report}");
     let queues = report.pointer("/flow/queues").and_then(|queues| queues.as_array()).expect("figures per queue");
     let frames: Vec<u64> = queues.iter().map(|queue| number(queue, "/frames")).collect();
-    assert_eq!((frames.len(), frames.iter().sum::<u64>()), (2, received), "{report}");
+    assert_eq!((frames.len(), frames.iter().sum::<u64>()), (2, 30_000), "{report}");
     assert!(frames.iter().all(|frames| *frames > 0), "{frames:?}");
 
     let refused = bed.run(Node::Box, &format!("gen --out a0 --in a1 --in-cores {first},{second} --count 9 {STREAMS}"));
