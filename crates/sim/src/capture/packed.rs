@@ -67,23 +67,28 @@ fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
         }
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Box::new(lzma_rust2::XzReader::new_mem_limit(file, true, MOST_MEMORY_KIB)),
         [b'B', b'Z', b'h', ..] => Box::new(bzip2::bufread::MultiBzDecoder::new(file)),
-        [0x04, 0x22, 0x4d, 0x18, ..] => Box::new(Lz4(lz4_flex::frame::FrameDecoder::new(file))),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Box::new(Lz4(Some(lz4_flex::frame::FrameDecoder::new(file)))),
         _ => return Ok((Box::new(file.into_inner()), false)),
     };
     Ok((unpacked, true))
 }
 
-/// Reads consecutive frames as one: the library's reader reports an end after each frame, and then continues with the
-/// next. Any of them may be empty.
-struct Lz4<R: BufRead>(lz4_flex::frame::FrameDecoder<R>);
+/// Reads consecutive frames as one. Each frame has its own decoder: the library keeps the buffers of its first frame,
+/// and panics at a later one with larger blocks. Any frame may be empty.
+struct Lz4<R: BufRead>(Option<lz4_flex::frame::FrameDecoder<R>>);
 
 impl<R: BufRead> Read for Lz4<R> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        loop {
-            let read = self.0.read(buffer)?;
-            if read > 0 || buffer.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
-                return Ok(read);
+        while let Some(mut frame) = self.0.take() {
+            let read = frame.read(buffer);
+            let ended = matches!(read, Ok(0)) && !buffer.is_empty();
+            if ended && !frame.get_mut().fill_buf()?.is_empty() {
+                self.0 = Some(lz4_flex::frame::FrameDecoder::new(frame.into_inner()));
+                continue;
             }
+            self.0 = Some(frame);
+            return read;
         }
+        Ok(0)
     }
 }
