@@ -1,19 +1,18 @@
 //! Changes of running pipelines: from the thread that looks after a run to the thread that makes departures, and what
 //! they replaced back to it. Both ways are bounded lock-free queues, which the departures look at now and then.
 
-use dpdk::Mbuf;
+use dpdk::{Mbuf, TscClock};
 use engine::{Change, Pipeline, Spent};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use units::{Span, Time};
 
-/// When a change is to take effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeTime {
-    /// At this reading of the clock, which may have passed.
-    Clock(Time),
-    /// This long after the start of the run.
-    AfterStart(Span),
+/// The start of a run, by the clock of the thread that makes departures. Each clock counts from its own creation.
+#[derive(Default)]
+struct RunStart {
+    clock: OnceLock<TscClock>,
+    /// In ps; 0 before the start.
+    at: AtomicU64,
 }
 
 /// Changes that wait in the queue.
@@ -21,16 +20,16 @@ const WAITING: usize = 1_024;
 
 /// Sends changes to a pipeline. Not for the thread that makes departures.
 pub struct ChangeSender {
-    changes: rtrb::Producer<(ChangeTime, Change<Mbuf>)>,
+    changes: rtrb::Producer<(Span, Change<Mbuf>)>,
     spent: rtrb::Consumer<Spent<Mbuf>>,
-    started: Arc<AtomicU64>,
+    started: Arc<RunStart>,
 }
 
 /// The end of the queue at the thread that makes departures.
 pub struct ChangeReceiver {
-    changes: rtrb::Consumer<(ChangeTime, Change<Mbuf>)>,
+    changes: rtrb::Consumer<(Span, Change<Mbuf>)>,
     spent: rtrb::Producer<Spent<Mbuf>>,
-    started: Arc<AtomicU64>,
+    started: Arc<RunStart>,
 }
 
 /// A queue of changes.
@@ -38,18 +37,18 @@ pub struct ChangeReceiver {
 pub fn change_queue() -> (ChangeSender, ChangeReceiver) {
     let (give, take) = rtrb::RingBuffer::new(WAITING);
     let (throw, catch) = rtrb::RingBuffer::new(WAITING);
-    let started = Arc::new(AtomicU64::new(0));
+    let started = Arc::new(RunStart::default());
     let sender = ChangeSender { changes: give, spent: catch, started: Arc::clone(&started) };
     (sender, ChangeReceiver { changes: take, spent: throw, started })
 }
 
 impl ChangeSender {
-    /// Sends a change, which takes effect at `at` or as soon as possible after it. Gives it back if the queue is full or
-    /// the run has ended.
+    /// Sends a change, which takes effect `at` after the start of the run, or as soon as possible after that. Gives it back
+    /// if the queue is full or the run has ended.
     ///
     /// # Errors
     /// The change was not sent.
-    pub fn send(&mut self, at: ChangeTime, change: Change<Mbuf>) -> Result<(), Change<Mbuf>> {
+    pub fn send(&mut self, at: Span, change: Change<Mbuf>) -> Result<(), Change<Mbuf>> {
         if self.changes.is_abandoned() {
             return Err(change);
         }
@@ -62,10 +61,11 @@ impl ChangeSender {
         !self.changes.is_full() && !self.changes.is_abandoned()
     }
 
-    /// When the run started, by its clock; `None` before that.
+    /// The time since the start of the run; `None` before that.
     #[must_use]
-    pub fn started(&self) -> Option<Time> {
-        Some(self.started.load(Ordering::Acquire)).filter(|start| *start > 0).map(Time::from_ps)
+    pub fn passed(&self) -> Option<Span> {
+        let at = Some(self.started.at.load(Ordering::Acquire)).filter(|start| *start > 0)?;
+        Some(self.started.clock.get()?.now().since(Time::from_ps(at)))
     }
 
     /// What changes that took effect have replaced.
@@ -76,17 +76,15 @@ impl ChangeSender {
 
 impl ChangeReceiver {
     /// The run starts, as the pipeline says.
-    fn starts(&self, pipeline: &Pipeline<Mbuf>) {
-        self.started.store(pipeline.start().as_ps().max(1), Ordering::Release);
+    fn starts(&self, clock: TscClock, pipeline: &Pipeline<Mbuf>) {
+        self.started.clock.get_or_init(|| clock);
+        self.started.at.store(pipeline.start().as_ps().max(1), Ordering::Release);
     }
 
     /// Takes changes that have arrived, and hands back what earlier ones replaced.
     fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         while let Ok((at, change)) = self.changes.pop() {
-            let at = match at {
-                ChangeTime::Clock(at) => at.max(pipeline.start()),
-                ChangeTime::AfterStart(span) => pipeline.start() + span,
-            };
+            let at = pipeline.start() + at;
             pipeline.plan_change(at, change);
         }
         if !self.spent.is_full()
@@ -111,11 +109,11 @@ impl ChangeSchedule {
         ChangeSchedule { receiver, next: Time::MAX }
     }
 
-    /// The run starts at `start`.
-    pub(crate) fn begin(&mut self, start: Time, pipeline: &mut Pipeline<Mbuf>) {
+    /// The run starts at `start` by `clock`.
+    pub(crate) fn begin(&mut self, start: Time, clock: TscClock, pipeline: &mut Pipeline<Mbuf>) {
         pipeline.begin(start);
         if let Some(receiver) = &self.receiver {
-            receiver.starts(pipeline);
+            receiver.starts(clock, pipeline);
         }
         self.next = pipeline.next_stage_change().unwrap_or(Time::MAX);
     }

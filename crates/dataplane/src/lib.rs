@@ -38,7 +38,7 @@ mod stream_burst;
 mod worker;
 
 pub use arrivals::{ArrivalPort, ArrivalQueues};
-pub use changes::{ChangeReceiver, ChangeSender, ChangeTime, change_queue};
+pub use changes::{ChangeReceiver, ChangeSender, change_queue};
 pub use config::{Config, Feed, Pacing};
 pub use counters::Counters;
 pub use device::{Device, Driver};

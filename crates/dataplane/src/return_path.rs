@@ -60,7 +60,7 @@ impl ReturnPath {
             }
         };
         let mut changes = ChangeSchedule::new(changes);
-        changes.begin(clock.now(), &mut pipeline);
+        changes.begin(clock.now(), clock, &mut pipeline);
         let (received, burst) = (Burst::new(), Burst::new());
         ReturnPath {
             queues,

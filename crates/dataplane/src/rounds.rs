@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
     /// Moves the start of the run to `start`.
     pub(crate) fn begins(&mut self, start: Time) {
         self.end = self.run.end(start);
-        self.changes.begin(start, &mut self.pipeline);
+        self.changes.begin(start, self.clock, &mut self.pipeline);
     }
 
     /// Starts another round. Returns the clock's reading, or `None` at the end of the run.

@@ -4,8 +4,8 @@ use crate::output::Failure;
 use crate::plan::files::OnDisk;
 use crate::plan::request::Request;
 use crate::run::changes::{DrawNames, Makers};
-use dataplane::{ChangeReceiver, ChangeSender, ChangeTime, change_queue, has_threads};
-use dpdk::{Mbuf, TscClock};
+use dataplane::{ChangeReceiver, ChangeSender, change_queue, has_threads};
+use dpdk::Mbuf;
 use engine::Line;
 use engine::schedules::{Draw, Target};
 use engine::stages::StageConfig;
@@ -19,7 +19,6 @@ use units::{PS_PER_NS, ParseError, Span};
 pub(super) struct LiveChanges(Mutex<State>);
 
 struct State {
-    clock: TscClock,
     seed: u64,
     /// A log of decisions numbers the frames of one stage, so stages stay as they are.
     logs_decisions: bool,
@@ -56,7 +55,7 @@ struct Planned {
 
 impl LiveChanges {
     /// The changes of a run. Those of its timeline have the first numbers.
-    pub(super) fn new(request: &Request, clock: TscClock) -> Self {
+    pub(super) fn new(request: &Request) -> Self {
         let settings = Settings::of(&request.pipelines);
         let mut accepted = settings.clone();
         let mut planned = BTreeMap::new();
@@ -68,7 +67,6 @@ impl LiveChanges {
             planned.insert(number, Planned { settings, asked_at_ns: planned_at, by, left: 1, took_effect_at_ns: 0 });
         }
         LiveChanges(Mutex::new(State {
-            clock,
             seed: request.seed(),
             logs_decisions: request.decisions.is_some(),
             accepted,
@@ -190,20 +188,20 @@ impl State {
                 None => made.push((place, engine::Change { number, ..next })),
             }
         }
-        let now = self.clock.now();
-        let mut asked_at_ns = 0;
+        let mut times = Vec::new();
         for (place, _) in &made {
-            let Some(start) = self.directions[*place].sender.started() else {
+            let sender = &self.directions[*place].sender;
+            let Some(passed) = sender.passed() else {
                 return Err(Refusal::early());
             };
-            if !self.directions[*place].sender.has_room() {
+            if !sender.has_room() {
                 return Err(Refusal::conflict("the run has ended, or too many changes wait", "ask later"));
             }
-            asked_at_ns = change.at_ns.unwrap_or_else(|| now.since(start).as_ps() / PS_PER_NS);
+            times.push(change.at_ns.map_or(passed, Span::from_ns));
         }
-        let at = change.at_ns.map_or(ChangeTime::Clock(now), |at| ChangeTime::AfterStart(Span::from_ns(at)));
+        let asked_at_ns = times.iter().max().map_or(0, |at| at.as_ps() / PS_PER_NS);
         let left = made.len();
-        for (place, change) in made {
+        for ((place, change), at) in made.into_iter().zip(times) {
             // There was room, and no other thread sends.
             let _sent = self.directions[place].sender.send(at, change);
         }

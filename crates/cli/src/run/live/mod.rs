@@ -107,7 +107,7 @@ pub(crate) fn run(
     }
     let carriers = interface_watch::with_carrier(&configs);
     let mut carried = ForwardedInterfaces::default();
-    let live = control.map(|_| Arc::new(LiveChanges::new(request, TscClock::new(eal))));
+    let live = control.map(|_| Arc::new(LiveChanges::new(request)));
     let mut workers = Vec::new();
     let mut logs = Vec::new();
     for (((number, plan), config), cpus) in request.pipelines.iter().enumerate().zip(configs).zip(&behind) {
