@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,17 @@ import netlathe
 import netlathe.aio
 from netlathe import Lab, Refused
 
-LINK: dict[str, Any] = {"between": ("c0", "s0"), "both": "delay 10ms", "control": True}
+LINK: dict[str, Any] = {"between": ("c0", "s0"), "both": "delay 10ms"}
+SCENARIO = """schema = 1
+duration = "60s"
+[[pipeline]]
+name = "down"
+in = "s0"
+out = "c0"
+rate = "100Mbps"
+stages = ["delay 10ms"]
+"""
+PING = ["ping", "-c", "5", "-i", "0.2", "10.77.0.100"]
 FRAMES: dict[str, Any] = {"out": "null", "stream": "udp 10.0.0.1:1 > 10.0.0.2:9", "rate": "1Gbps"}
 
 
@@ -20,19 +31,41 @@ def test_settings_change_while_frames_pass(netlathe_lab: Lab) -> None:
         change = r.set("forward.delay", "30ms")
         assert change.number == 1 and change.at >= 0
         r.ready()
-        ping = netlathe_lab.client.call(["ping", "-c", "5", "-i", "0.2", netlathe_lab.server.address])
-        assert " 0% packet loss" in ping.stdout
+        assert " 0% packet loss" in netlathe_lab.client.call(PING).stdout
         assert r.settings()["forward.delay"].startswith("30ms")
+        # Frames that were held at the change have left: they had 10 ms.
+        assert r.set("forward.loss", "0%").number == 2
+        assert " 0% packet loss" in netlathe_lab.client.call(PING).stdout
         both = r.set({"forward.delay": "1ms", "backward.delay": "2ms"}, at=60.0)
-        assert (both.number, both.at) == (2, 60.0)
+        assert (both.number, both.at) == (3, 60.0)
         r.stop()
     changes = r.report.forward.changes
-    assert [(change.path, change.value) for change in changes] == [("forward.delay", "30ms"), ("forward.delay", "1ms")]
-    assert changes[0].took_effect_at >= changes[0].asked_at and "took_effect_at_ns" not in changes[1]
-    # A frame that was held across the change has the delay of before.
-    assert r.report.forward.segments[1].delay.max >= 0.03
+    wanted = [("forward.delay", "30ms"), ("forward.loss", "0%"), ("forward.delay", "1ms")]
+    assert [(change.path, change.value) for change in changes] == wanted
+    assert all(change.took_effect_at >= change.asked_at for change in changes[:2]) and "took_effect_at_ns" not in changes[2]
+    # A frame that is held at a change keeps its delay, and counts where it departs. So a frame that waited 10 ms may be the
+    # first of the next segment, but none waits for less, and those that came after the change have the new delay.
+    held, after = r.report.forward.segments[-2:]
+    assert held.delay.min >= 0.01 and held.delay.max >= 0.03
+    assert after.delay.min >= 0.03 and after.out.frames >= 5
     with pytest.raises(Refused, match="ended"):
         r.set("forward.delay", "5ms")
+
+
+def test_a_scenario_is_changed_as_it_runs(netlathe_lab: Lab) -> None:
+    with netlathe_lab.box.run(SCENARIO) as r:
+        assert r._control is not None
+        folder = r._control.path.parent
+        r.set("down.rate", "20Mbps")
+        r.ready()
+        assert folder.stat().st_mode & 0o777 == 0o700 and r._control.path.stat().st_mode & 0o777 == 0o600
+        r.set("down.delay", "40ms")
+        assert " 0% packet loss" in netlathe_lab.client.call(PING).stdout
+        r.stop()
+    assert [(change.path, change.value) for change in r.report.down.changes] == [("down.rate", "20Mbps"), ("down.delay", "40ms")]
+    last = r.report.down.segments[-1]
+    assert last.delay.min >= 0.01 and last.delay.max >= 0.04 and last.delay.mean > 0.02
+    assert not folder.exists()
 
 
 def test_wrong_changes_are_refused_with_a_remedy(netlathe_lab: Lab) -> None:
@@ -97,13 +130,33 @@ def test_virtual_time_has_events_and_takes_no_changes() -> None:
     assert r.report.gen.out.frames < 10**9
 
 
-def test_a_run_without_control_says_how_to_get_it() -> None:
-    with netlathe.gen(**FRAMES, count=10) as r:
+def test_a_run_without_control_says_how_to_get_it(tmp_path: Path) -> None:
+    scenario = {"schema": 1, "pipeline": [{"name": "a", "count": 10, **FRAMES}]}
+    sweep = f'''{netlathe.to_toml(scenario)}
+[sweep]
+"a.rate" = ["1Gbps", "2Gbps"]
+'''
+    path = tmp_path / "sweep.toml"
+    path.write_text(sweep)
+    runs = [
+        netlathe.gen(**FRAMES, count=10),
+        netlathe.run(scenario, control=False),
+        netlathe.run(scenario, cores="0"),
+        netlathe.run(path),
+        netlathe.run(sweep),
+    ]
+    for r in runs:
         with pytest.raises(ValueError, match="control=True"):
             r.set("gen.rate", "2Gbps")
         with pytest.raises(ValueError, match="control=True"):
             next(r.events())
         r.wait()
+    with pytest.raises(Refused, match="--control: it is for one run"):
+        netlathe.run(path, control=True).wait()
+    with netlathe.run(scenario) as r:
+        r.wait()
+        with pytest.raises(Refused, match="ended"):
+            r.set("a.rate", "2Gbps")
 
 
 def test_values_are_texts_with_units() -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from netlathe._errors import Error, Failed, Refused
 from netlathe._run import Run, complaints
-from netlathe._scenario import Scenario, file_of
+from netlathe._scenario import Scenario, file_of, is_sweep
 
 _OWN = Path(__file__).parent / "bin" / "netlathe"
+_CONTROLLED = {"run", "shape", "emulate", "limit"}
 
 
 class Program:
@@ -32,11 +33,16 @@ class Program:
     | `catch_up="none"`, `in_="eth0"`        | `--catch-up none --in eth0`                |
     | `one_way=True`; `False` and `None`     | `--one-way`; nothing                       |
     | `control=True`                         | `--control` with a socket of the run's own |
+    | `control=False`                        | no such socket                             |
     | `stream=["udp …", "tcp …"]`            | `--stream 'udp …' --stream 'tcp …'`        |
     | `between=("eth0", "eth1")`             | `--between eth0 eth1`                      |
     | `rate={"api": "5Mbps", "": "1Gbps"}`   | `--rate api=5Mbps --rate 1Gbps`            |
 
     The program checks them. A value keeps its unit, as a text.
+
+    Runs of `run`, `shape`, `emulate` and `limit` have a control socket in a private folder, for `Run.set()` and
+    `Run.events()`, unless they are a sweep or have `cores`. A live run with such a socket sends less than `control=False` at
+    full speed; `gen` has one if you write `control=True`.
     """
 
     def __init__(
@@ -70,7 +76,7 @@ class Program:
     def run(self, scenario: Scenario, **options: object) -> Run:
         """Runs a scenario: a path, TOML text, or a mapping as `tomllib` reads it.
 
-        with netlathe.run(scenario, duration="10s", control=True) as r:
+        with netlathe.run(scenario, duration="10s") as r:
             r.set("down.rate", "20Mbps", at=5)
             assert r.wait().down.starved == 0
         """
@@ -160,9 +166,11 @@ class Program:
         split = list(arguments).index("--") if "--" in arguments else len(arguments)
         options = {**self._defaults(name), **options}
         control = options.get("control")
-        if control is True:
-            # The run has a socket of its own.
-            options.pop("control")
+        if control is None and name in _CONTROLLED and options.get("cores") is None:
+            control = not (scenario is not None and is_sweep(scenario)) and has_control(self.binary)
+        if isinstance(control, bool):
+            # The run has a socket of its own, or none.
+            options.pop("control", None)
         words = [name, *arguments[:split], "--json", *option_words(options)]
         stats_every = options.get("stats_every")
         run = Run(self, words, list(arguments[split:]), scenario, stats_every=stats_every, control=control)
@@ -215,6 +223,13 @@ def _word(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise TypeError(f"an option cannot be {value!r}: write a text with its unit, a number, True, a list, a tuple or a dict")
+
+
+@cache
+def has_control(binary: str) -> bool:
+    """Whether the program was built with the service."""
+    shown = subprocess.run([binary, "run", "--help"], stdin=subprocess.DEVNULL, capture_output=True)
+    return b"--control" in shown.stdout
 
 
 @cache

@@ -203,9 +203,7 @@ class Run:
     def set(self, path: str | Mapping[str, str], value: str | None = None, *, at: float | None = None) -> Item:
         """Changes a setting of a live run, or several at one instant. `at` is in seconds since the run began; without it, now.
 
-        The run must have been started with `control=True`:
-
-            with netlathe.run(scenario, control=True) as r:
+            with netlathe.run(scenario) as r:
                 r.set("down.rate", "20Mbps")
                 r.set({"down.delay": "80ms", "down.loss": "1%"}, at=10)
 
@@ -228,7 +226,7 @@ class Run:
         return self._ask("POST", f"{RUN}/resume")
 
     def events(self) -> Iterator[Item]:
-        """The events of a run with `control=True` until it ends: `state`, `progress`, `change` and `end`.
+        """The events of a run until it ends: `state`, `progress`, `change` and `end`.
 
             for event in r.events():
                 if event.event == "change":
@@ -245,8 +243,8 @@ class Run:
     def _controlled(self) -> Control:
         if self._control is None:
             raise ValueError(
-                "this run takes no changes and has no events: start it with control=True, "
-                "such as netlathe.run(scenario, control=True)"
+                "this run takes no changes and has no events, as sweeps, runs with cores or control=False, gen, and programs "
+                "without the service: start one run with control=True, such as netlathe.gen(…, control=True)"
             )
         return self._control
 

@@ -121,7 +121,7 @@ class Run:
         return await self._ask("POST", f"{RUN}/resume")
 
     async def events(self) -> AsyncIterator[Item]:
-        """The events of a run with `control=True` until it ends, as `netlathe.Run.events`."""
+        """The events of a run until it ends, as `netlathe.Run.events`."""
         await self._ask("GET", RUN)
         reader, writer = await asyncio.open_unix_connection(self.sync._controlled().path, limit=1 << 24)
         try:
