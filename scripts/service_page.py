@@ -2,7 +2,7 @@
 """Clicks through the page of `netlathe serve` in headless Chromium, by its debugging protocol.
 
 It gives the token, reads the figures of a live run, changes the rate by mouse and by keyboard and reads the figure that follows,
-looks at a width of 320 px and at both colour schemes, ends the run and opens the report. NETLATHE is the program. With a folder
+looks at a width of 320 px and at both colour schemes, ends the run and opens the drawn report and its JSON. NETLATHE is the program. With a folder
 as argument it writes pictures there. It wants chromium (Debian's package).
 """
 
@@ -136,7 +136,6 @@ def main():
             fields = "document.querySelectorAll('section form input')"
             browser.run(f"{fields}[0].value = 'down.rate'; {fields}[1].value = '5Mbps'")
             browser.click("Change")
-            browser.wait("an answer", "document.querySelector('section .note').innerText.includes('takes effect')")
             half = browser.wait("half the rate", AROUND.format(at_least=4.5, at_most=5.5))
             browser.wait("the client's name", "document.querySelector('section .note').innerText.includes('down.rate = 5Mbps at')")
             # The same by keyboard alone. The focus offers the settings of the run.
@@ -166,7 +165,16 @@ def main():
             browser.click("End the run")
             browser.wait("the end", "document.querySelector('h2').innerText.includes('ended')")
             browser.click("Open the report")
-            browser.wait("the report", "document.body.innerText.includes('\"command\": \"run\"')")
+            browser.wait("the drawn report", "document.querySelector('h1, h2') && document.querySelectorAll('svg').length > 0 && !document.getElementById('runs')")
+            text = browser.run("document.body.textContent")
+            assert "down" in text and "8Mbps" in text, text
+            browser.run("history.back()")
+            browser.wait("the question for the token", "!document.getElementById('login').hidden")
+            browser.run(f"document.getElementById('token').value = {json.dumps(secret)}")
+            browser.click("Show the runs")
+            browser.wait("the run that has ended", "document.querySelector('h2')?.innerText.includes('ended')")
+            browser.click("Report as JSON")
+            browser.wait("the report as JSON", "document.body.innerText.includes('\"command\": \"run\"')")
             print(f"ok: {before} Mbps, then {half} Mbps by mouse, then {last} Mbps by keyboard")
         finally:
             if browser:

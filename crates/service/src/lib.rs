@@ -27,4 +27,4 @@ pub use listen::Listener;
 pub use problem::{ErrorBody, ErrorDetail};
 pub use routes::{openapi, scenario_from_json};
 pub use server::{RunService, serve_other, serve_run, serve_runs};
-pub use supervisor::{Launch, Permit, PermitValue, ScenarioProblem, SupervisorOptions};
+pub use supervisor::{Launch, Permit, PermitValue, RunFiles, ScenarioProblem, SupervisorOptions};

@@ -49,6 +49,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .route("/v1/runs", get(runs).post(create))
         .route("/v1/runs/{id}", get(run).delete(end))
         .route("/v1/runs/{id}/report", get(report))
+        .route("/v1/runs/{id}/page", get(drawn_report))
         .route("/v1/runs/{id}/settings", get(settings).patch(change))
         .route("/v1/runs/{id}/changes", get(changes))
         .route("/v1/runs/{id}/pause", post(pause))
@@ -67,7 +68,7 @@ pub fn openapi() -> String {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "netlathe", description = "Control of netlathe's runs: start, watch, change, end. Errors are JSON that says what is wrong, where, and how to fix it."),
-    paths(page, document, metrics, events, runs, create, run, end, report, settings, change, changes, pause, resume),
+    paths(page, document, metrics, events, runs, create, run, end, report, drawn_report, settings, change, changes, pause, resume),
     modifiers(&BearerToken),
     security(("token" = []), ())
 )]
@@ -285,6 +286,23 @@ async fn end(State(service): State<Arc<Service>>, RunId(id): RunId) -> Result<Re
 async fn report(State(service): State<Arc<Service>>, RunId(id): RunId) -> Result<Response, Problem> {
     let report = service.runs.report(id)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], report).into_response())
+}
+
+/// The report of a run that has ended, drawn
+#[utoipa::path(get, path = "/v1/runs/{id}/page", operation_id = "getPage", params(("id" = u64, Path, description = "The number of the run", minimum = 1)), responses(
+    (status = 200, description = "The page that --report writes: HTML that needs nothing else", content_type = "text/html", body = String),
+    (status = 400, description = "A query was given", body = ErrorBody),
+    (status = 401, description = "The token is missing or wrong", body = ErrorBody),
+    (status = 403, description = "Another user's service", body = ErrorBody),
+    (status = 404, description = "There is no such run", body = ErrorBody),
+    (status = 409, description = "The run has not ended, or has no page because it failed, or this service belongs to one run", body = ErrorBody),
+    (status = 421, description = "The Host header names another host", body = ErrorBody),
+))]
+async fn drawn_report(State(service): State<Arc<Service>>, RunId(id): RunId) -> Result<Response, Problem> {
+    let policy =
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let headers = [(header::CONTENT_SECURITY_POLICY, policy)];
+    Ok((headers, Html(service.runs.page(id)?)).into_response())
 }
 
 /// What can be changed in a run

@@ -64,6 +64,18 @@ impl Runs {
         }
     }
 
+    /// The same, drawn as HTML. A service of one run ends with it, so it draws none.
+    pub(crate) fn page(&self, id: u64) -> Result<String, Problem> {
+        match self {
+            Runs::One(run) => {
+                only(run, id)?;
+                let remedy = "add --report DIR to the command of the run: its page is in DIR/report.html";
+                Err(Problem::new(StatusCode::CONFLICT, "the service of one run has no page of its report", remedy))
+            }
+            Runs::Many(runs) => runs.page(id),
+        }
+    }
+
     pub(crate) async fn settings(&self, id: u64) -> Result<Vec<Setting>, Problem> {
         match self {
             Runs::One(run) => match (only(run, id)?.changes(), run.state()) {

@@ -25,8 +25,19 @@ use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Creates the command that runs a scenario file with a control socket and prints its report as JSON.
-pub type Launch = Box<dyn Fn(&Path, &Path) -> io::Result<std::process::Command> + Send + Sync>;
+/// The files of a run.
+#[derive(Debug)]
+pub struct RunFiles {
+    /// The scenario.
+    pub scenario: PathBuf,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// The folder of the drawn report, which is made for it.
+    pub page: PathBuf,
+}
+
+/// Creates the command that runs a scenario file with a control socket, prints its report as JSON and draws it.
+pub type Launch = Box<dyn Fn(&RunFiles) -> io::Result<std::process::Command> + Send + Sync>;
 
 /// Checks that a scenario can be run, and that it names nothing that clients may not use.
 pub type Permit = Box<dyn Fn(&str) -> Result<(), ScenarioProblem> + Send + Sync>;
@@ -65,7 +76,9 @@ const OF_CLIENTS: [&str; 7] = ["schema", "seed", "duration", "pipeline", "expect
 const KEPT: usize = 64;
 /// Bytes of all reports that are kept. The oldest reports go first.
 const KEPT_REPORTS: usize = 256 << 20;
-/// The longest report that is kept, in bytes.
+/// The drawn report, in its folder.
+const PAGE: &str = "report.html";
+/// The longest report, and the longest page, that is kept, in bytes.
 const LONGEST_REPORT: usize = 64 << 20;
 /// Bytes of a run's messages that are stored: the last ones.
 const LONGEST_MESSAGES: usize = 64 << 10;
@@ -85,8 +98,7 @@ pub(crate) struct Supervisor {
 /// A run, as a process.
 struct Run {
     id: u64,
-    scenario: PathBuf,
-    socket: PathBuf,
+    files: RunFiles,
     known: Mutex<Known>,
     ended: watch::Sender<bool>,
 }
@@ -97,6 +109,8 @@ struct Known {
     process: Option<Pid>,
     view: RunView,
     report: Option<Arc<str>>,
+    /// The report, drawn as HTML.
+    page: Option<Arc<str>>,
     begin: Instant,
 }
 
@@ -110,7 +124,8 @@ impl Run {
     }
 
     fn report_length(&self) -> usize {
-        self.known().report.as_ref().map_or(0, |report| report.len())
+        let known = self.known();
+        [&known.report, &known.page].into_iter().flatten().map(|text| text.len()).sum()
     }
 
     fn signal(&self, signal: Signal) {
@@ -132,7 +147,7 @@ impl Run {
             return Err(Problem::new(StatusCode::CONFLICT, "the run has ended", "start another one"));
         }
         let path = format!("/v1/runs/{ONLY}{path}");
-        client::text(&self.socket, method, &path, json).await.map_err(|error| match error {
+        client::text(&self.files.socket, method, &path, json).await.map_err(|error| match error {
             ClientError::Refused(status, body) => {
                 Problem::passed_on(StatusCode::from_u16(status).unwrap_or(StatusCode::CONFLICT), body)
             }
@@ -147,7 +162,7 @@ impl Run {
     /// Its current or last known state.
     async fn view(&self) -> RunView {
         if !self.has_ended()
-            && let Ok(Ok(text)) = timeout(VIEW, client::text(&self.socket, Method::GET, "/v1/runs", None)).await
+            && let Ok(Ok(text)) = timeout(VIEW, client::text(&self.files.socket, Method::GET, "/v1/runs", None)).await
             && let Ok(list) = serde_json::from_str::<RunList>(&text)
             && let Some(view) = list.runs.into_iter().next()
         {
@@ -165,14 +180,17 @@ impl Run {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (report, messages, status) = tokio::join!(report(out), last(err), child.wait());
         let report = report.map(Arc::from);
+        let page = drawn(&self.files.page.join(PAGE)).map(Arc::from);
         let mut known = self.known();
         known.process = None;
+        known.page = page;
         known.finish(status.ok(), &messages, report);
         drop(known);
-        for file in [&self.scenario, &self.socket] {
+        for file in [&self.files.scenario, &self.files.socket] {
             // The run removes its socket itself, unless it was killed.
             let _gone = std::fs::remove_file(file);
         }
+        let _gone = std::fs::remove_dir_all(&self.files.page);
         self.ended.send_replace(true);
     }
 }
@@ -194,6 +212,12 @@ impl Known {
             self.report = report;
         }
     }
+}
+
+/// The page that a run wrote; `None` if it wrote none, or too much.
+fn drawn(path: &Path) -> Option<String> {
+    let length = std::fs::metadata(path).ok()?.len();
+    if length > LONGEST_REPORT as u64 { None } else { std::fs::read_to_string(path).ok() }
 }
 
 /// The report that a run prints; `None` if it prints nothing, or too much.
@@ -288,16 +312,16 @@ impl Supervisor {
 
     fn start(&self, id: u64, scenario: &str) -> io::Result<Arc<Run>> {
         let file = |suffix: &str| self.folder.path().join(format!("{id}.{suffix}"));
-        let (scenario_file, socket) = (file("toml"), file("sock"));
-        std::fs::write(&scenario_file, scenario)?;
-        let mut command = tokio::process::Command::from((self.options.launch)(&scenario_file, &socket)?);
+        let files = RunFiles { scenario: file("toml"), socket: file("sock"), page: file("page") };
+        std::fs::write(&files.scenario, scenario)?;
+        let mut command = tokio::process::Command::from((self.options.launch)(&files)?);
         // Only the service handles signals of the terminal, and passes them on.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let child = command.spawn()?;
         let process = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let view = RunView { id, command: "run".to_owned(), ..RunView::default() };
-        let known = Mutex::new(Known { process, view, report: None, begin: Instant::now() });
-        let run = Arc::new(Run { id, scenario: scenario_file, socket, known, ended: watch::channel(false).0 });
+        let known = Mutex::new(Known { process, view, report: None, page: None, begin: Instant::now() });
+        let run = Arc::new(Run { id, files, known, ended: watch::channel(false).0 });
         tokio::spawn(Arc::clone(&run).follow(child));
         Ok(run)
     }
@@ -313,10 +337,20 @@ impl Supervisor {
     }
 
     pub(crate) fn report(&self, id: u64) -> Result<String, Problem> {
+        self.ended(id, |known| known.report.as_deref())
+    }
+
+    /// The report, drawn as HTML.
+    pub(crate) fn page(&self, id: u64) -> Result<String, Problem> {
+        self.ended(id, |known| known.page.as_deref())
+    }
+
+    /// What a run that has ended left.
+    fn ended(&self, id: u64, left: impl Fn(&Known) -> Option<&str>) -> Result<String, Problem> {
         let run = self.run(id)?;
         let known = run.known();
-        match (&known.report, known.process) {
-            (Some(report), _) => Ok(report.to_string()),
+        match (left(&known), known.process) {
+            (Some(text), _) => Ok(text.to_owned()),
             (None, Some(_)) => Err(goes_on()),
             (None, None) => {
                 let why = known.view.failure.clone().unwrap_or_else(|| "it was killed".to_owned());

@@ -3,6 +3,7 @@
 use crate::options::common::REPORT_FILES;
 use crate::output::Failure;
 use crate::render::output_file;
+use crate::run::child_processes::NETLATHE as CHILD;
 use measure::{CaveatKind, PipelineReport, Report};
 use page::{PageHeader, Verdict};
 use serde_json::{Value, json};
@@ -141,6 +142,10 @@ pub(crate) fn about() -> PageHeader {
 fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_=+,./:%@".contains(c);
     let mut words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
+    // Of a run that another one started, what a user would type.
+    if words.get(1).is_some_and(|word| word == CHILD) {
+        words.drain(1..words.len().min(3));
+    }
     // The path of the program is private.
     if let Some(program) = words.first_mut() {
         *program = "netlathe".into();
@@ -217,5 +222,7 @@ mod tests {
         let words =
             ["/usr/bin/netlathe", "gen", "--stream", "udp 1 > 2", "--gap", "10us", "", "it's"].map(OsString::from);
         assert_eq!(command_line(words.into_iter()), r"netlathe gen --stream 'udp 1 > 2' --gap 10us '' 'it'\''s'");
+        let child = ["/usr/bin/netlathe", CHILD, "1234", "run", "a.toml"].map(OsString::from);
+        assert_eq!(command_line(child.into_iter()), "netlathe run a.toml");
     }
 }

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The first argument of a guardian. The process ID of its parent and the value of [`RUN`] follow.
 const GUARDIAN: &str = "guardian-of";
 /// The first argument of a netlathe started by another one. The process ID of the parent and the arguments follow.
-const NETLATHE: &str = "netlathe-child-of";
+pub(crate) const NETLATHE: &str = "netlathe-child-of";
 /// The same for a program that replaces this netlathe process.
 const PROGRAM: &str = "program-child-of";
 

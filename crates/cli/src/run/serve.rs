@@ -70,10 +70,11 @@ impl Serve {
         let options = SupervisorOptions {
             launch: {
                 let files = files.clone();
-                Box::new(move |scenario, socket| {
+                Box::new(move |run| {
                     let mut command = child_processes::netlathe()?;
-                    command.arg("run").arg(scenario).arg("--control").arg(Address::Unix(socket.to_owned()).to_string());
-                    command.args(["--json", "--progress", "never"]);
+                    command.arg("run").arg(&run.scenario).args(["--json", "--progress", "never"]);
+                    command.arg("--control").arg(Address::Unix(run.socket.clone()).to_string());
+                    command.arg("--report").arg(&run.page);
                     command.current_dir(files.as_deref().unwrap_or("/".as_ref()));
                     Ok(command)
                 })

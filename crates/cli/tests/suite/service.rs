@@ -227,6 +227,9 @@ fn a_posted_scenario_runs_and_events_and_metrics_equal_its_report() {
     let run = service.get(&format!("/v1/runs/{id}"));
     let report = service.get(&format!("/v1/runs/{id}/report"));
     assert_eq!((&run["state"], &run["status"], &run["caveats"]), (&json!("ended"), &json!(0), &report["caveats"]));
+    let page = service.ask("GET", &format!("/v1/runs/{id}/page"), None);
+    let is_drawn = page.body.starts_with("<!DOCTYPE html>") && page.body.contains("<svg");
+    assert!(page.status == 200 && is_drawn, "{}", page.body);
     let pipeline = &report["pipelines"][0];
     assert!(pipeline["drops"]["loss"].as_u64().is_some_and(|lost| lost > 1000), "{pipeline}");
     for figures in [&run["figures"]["pipelines"][0], &end["figures"]["pipelines"][0]] {
@@ -301,7 +304,9 @@ fn bad_requests_are_refused_with_a_remedy() {
     assert!(of_file.status == 422 && of_file.error().contains("no files"), "{}", of_file.body);
     let more = service.ask("POST", "/v1/runs", Some((toml, SHORT)));
     assert_eq!((more.status, more.error().contains("no more may")), (429, true));
-    assert_eq!(service.ask("GET", &format!("/v1/runs/{id}/report"), None).status, 409);
+    for left in ["report", "page"] {
+        assert_eq!(service.ask("GET", &format!("/v1/runs/{id}/{left}"), None).status, 409);
+    }
     let deleted = service.ask("DELETE", &format!("/v1/runs/{id}"), None);
     assert_eq!(deleted.status, 202, "{}", deleted.body);
     assert_eq!(service.wait_until(id, "ended")["status"], 0);
