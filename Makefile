@@ -1,5 +1,5 @@
 # Thin on purpose: each target is one line of real work, fit to be typed by hand.
-.PHONY: fuzz-service test-page demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak test-nic site deny package miri
+.PHONY: fuzz-service test-page demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-control bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak test-nic site deny package miri
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -34,6 +34,9 @@ bench-paper: setup  ## the LightShaper paper's tables and figures again, beside 
 
 bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, what its monitor advises, two minutes
 	cargo build --release -p netlathe-cli && python3 bench/receiver.py
+
+bench-control: setup  ## what clients cost a run, and how fast a change shows at the receiver, three minutes
+	cargo build --release -p netlathe-cli && python3 bench/control.py
 
 bench-limit: setup   ## the experiment of reference 001, in bench/results
 	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
