@@ -374,6 +374,7 @@ class _Control:
 
     def _watch(self) -> None:
         leads = any(not role.follows for role in self.phase.roles)
+        looked_s = 0.0
         # One that is still armed got the instant, but its answer was lost.
         while running := self._alive("running", "armed"):
             if self.scenario.on_loss == "end" and len(self._alive()) < len(self.tasks):
@@ -383,8 +384,11 @@ class _Control:
             if leads and all(self.roles[task.number].follows for task in running):
                 break
             pause = min(self.scenario.lease_s / 4, 0.5, max(0.05, self._end_at - time.monotonic()))
-            time.sleep(pause)
+            # Where a host is silent, the wait for its answer has used the time up: the others' leases come first.
+            time.sleep(max(0.0, pause - looked_s))
+            begun = time.monotonic()
             self._look(running)
+            looked_s = time.monotonic() - begun
 
     def _end(self) -> None:
         """Ends what still runs, and takes the reports."""

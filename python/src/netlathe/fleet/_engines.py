@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import itertools
 import socket
@@ -61,6 +62,10 @@ def _result(future: concurrent.futures.Future[Any]) -> Any:
     return error if error is not None else future.result()
 
 
+# How Dask ends a wait when the scheduler is lost.
+_CANCELLED = (concurrent.futures.CancelledError, asyncio.CancelledError)
+
+
 class Dask:
     """An engine on Dask distributed: one worker per host, named as the host is.
 
@@ -116,8 +121,9 @@ class Dask:
             self._distributed.wait(known, timeout=timeout_s)
         except (TimeoutError, self._distributed.TimeoutError):
             pass
-        except self._distributed.client.FutureCancelledError:
-            return [Lost("the scheduler is gone")] * len(calls)
+        except _CANCELLED:
+            # Releases of Dask differ in the exception. What was cancelled says so itself.
+            pass
         # All at once: a result may still be on a host whose network was lost, and that wait must not be added to the others'.
         with concurrent.futures.ThreadPoolExecutor(max_workers=min(16, len(futures)) or 1) as pool:
             return list(pool.map(lambda future: self._result(future, timeout_s), futures))
@@ -127,14 +133,17 @@ class Dask:
             return Lost("it has no worker")
         if future.status == "error":
             return self._failure(future)
+        if future.status in ("cancelled", "lost"):
+            gone = self._client.status != "running"
+            return Lost("the scheduler is gone" if gone else "the call was cancelled")
         if future.status != "finished":
             future.cancel()
             return Lost("no answer in time")
         try:
             return future.result(timeout=timeout_s)
-        except Exception as error:
+        except (Exception, *_CANCELLED) as error:
             # The connection was lost while the result came.
-            return Lost(str(error))
+            return Lost(str(error) or type(error).__name__)
 
     def _failure(self, future: Any) -> BaseException:
         error: BaseException = future.exception()
