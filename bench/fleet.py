@@ -57,6 +57,7 @@ class Rack:
         self.data = [host for host in hosts if not shaper or host not in ("box", "server")]
         self.started = []
         self.made = []
+        self.macs = {name: f"02:77:00:00:00:{number:02x}" for number, name in enumerate(self.data, 1)}
         for name in ["switch", "head", *hosts]:
             ip("netns", "add", self.ns(name))
             self.made.append(name)
@@ -69,7 +70,10 @@ class Rack:
             self.wire(name, "ctl0", "ctl", number)
             ip("-n", self.ns(name), "addr", "add", f"10.99.0.{number}/24", "dev", "ctl0")
         for number, name in enumerate(self.data, 1):
-            self.wire(name, "eth0", "data", number, f"02:77:00:00:00:{number:02x}")
+            self.wire(name, "eth0", "data", number, self.macs[name])
+            # A switch knows where each host is, as after its first frame: frames to it reach no other host.
+            words = ["fdb", "add", self.macs[name], "dev", f"data{number}", "master", "static"]
+            subprocess.run(["bridge", "-n", self.ns("switch"), *words], check=True)
         if shaper:
             self.wire("box", "c0", "data", 90)
             ip("-n", self.ns("box"), "link", "set", "c0", "promisc", "on")
@@ -180,13 +184,9 @@ def result_of(process, patience_s=120):
     return json.loads(lines[-1].removeprefix("result "))
 
 
-def stream(number, to):
-    return f"udp 10.0.0.{number}:1000 > {to}:9 smac 02:77:00:00:00:{number:02x} dmac ff:ff:ff:ff:ff:ff size 500B"
-
-
-def gen(number="{index}", to="10.0.9.9", rate="1kpps", count="500"):
-    out = "if:eth0,driver=af_packet"
-    return ["gen", "--out", out, "--rate", rate, "--count", count, "--stream", stream(0, to).replace("10.0.0.0", f"10.0.0.{number}").replace(":00 dmac", f":0{number} dmac")]
+def gen(number="{index}", mac="ff:ff:ff:ff:ff:ff", rate="1kpps", count="500"):
+    stream = f"udp 10.0.0.{number}:1000 > 10.0.9.9:9 smac 02:77:00:00:00:0{number} dmac {mac} size 500B"
+    return ["gen", "--out", "if:eth0,driver=af_packet", "--rate", rate, "--count", count, "--stream", stream]
 
 
 def looked_at(path, order, silence_ns):
@@ -235,7 +235,7 @@ def skew(rounds):
         for number in range(rounds):
             capture = f"{folder}/{number}.pcap"
             receiver = {**RECEIVER, "command": [*RECEIVER["command"], "--write", capture]}
-            roles = [{"name": "sender", "hosts": HOSTS, "command": gen()}, receiver]
+            roles = [{"name": "sender", "hosts": HOSTS, "command": gen(mac=rack.macs["receiver"])}, receiver]
             result = result_of(rack.drive(roles=roles, duration_s=6, offsets_us=offsets))
             off = [abs(result["clocks"][name]["offset_ns"] / 1e3 + us) for name, us in offsets.items()]
             own = looked_at(capture, SOURCES.split(","), 1e6)
@@ -304,7 +304,7 @@ def state():
         "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
         "mounts": sorted(line.split()[1] for line in mounts),
         "interfaces": sorted(os.listdir("/sys/class/net")),
-        "folders": sorted(name for name in os.listdir("/tmp") if name.startswith(("netlathe-fleet-", "netlathe-merge-"))),
+        "folders": sorted(name for name in os.listdir(tempfile.gettempdir()) if name.startswith(("netlathe-fleet-", "netlathe-merge-"))),
         "memory": sorted(name for name in os.listdir("/dev/shm") if "netlathe" in name),
         "undo": sorted(os.listdir("/run/netlathe")) if os.path.isdir("/run/netlathe") else [],
     }
@@ -345,9 +345,10 @@ def kills(times):
             result = json.loads(lines[-1].removeprefix("result ")) if lines else None
             missing = result["missing"] if result else {}
             done = {name: report["pipelines"][0]["out"]["frames"] for name, report in (result or {"reports": {}})["reports"].items() if report}
-            refused = "Refused" in err
+            # Not the ConnectionRefusedError that Dask logs.
+            refused = "Refused: " in err
             if result is None and not refused:
-                wrong.append(f"no result: {err[-300:]}")
+                wrong.append(f"no result: {err[-2000:]}")
             if result and what != "scheduler":
                 if set(missing) - {victim}:
                     wrong.append(f"others are missing: {missing}")
