@@ -85,14 +85,15 @@ impl Headers {
     #[inline]
     pub fn outermost(frame: &[u8]) -> Option<Headers> {
         let headers = Headers::of(frame)?;
-        if headers.ip.is_some() || headers.ether_type >= 0x0600 && !headers.may_hold_more(frame) {
-            return Some(headers);
+        if headers.ip.is_none() && (headers.ether_type < 0x0600 || headers.may_hold_more(frame)) {
+            return Headers::by_layers(frame);
         }
-        Some(headers.by_layers(frame))
+        Some(headers)
     }
 
+    /// Finds the headers again: a reference to those of the caller would keep them out of registers there.
     #[cold]
-    fn by_layers(self, frame: &[u8]) -> Headers {
+    fn by_layers(frame: &[u8]) -> Option<Headers> {
         let layers = Layers::of(frame);
         let mut tags = layers.level(0).filter(|layer| layer.kind == LayerKind::Vlan);
         let mut tag = || tags.next().and_then(|layer| be16(frame, layer.start as usize));
@@ -101,16 +102,16 @@ impl Headers {
             let network = layer.start as usize;
             match layer.kind {
                 LayerKind::Ipv4 => {
-                    return Headers { tags, ether_type: 0x0800, network, ip: IpHeader::v4(frame, network) };
+                    return Some(Headers { tags, ether_type: 0x0800, network, ip: IpHeader::v4(frame, network) });
                 }
                 LayerKind::Ipv6 => {
-                    return Headers { tags, ether_type: 0x86dd, network, ip: IpHeader::v6(frame, network) };
+                    return Some(Headers { tags, ether_type: 0x86dd, network, ip: IpHeader::v6(frame, network) });
                 }
-                LayerKind::Arp => return Headers { tags, ether_type: 0x0806, network, ip: None },
+                LayerKind::Arp => return Some(Headers { tags, ether_type: 0x0806, network, ip: None }),
                 _ => {}
             }
         }
-        Headers { tags, ..self }
+        Some(Headers { tags, ..Headers::of(frame)? })
     }
 
     /// Sender's and target's IPv4 address of ARP and RARP for IPv4 over Ethernet (RFC 826, RFC 903).
@@ -133,7 +134,7 @@ impl Headers {
     /// Source and destination port of TCP, UDP or SCTP.
     #[must_use]
     pub fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
-        let ip = self.ip.filter(|ip| matches!(ip.protocol, TCP | UDP | SCTP))?;
+        let ip = self.ip.as_ref().filter(|ip| matches!(ip.protocol, TCP | UDP | SCTP))?;
         let at = ip.transport?;
         Some((be16(frame, at)?, be16(frame, at + 2)?))
     }
@@ -141,7 +142,7 @@ impl Headers {
     /// The flags of a TCP header, FIN lowest.
     #[must_use]
     pub fn tcp_flags(&self, frame: &[u8]) -> Option<u8> {
-        let ip = self.ip.filter(|ip| ip.protocol == TCP)?;
+        let ip = self.ip.as_ref().filter(|ip| ip.protocol == TCP)?;
         frame.get(ip.transport? + 13).copied()
     }
 
@@ -192,44 +193,19 @@ impl IpHeader {
         })
     }
 
+    #[inline]
     fn v6(frame: &[u8], start: usize) -> Option<IpHeader> {
         let header = frame.get(start..start + IPV6)?;
         if header[0] >> 4 != 6 {
             return None;
         }
-        let mut ip = IpHeader {
-            version: 6,
-            start,
-            end: start + IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]])),
-            protocol: header[6],
-            traffic_class: header[0] << 4 | header[1] >> 4,
-            fragment: false,
-            transport: Some(start + IPV6),
+        let end = start + IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let traffic_class = header[0] << 4 | header[1] >> 4;
+        let (protocol, fragment, transport) = match header[6] {
+            0 | 43 | 44 | 51 | 60 => pass_extensions(frame, start + IPV6, header[6]),
+            protocol => (protocol, false, Some(start + IPV6)),
         };
-        // Hop-by-hop options, routing, fragment, authentication and destination options (RFC 8200, RFC 4302).
-        for _ in 0..MOST_EXTENSIONS {
-            let Some(at) = ip.transport.filter(|_| matches!(ip.protocol, 0 | 43 | 44 | 51 | 60)) else { break };
-            let Some([next, length, high, low]) = frame.get(at..at + 4) else {
-                ip.transport = None;
-                break;
-            };
-            let (this, length) = (ip.protocol, usize::from(*length));
-            ip.protocol = *next;
-            ip.transport = Some(match this {
-                44 => {
-                    let fragment = u16::from_be_bytes([*high, *low]);
-                    ip.fragment |= fragment & 0xfff9 != 0;
-                    if fragment & 0xfff8 != 0 {
-                        ip.transport = None;
-                        break;
-                    }
-                    at + 8
-                }
-                51 => at + (length + 2) * 4,
-                _ => at + (length + 1) * 8,
-            });
-        }
-        Some(ip)
+        Some(IpHeader { version: 6, start, end, protocol, traffic_class, fragment, transport })
     }
 
     /// Source and destination, as bytes: four each, or sixteen.
@@ -256,6 +232,34 @@ impl IpHeader {
     pub fn destination(&self, frame: &[u8]) -> Option<IpAddr> {
         self.addresses(frame).and_then(|(_, destination)| address(destination))
     }
+}
+
+/// Passes hop-by-hop options, routing, fragment, authentication and destination options (RFC 8200, RFC 4302). Returns the
+/// protocol after them, whether this is a part of a larger packet, and where the transport header starts.
+#[inline(never)]
+fn pass_extensions(frame: &[u8], start: usize, first: u8) -> (u8, bool, Option<usize>) {
+    let (mut at, mut protocol, mut part) = (start, first, false);
+    for _ in 0..MOST_EXTENSIONS {
+        if !matches!(protocol, 0 | 43 | 44 | 51 | 60) {
+            break;
+        }
+        let Some([next, length, high, low]) = frame.get(at..at + 4) else { return (protocol, part, None) };
+        let (this, length) = (protocol, usize::from(*length));
+        protocol = *next;
+        at += match this {
+            44 => {
+                let fragment = u16::from_be_bytes([*high, *low]);
+                part |= fragment & 0xfff9 != 0;
+                if fragment & 0xfff8 != 0 {
+                    return (protocol, part, None);
+                }
+                8
+            }
+            51 => (length + 2) * 4,
+            _ => (length + 1) * 8,
+        };
+    }
+    (protocol, part, Some(at))
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -338,6 +342,7 @@ fn flow_of_layers(frame: &[u8]) -> u32 {
 
 impl Headers {
     /// Whether layers may lie in the frame that these headers do not show: a tunnel, labels, a third tag.
+    #[inline]
     pub(crate) fn may_hold_more(&self, frame: &[u8]) -> bool {
         let Some(ip) = self.ip else {
             return matches!(self.ether_type, 0x8847 | 0x8848 | 0x8863 | 0x8864 | 0x8100 | 0x88a8 | 0x9100);

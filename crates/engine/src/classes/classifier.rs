@@ -102,7 +102,7 @@ impl Classifier {
         let mut sets = Sets::new(terms.len());
         let mut fields = Vec::new();
         for field in Field::ALL {
-            if terms.iter().any(|term| !term.set(field).is_all(field.most())) {
+            if terms.iter().any(|term| term.asks(field)) {
                 fields.push((field, lookup(field.most(), &terms, |term| Some(term.set(field)), &mut sets)));
             }
         }
@@ -141,15 +141,18 @@ impl Classifier {
     pub fn class(&mut self, frame: &[u8]) -> usize {
         let headers = Headers::outermost(frame);
         self.found.clear();
-        let values = Values::of(frame, headers.as_ref());
+        let values = Values::of(headers.as_ref());
         for (field, lookup) in &self.fields {
             self.found.push(lookup.find(values.of_field(*field, frame)));
         }
         if !self.probes.is_empty() {
             self.look_into_layers(frame);
         }
+        // Not a reference to the headers: that would keep them out of registers.
+        let wanted = !self.places.is_empty() || self.texts.is_some();
+        let payload = headers.as_ref().filter(|_| wanted).and_then(|headers| frame.get(headers.payload(frame)?));
         for place in &self.places {
-            let set = if place.shape.read(frame, headers.as_ref(), &mut self.bytes) {
+            let set = if place.shape.read(frame, payload, &mut self.bytes) {
                 place.sets.get(self.bytes.as_slice()).copied().unwrap_or(place.others)
             } else {
                 place.absent
@@ -171,7 +174,7 @@ impl Classifier {
                 if let Some(texts) = &mut self.texts {
                     if !searched && terms & texts.asking[word] != 0 {
                         searched = true;
-                        texts.look(frame, headers.as_ref());
+                        texts.look(frame, payload);
                     }
                     terms = texts.met(word, terms);
                 }
@@ -196,17 +199,12 @@ impl Classifier {
 /// The field values of a frame.
 pub(super) struct Values<'h> {
     headers: Option<&'h Headers>,
-    ip: Option<IpHeader>,
-    ports: Option<(u16, u16)>,
+    ip: Option<&'h IpHeader>,
 }
 
 impl<'h> Values<'h> {
-    pub(super) fn of(frame: &[u8], headers: Option<&'h Headers>) -> Self {
-        Values {
-            headers,
-            ip: headers.and_then(|headers| headers.ip),
-            ports: headers.and_then(|headers| headers.ports(frame)),
-        }
+    pub(super) fn of(headers: Option<&'h Headers>) -> Self {
+        Values { headers, ip: headers.and_then(|headers| headers.ip.as_ref()) }
     }
 
     pub(super) fn of_field(&self, field: Field, frame: &[u8]) -> Option<u128> {
@@ -222,6 +220,7 @@ impl<'h> Values<'h> {
             let bytes = if source { from } else { to };
             Some(bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
         };
+        let ports = || self.headers?.ports(frame);
         match field {
             Field::EtherType => self.headers.map(|headers| headers.ether_type.into()),
             Field::Protocol => self.ip.map(|ip| ip.protocol.into()),
@@ -229,8 +228,8 @@ impl<'h> Values<'h> {
             Field::Source6 => address(6, true),
             Field::Destination4 => address(4, false),
             Field::Destination6 => address(6, false),
-            Field::SourcePort => self.ports.map(|(source, _)| source.into()),
-            Field::DestinationPort => self.ports.map(|(_, destination)| destination.into()),
+            Field::SourcePort => ports().map(|(source, _)| source.into()),
+            Field::DestinationPort => ports().map(|(_, destination)| destination.into()),
             Field::Vlan => self.headers.and_then(Headers::vlan).map(Into::into),
             Field::Dscp => self.ip.map(|ip| (ip.traffic_class >> 2).into()),
             Field::Flags => self.headers.and_then(|headers| headers.tcp_flags(frame)).map(Into::into),
@@ -390,9 +389,9 @@ impl Texts {
         Texts { search, asking, excluding, first, wanted, possible: Vec::new() }
     }
 
-    /// Searches the payloads of a frame.
-    fn look(&mut self, frame: &[u8], headers: Option<&Headers>) {
-        self.search.run(frame, headers);
+    /// Searches the payloads of a frame; that of the outermost packet is known.
+    fn look(&mut self, frame: &[u8], outermost: Option<&[u8]>) {
+        self.search.run(frame, outermost);
         self.possible.clone_from(&self.excluding);
         for text in self.search.found() {
             for i in &self.first[*text] {

@@ -53,7 +53,7 @@ fn fields(key: Key) -> &'static [Field] {
 /// The frames of a stream as a term, from one of its frames. `None` if they differ in more than field values.
 fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     let headers = Headers::outermost(frame);
-    let found = Found::of(frame, headers.as_ref());
+    let found = Found::of(headers.as_ref());
     let mut term = Term::everything();
     for field in Field::ALL {
         let value = found.of_field(field, frame);

@@ -1,6 +1,5 @@
 use super::term::payload;
 use aho_corasick::AhoCorasick;
-use packet::Headers;
 use packet::layers::Level;
 
 /// Searches payloads for all texts at once (Aho and Corasick 1975).
@@ -33,13 +32,13 @@ impl Search {
         Some(Search { automata, found: vec![false; texts.len()], list: Vec::new() })
     }
 
-    /// Searches the payloads of a frame.
-    pub(super) fn run(&mut self, frame: &[u8], headers: Option<&Headers>) {
+    /// Searches the payloads of a frame; that of the outermost packet is known.
+    pub(super) fn run(&mut self, frame: &[u8], outermost: Option<&[u8]>) {
         for text in self.list.drain(..) {
             self.found[text] = false;
         }
         for (level, automaton, numbers) in &self.automata {
-            for hit in automaton.find_overlapping_iter(payload(*level, frame, headers).unwrap_or_default()) {
+            for hit in automaton.find_overlapping_iter(payload(*level, frame, outermost).unwrap_or_default()) {
                 let text = numbers[hit.pattern().as_usize()];
                 if !std::mem::replace(&mut self.found[text], true) {
                     self.list.push(text);

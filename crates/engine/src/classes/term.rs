@@ -6,7 +6,7 @@ use super::rule::OUTERMOST;
 use super::set::Set;
 use super::{Condition, FieldValues, Prefix, Rule, Side, Test};
 use packet::layers::{LayerKind, Layers, Level};
-use packet::{Headers, SCTP, TCP, UDP};
+use packet::{SCTP, TCP, UDP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -59,6 +59,19 @@ const IP6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
 const RARP: u16 = 0x8035;
 
+/// A frame that has the first field has one of these values of the second. What is derived from a field comes first.
+const IMPLIED: [(Field, Field, &[u16]); 9] = [
+    (Field::Flags, Field::Protocol, &[TCP as u16]),
+    (Field::SourcePort, Field::Protocol, &[TCP as u16, UDP as u16, SCTP as u16]),
+    (Field::DestinationPort, Field::Protocol, &[TCP as u16, UDP as u16, SCTP as u16]),
+    (Field::Protocol, Field::EtherType, &[IP4, IP6]),
+    (Field::Dscp, Field::EtherType, &[IP4, IP6]),
+    (Field::Source4, Field::EtherType, &[IP4, ARP, RARP]),
+    (Field::Destination4, Field::EtherType, &[IP4, ARP, RARP]),
+    (Field::Source6, Field::EtherType, &[IP6]),
+    (Field::Destination6, Field::EtherType, &[IP6]),
+];
+
 /// Bytes at one offset, under a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -69,11 +82,12 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Reads the masked bytes into `bytes`. Returns false if the frame is too short.
-    pub(super) fn read(&self, frame: &[u8], headers: Option<&Headers>, bytes: &mut Vec<u8>) -> bool {
+    /// Reads the masked bytes into `bytes`; the payload of the outermost packet is known. Returns false if the frame is
+    /// too short.
+    pub(super) fn read(&self, frame: &[u8], outermost: Option<&[u8]>, bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
         let part = match self.payload {
-            Some(level) => payload(level, frame, headers),
+            Some(level) => payload(level, frame, outermost),
             None => Some(frame),
         };
         let Some(found) = part.and_then(|part| part.get(self.at..self.at + self.mask.len())) else { return false };
@@ -91,10 +105,10 @@ impl Shape {
     }
 }
 
-/// What TCP or UDP carries in the packet of this level.
-pub(super) fn payload<'f>(level: Level, frame: &'f [u8], headers: Option<&Headers>) -> Option<&'f [u8]> {
+/// What TCP or UDP carries in the packet of this level; that of the outermost packet is known.
+pub(super) fn payload<'f>(level: Level, frame: &'f [u8], outermost: Option<&'f [u8]>) -> Option<&'f [u8]> {
     if level == OUTERMOST {
-        return frame.get(headers?.payload(frame)?);
+        return outermost;
     }
     let layers = Layers::of(frame);
     let mut carriers = layers.level(level.of(&layers)?);
@@ -220,6 +234,15 @@ impl Term {
         }
     }
 
+    /// Whether a frame that is in the sets of all other fields may still not be in the set of this one.
+    pub(super) fn asks(&self, field: Field) -> bool {
+        let set = self.set(field);
+        !set.is_all(field.most())
+            && !IMPLIED.iter().any(|(given, implied, values)| {
+                *implied == field && !self.set(*given).absent && one_of(values).without(set, field.most()).is_empty()
+            })
+    }
+
     /// True if no frame can match.
     pub(super) fn is_empty(&self) -> bool {
         self.sets.iter().any(Set::is_empty)
@@ -229,7 +252,6 @@ impl Term {
 
     /// Derives limits of one field from another: a frame with a port has a protocol with ports, and so on.
     fn conclude(&mut self, vocabulary: &Vocabulary) {
-        let protocols = |numbers: &[u8]| Set::of(numbers.iter().map(|n| (u128::from(*n), u128::from(*n))));
         self.conclude_probes(vocabulary);
         let carried = self.texts.iter().any(|(text, present)| *present && vocabulary.texts[*text].0 == OUTERMOST)
             || self
@@ -237,23 +259,11 @@ impl Term {
                 .iter()
                 .any(|(shape, bytes)| vocabulary.shapes[*shape].payload == Some(OUTERMOST) && !bytes.absent);
         if carried {
-            self.limit(Field::Protocol, &protocols(&[TCP, UDP]));
+            self.limit(Field::Protocol, &one_of(&[TCP, UDP]));
         }
-        if !self.set(Field::Flags).absent {
-            self.limit(Field::Protocol, &protocols(&[TCP]));
-        }
-        if !self.set(Field::SourcePort).absent || !self.set(Field::DestinationPort).absent {
-            self.limit(Field::Protocol, &protocols(&[TCP, UDP, SCTP]));
-        }
-        if !self.set(Field::Protocol).absent || !self.set(Field::Dscp).absent {
-            self.limit(Field::EtherType, &ether_types(&[IP4, IP6]));
-        }
-        for (fields, with) in [
-            ([Field::Source4, Field::Destination4], &[IP4, ARP, RARP][..]),
-            ([Field::Source6, Field::Destination6], &[IP6]),
-        ] {
-            if fields.iter().any(|field| !self.set(*field).absent) {
-                self.limit(Field::EtherType, &ether_types(with));
+        for (given, field, values) in IMPLIED {
+            if !self.set(given).absent {
+                self.limit(field, &one_of(values));
             }
         }
         self.conclude_bytes(vocabulary);
@@ -276,11 +286,10 @@ impl Term {
             }
             let (types, protocols) = probe.outermost();
             if !types.is_empty() {
-                self.limit(Field::EtherType, &ether_types(&types));
+                self.limit(Field::EtherType, &one_of(&types));
             }
             if !protocols.is_empty() {
-                let numbers = protocols.iter().map(|number| (u128::from(*number), u128::from(*number)));
-                self.limit(Field::Protocol, &Set::of(numbers));
+                self.limit(Field::Protocol, &one_of(&protocols));
             }
         }
     }
@@ -363,8 +372,9 @@ impl Term {
     }
 }
 
-fn ether_types(values: &[u16]) -> Set {
-    Set::of(values.iter().map(|value| (u128::from(*value), u128::from(*value))))
+/// The set of these values.
+fn one_of<T: Copy + Into<u128>>(values: &[T]) -> Set {
+    Set::of(values.iter().map(|value| ((*value).into(), (*value).into())))
 }
 
 /// The terms of each rule, in order, without those that no frame can match. `None` if there are more than `most`.
@@ -452,7 +462,7 @@ fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
     let field = |field, set| vec![Limit::Field(field, set)];
     let wide = |ranges: &[(u16, u16)]| Set::of(ranges.iter().map(|(a, b)| (u128::from(*a), u128::from(*b))));
     match test {
-        Test::EtherType(value) => field(Field::EtherType, ether_types(&[*value])),
+        Test::EtherType(value) => field(Field::EtherType, one_of(&[*value])),
         Test::Protocol(value) => field(Field::Protocol, Set::of([(u128::from(*value), u128::from(*value))])),
         Test::Address(side, prefixes) => {
             let (four, six): (Vec<&Prefix>, Vec<&Prefix>) =

@@ -349,6 +349,23 @@ fn classifier_agrees_with_a_linear_scan() {
 }
 
 #[test]
+fn looks_up_only_what_other_fields_do_not_imply() {
+    use super::term::Field::{self, Destination4, DestinationPort, EtherType, Protocol};
+    for (text, wanted) in [
+        ("dst 10.0.0.0/8", &[Destination4][..]),
+        ("ip dst 10.0.0.0/8", &[EtherType, Destination4]),
+        ("dport 53", &[DestinationPort]),
+        ("udp dport 53", &[Protocol, DestinationPort]),
+        ("not dport 53", &[DestinationPort]),
+        ("ip", &[EtherType]),
+    ] {
+        let classifier = Classifier::new(&[&rule(text)]).expect("a rule that can match");
+        let asked: Vec<Field> = Field::ALL.into_iter().filter(|field| classifier.asks(*field)).collect();
+        assert_eq!(asked, wanted, "{text}");
+    }
+}
+
+#[test]
 fn rules_survive_printing_and_parsing() {
     let mut random = Random::stream(5, "print");
     for _ in 0..500 {
