@@ -83,6 +83,9 @@ pub(crate) struct ResultFiles {
 /// The files of `--report`, in its folder.
 pub(crate) const REPORT_FILES: [&str; 2] = ["report.html", "report.json"];
 
+/// The first argument of a netlathe started by another one. The process ID of the parent and the arguments follow.
+pub(crate) const CHILD: &str = "netlathe-child-of";
+
 impl Common {
     /// The files that `--report` will write.
     pub(crate) fn report_files(&self) -> Vec<PathBuf> {

@@ -1,9 +1,8 @@
 //! The folder of `--report`: `report.html` for people, `report.json` with the data of its drawings.
 
-use crate::options::common::REPORT_FILES;
+use crate::options::common::{CHILD, REPORT_FILES};
 use crate::output::Failure;
 use crate::render::output_file;
-use crate::run::child_processes::NETLATHE as CHILD;
 use measure::{CaveatKind, PipelineReport, Report};
 use page::{PageHeader, Verdict};
 use serde_json::{Value, json};

@@ -5,6 +5,7 @@
 //! thread starts children, because it lives as long as the process. A guardian process finds the descendants of a
 //! program by an environment variable, and ends them.
 
+use crate::options::common::CHILD;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
@@ -28,15 +29,13 @@ const RUN: &str = "NETLATHE_RUN";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The first argument of a guardian. The process ID of its parent and the value of [`RUN`] follow.
 const GUARDIAN: &str = "guardian-of";
-/// The first argument of a netlathe started by another one. The process ID of the parent and the arguments follow.
-pub(crate) const NETLATHE: &str = "netlathe-child-of";
-/// The same for a program that replaces this netlathe process.
+/// The same as [`CHILD`], for a program that replaces this netlathe process.
 const PROGRAM: &str = "program-child-of";
 
 /// A netlathe that shuts down cleanly when this process ends.
 #[cfg(feature = "service")]
 pub(crate) fn netlathe() -> io::Result<Command> {
-    with(NETLATHE)
+    with(CHILD)
 }
 
 /// The same for a program that waits for a byte on its standard input.
@@ -194,7 +193,7 @@ pub(crate) fn find(name: &OsStr) -> io::Result<PathBuf> {
 pub(crate) fn arguments() -> Result<Vec<OsString>, ExitCode> {
     let mut all: Vec<OsString> = env::args_os().collect();
     let signal = match all.get(1).and_then(|word| word.to_str()) {
-        Some(NETLATHE) => Signal::SIGTERM,
+        Some(CHILD) => Signal::SIGTERM,
         Some(PROGRAM) => Signal::SIGKILL,
         #[cfg(feature = "live")]
         Some(WAITING) => Signal::SIGKILL,
