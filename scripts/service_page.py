@@ -137,6 +137,7 @@ def main():
             browser.run(f"{fields}[0].value = 'down.rate'; {fields}[1].value = '5Mbps'")
             browser.click("Change")
             half = browser.wait("half the rate", AROUND.format(at_least=4.5, at_most=5.5))
+            browser.wait("the rate asked", "document.querySelector('td:nth-child(5)').textContent === '5Mbps'")
             browser.wait("the client's name", "document.querySelector('section .note').innerText.includes('down.rate = 5Mbps at')")
             # The same by keyboard alone. The focus offers the settings of the run.
             browser.run(f"{fields}[0].value = ''; {fields}[1].value = ''; {fields}[0].focus()")

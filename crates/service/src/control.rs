@@ -123,6 +123,9 @@ pub struct PipelineFigures {
     /// Rates since the previous figures, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rates>,
+    /// The rate or gap that is asked of a live run now, as in scenarios, behind the names of classes: `api 5Mbps, 20Mbps`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
     /// Times that a departure was due and no frame was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<u64>,
@@ -177,6 +180,24 @@ pub struct Lateness {
 }
 
 impl Figures {
+    /// Adds what is asked of each pipeline and of its classes, as these settings of the run say.
+    pub fn add_asked(&mut self, settings: &[Setting]) {
+        for pipeline in &mut self.pipelines {
+            let asked = settings.iter().filter_map(|setting| {
+                let rest = setting.path.strip_prefix(pipeline.name.as_str())?.strip_prefix('.')?;
+                let class = match rest.rsplit_once('.') {
+                    None if matches!(rest, "rate" | "gap") => "",
+                    // A limit has rates of users, which are none of the pipeline.
+                    Some((class, "rate" | "gap")) if class != "limit" && !class.contains('.') => class,
+                    _ => return None,
+                };
+                (setting.value != "off").then(|| format!("{class} {}", setting.value).trim_start().to_owned())
+            });
+            let asked: Vec<String> = asked.collect();
+            pipeline.asked = (!asked.is_empty()).then(|| asked.join(", "));
+        }
+    }
+
     /// Computes the rates since the figures `before`.
     pub fn since(&mut self, before: &Figures) {
         let seconds = self.passed_ns.saturating_sub(before.passed_ns) as f64 / 1e9;
@@ -317,5 +338,36 @@ impl fmt::Display for Refusal {
             write!(f, "{at}: ")?;
         }
         write!(f, "{}: {}", self.message, self.remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asked_rates_are_those_of_the_pipeline_and_its_classes() {
+        let setting = |(path, value): (&str, &str)| Setting {
+            path: path.to_owned(),
+            value: value.to_owned(),
+            takes: String::new(),
+        };
+        let settings = [
+            ("down.api.rate", "5Mbps"),
+            ("down.api.gap", "off"),
+            ("down.limit.rate", "1Mbps"),
+            ("down.api.limit.rate", "1Mbps"),
+            ("down.rate", "off"),
+            ("down.gap", "fixed 10us"),
+            ("down.delay", "5ms"),
+            ("downs.rate", "7Mbps"),
+            ("up.rate", "off"),
+        ]
+        .map(setting);
+        let pipeline = |name: &str| PipelineFigures { name: name.to_owned(), ..PipelineFigures::default() };
+        let mut figures = Figures { pipelines: ["down", "up"].map(pipeline).into(), ..Figures::default() };
+        figures.add_asked(&settings);
+        let asked: Vec<Option<&str>> = figures.pipelines.iter().map(|pipeline| pipeline.asked.as_deref()).collect();
+        assert_eq!(asked, [Some("api 5Mbps, fixed 10us"), None]);
     }
 }

@@ -1,6 +1,6 @@
 /// Show all runs of a service on the terminal, live
 ///
-/// Rates obtained, lateness, queues and drops of each pipeline, twice a second. q ends it.
+/// Rates asked and obtained, lateness, queues and drops of each pipeline, twice a second. q ends it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

@@ -172,7 +172,11 @@ mod with_service {
         }
 
         fn figures(&self) -> Figures {
-            self.progress().figures()
+            let mut figures = self.progress().figures();
+            if let Some(changes) = self.changes.get() {
+                figures.add_asked(&changes.settings());
+            }
+            figures
         }
 
         fn warnings(&self) -> Vec<String> {

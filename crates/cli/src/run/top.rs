@@ -109,14 +109,14 @@ fn with_rates(mut runs: Vec<RunView>, before: &mut BTreeMap<u64, Figures>) -> Ve
     runs
 }
 
-const TITLES: [&str; 10] =
-    ["run", "state", "time", "pipeline", "in", "out", "rate out", "late (max)", "queue", "drops"];
+const TITLES: [&str; 11] =
+    ["run", "state", "time", "pipeline", "in", "out", "asked", "rate out", "late (max)", "queue", "drops"];
 
 fn draw(frame: &mut Frame<'_>, runs: &[RunView]) {
     let [table, foot] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let rows = runs.iter().flat_map(rows_of);
-    let widths = [4, 9, 10, 12, 13, 13, 13, 18, 8, 24].map(Constraint::Max);
+    let widths = [4, 9, 10, 12, 12, 12, 12, 13, 18, 8, 20].map(Constraint::Max);
     let header = Row::new(TITLES).style(bold);
     frame.render_widget(Table::new(rows, widths).header(header), table);
     let going = runs.iter().filter(|run| run.state != RunState::Ended).count();
@@ -154,6 +154,7 @@ fn row(head: [String; 3], name: &str, figures: &PipelineFigures) -> Row<'static>
         output::shown(name).into_owned(),
         output::thousands(figures.came.frames),
         output::thousands(figures.left.frames),
+        figures.asked.as_deref().map(|asked| output::shown(asked).into_owned()).unwrap_or_default(),
         figures.rate.map(|rate| output::bits(output::digits(rate.left.bps, 4))).unwrap_or_default(),
         late,
         output::thousands(figures.held),
@@ -171,6 +172,7 @@ mod tests {
     #[test]
     fn draws_every_pipeline_with_its_rate_and_the_reasons_of_its_drops() {
         let mut pipeline = PipelineFigures { name: "down".to_owned(), held: 17, ..PipelineFigures::default() };
+        pipeline.asked = Some("2Mbps".to_owned());
         pipeline.left.bytes = 1_000_000;
         pipeline.drops.insert("loss".to_owned(), 1234);
         let mut run = RunView { id: 3, state: RunState::Running, ..RunView::default() };
@@ -180,10 +182,10 @@ mod tests {
         run.figures.passed_ns += 1_000_000_000;
         run.figures.pipelines[0].left.bytes += 125_000;
         let runs = with_rates(vec![run], &mut before);
-        let mut terminal = Terminal::new(TestBackend::new(130, 5)).expect("a screen");
+        let mut terminal = Terminal::new(TestBackend::new(150, 5)).expect("a screen");
         terminal.draw(|frame| draw(frame, &runs)).expect("it is drawn");
         let screen = terminal.backend().to_string();
-        for text in ["down", "running", "1 Mbit/s", "17", "loss 1", "1 of 1 runs go on"] {
+        for text in ["down", "running", "2Mbps", "1 Mbit/s", "17", "loss 1", "1 of 1 runs go on"] {
             assert!(screen.contains(text), "{text} is not on\n{screen}");
         }
     }
