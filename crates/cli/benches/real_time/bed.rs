@@ -61,7 +61,7 @@ impl Bed {
 
     /// A receiver at the server, which is listening.
     pub(crate) fn receiver(&self, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
-        self.receives(Node::Server, "receive", "eth0", gap, count)
+        self.receives(Node::Server, "receive-by-kernel", "eth0", gap, count)
     }
 
     /// A receiver in the driver of a device of the box that does not exist yet.

@@ -19,7 +19,7 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
             send(interface, Span::from_ns(number(1)), number(2), number(3), sizes)
         }
         "send-tap" => send_tap(interface, Span::from_ns(number(1)), number(2)),
-        "receive" => receive(interface, number(1), number(2)),
+        "receive-by-kernel" => receive(interface, number(1), number(2)),
         "receive-in-driver" => driver::receive(interface, number(1), number(2)),
         _ => return None,
     })

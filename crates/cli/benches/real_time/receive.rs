@@ -45,14 +45,11 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         theirs.push(testpmd()?);
-        ours.push(netlathe("dpdk:net_memif0,role=server,id=1,socket=@nlb,socket-abstract=yes", MEMIF_OUT)?);
+        // The server comes first, and netlathe opens its outputs before its inputs.
+        ours.push(netlathe(&format!("dpdk:{}", memif(0, "client")), &format!("dpdk:{}", memif(1, "server")))?);
     }
     let (ours, theirs) = (median(ours), median(theirs));
     println!("  testpmd rxonly {theirs:>6.2}   stamped, all figures {ours:>6.2}  {:.2} x", ours / theirs);
-    let ring =
-        |number| format!("dpdk:net_ring{number},nodeaction=r:0:{}", if number == 0 { "CREATE" } else { "ATTACH" });
-    let rates = (0..rounds).map(|_| netlathe(&ring(0), &ring(1))).collect::<Result<Vec<_>, _>>()?;
-    println!("receive: 64 B ring to ring, sender on the other core, Mpps: {:.2}", median(rates));
     Ok(())
 }
 
@@ -143,7 +140,11 @@ impl Meeting {
     }
 }
 
-const MEMIF_OUT: &str = "dpdk:net_memif1,role=client,id=1,socket=@nlb,socket-abstract=yes";
+/// One end of a shared-memory port.
+fn memif(number: u8, role: &str) -> String {
+    format!("net_memif{number},role={role},id=1,socket=@nlb,socket-abstract=yes")
+}
+
 const STREAM: &str = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B";
 
 /// Millions of frames a second that one netlathe sends on CPU 0 and receives on CPU 1.
@@ -163,14 +164,14 @@ fn testpmd() -> Result<f64, Box<dyn Error>> {
     let mut receiver = Command::new("timeout");
     receiver.args(["-s", "INT", "-k", "5", &(SECONDS + 5).to_string(), TESTPMD, "--no-huge", "-m", "512"]);
     receiver.args(["--no-pci", "--no-telemetry", "--no-shconf", "--iova-mode=va", "--lcores", "0@0,1@1"]);
-    receiver.args(["--vdev", "net_memif0,role=server,id=1,socket=@nlb,socket-abstract=yes"]);
+    receiver.args(["--vdev", &memif(0, "server")]);
     receiver.args(["--", "--forward-mode=rxonly", "--stats-period=1", "--total-num-mbufs=16384", "--no-mlockall"]);
     let receiver = receiver.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     // The socket of the server is there after this time, and its link comes up with the client.
     thread::sleep(Duration::from_millis(1_500));
     let duration = format!("{}s", SECONDS + 1);
     let sender = Command::new(NETLATHE)
-        .args(["gen", "--out", MEMIF_OUT, "--stream", STREAM, "--duration", &duration, "--cores", "0", "-q"])
+        .args(["gen", "--out", &format!("dpdk:{}", memif(1, "client")), "--stream", STREAM, "--duration", &duration, "--cores", "0", "-q"])
         .output();
     let output = receiver.wait_with_output()?;
     sender?;
