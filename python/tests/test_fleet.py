@@ -209,6 +209,28 @@ def test_one_silent_host_does_not_cost_the_others_their_leases() -> None:
     assert longest < 1.0, "the others are looked at within their lease"
 
 
+def test_a_host_that_is_slow_to_end_is_asked_again() -> None:
+    class Slow(fleet.Threads):
+        """Host b misses the first call that ends it."""
+
+        stops: list[str] = []
+
+        def call(self, calls: Any, timeout_s: float) -> list[Any]:
+            if calls and calls[0][1] is _agent.stop:
+                first = not self.stops
+                self.stops += [host for host, _, _ in calls]
+                if first:
+                    others = iter(super().call([call for call in calls if call[0] != "b"], timeout_s))
+                    return [fleet.Lost("no answer in time") if host == "b" else next(others) for host, _, _ in calls]
+            return super().call(calls, timeout_s)
+
+    engine = Slow(["a", "b", "c"])
+    command = [*"gen --out dpdk:net_null0 --rate 100pps --duration 30s --stream".split(), "udp 10.0.0.1:1 > 10.0.0.2:9"]
+    result = fleet.run(scenario(fleet.Role("sender", 3, command), duration_s=0.5, start_in_s=3), engine, progress=lambda phase, states: None)
+    assert result.missing == [], [host.missing for host in result.missing]
+    assert engine.stops == ["a", "b", "c", "b"]
+
+
 def test_a_scheduler_that_is_lost_in_a_call_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
 

@@ -192,10 +192,10 @@ def look(number: str) -> State:
 
 
 def stop(number: str) -> State:
-    """Ends a task, as Ctrl-C does."""
+    """Ends a task, as Ctrl-C does. Asked again, it does nothing more."""
     running = _tasks[number]
-    running.ended = True
-    if running.process is not None:
+    asked, running.ended = running.ended, True
+    if running.process is not None and not asked:
         _tell(running, "stop")
     return look(number)
 

@@ -395,14 +395,18 @@ class _Control:
         patience_s = self.scenario.lease_s / 2
         alive = [task for task in self._alive() if task.number in self.states]
         running = [task for task in alive if self.states[task.number].phase != "ended"]
-        if running:
-            self._each(_agent.stop, running, lambda task: (task.number,), patience_s)
-        end = time.monotonic() + 15
+        begun = time.monotonic()
+        end = begun + 15
         while (waiting := [task for task in running if task in self._alive() and self.states[task.number].phase != "ended"]) and (
             time.monotonic() < end
         ):
-            time.sleep(0.1)
-            self._look(waiting)
+            # A host that did not answer may be busy, and may not have got the call. It is asked again within its lease.
+            silent = [task for task in waiting if self.answered.get(task.number, 0.0) < begun]
+            if silent:
+                self._each(_agent.stop, silent, lambda task: (task.number,), patience_s, self.scenario.lease_s)
+            else:
+                time.sleep(0.1)
+                self._look(waiting)
         for task in self.tasks:
             result, state = self.results[task.number], self.states.get(task.number)
             result.messages = state.messages if state else ""
