@@ -171,7 +171,18 @@ fn testpmd() -> Result<f64, Box<dyn Error>> {
     thread::sleep(Duration::from_millis(1_500));
     let duration = format!("{}s", SECONDS + 1);
     let sender = Command::new(NETLATHE)
-        .args(["gen", "--out", &format!("dpdk:{}", memif(1, "client")), "--stream", STREAM, "--duration", &duration, "--cores", "0", "-q"])
+        .args([
+            "gen",
+            "--out",
+            &format!("dpdk:{}", memif(1, "client")),
+            "--stream",
+            STREAM,
+            "--duration",
+            &duration,
+            "--cores",
+            "0",
+            "-q",
+        ])
         .output();
     let output = receiver.wait_with_output()?;
     sender?;
