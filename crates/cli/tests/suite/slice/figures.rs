@@ -126,7 +126,7 @@ fn events_are_counted_in_their_slices() {
         let slices = clock["slices"].as_array().expect("slices");
         let counted = slices.iter().find(|slice| slice["name"] == name).expect("both are on one CPU");
         let mean = both.iter().map(|(counted, _)| counted).sum::<f64>() / both.len() as f64;
-        assert_eq!(number(&counted["count"]), both.len() as f64, "{name}: {clock}");
+        assert!((number(&counted["count"]) - both.len() as f64).abs() < 0.5, "{name}: {clock}");
         assert!((number(&counted["raw_mean"]) / mean - 1.0).abs() < 1e-9, "{name}: {mean}: {clock}");
         let mut ratios: Vec<f64> = both.iter().map(|(counted, stamped)| counted / stamped).collect();
         ratios.sort_by(f64::total_cmp);
@@ -149,9 +149,10 @@ fn counted_and_stamped(record: &Value, from: &str, to: &str) -> Option<(f64, f64
     let place = |point: &str| stamps.iter().position(|stamp| stamp["point"] == point);
     let from = place(from)?;
     let to = if to == "the next" { from + 1 } else { place(to)? };
-    let between = |value: &dyn Fn(usize) -> &Value| number(value(to)) - number(value(from));
     stamps.get(to)?;
-    Some((between(&|at| &record["counts"][at][1]), between(&|at| &stamps[at]["at"])))
+    let between = |after: &Value, before: &Value| number(after) - number(before);
+    let counts = &record["counts"];
+    Some((between(&counts[to][1], &counts[from][1]), between(&stamps[to]["at"], &stamps[from]["at"])))
 }
 
 #[test]
