@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
 #[cfg(feature = "slice")]
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a reader of stdout has to take the rest after the user ends the run.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
@@ -17,8 +17,10 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let owned = text.to_owned();
     let printing = thread::spawn(move || output::print(&owned));
+    // The end of a run may take longer than that on a busy machine: a reader has the time from here on.
+    let begun = Instant::now();
     while !printing.is_finished() {
-        if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
+        if begun.elapsed() > PATIENCE && sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
             output::note("stdout is not read: the report is written to stderr");
             stderr::write(output::shown(text).into_owned());
             return Ok(());
@@ -81,8 +83,9 @@ impl ItemPrinter {
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let ItemPrinter { queue, thread, left_out, .. } = self;
         drop(queue);
+        let begun = Instant::now();
         while !thread.is_finished() {
-            if sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
+            if begun.elapsed() > PATIENCE && sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
                 output::warn("stdout is not read: some lines were not printed");
                 return Ok(());
             }
