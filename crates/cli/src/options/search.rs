@@ -1,3 +1,4 @@
+use super::start_at::StartAt;
 use super::values::parse;
 use std::path::PathBuf;
 use units::{BitRate, FrameRate, Share, Span};
@@ -13,6 +14,7 @@ Examples:
   netlathe search --out eth1 --in eth2 --size rfc2544 --trial 60s --csv throughput.csv
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
   netlathe search --out eth1 --in eth2 --gateway 198.18.0.254 --max 1Mpps
+  netlathe search --out eth1 --in eth2 --max 1Mpps --start-at +3s
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
   netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --frame-loss 10% --back-to-back 50 --report results
 
@@ -75,6 +77,10 @@ pub(crate) struct Search {
     /// Live: largest lateness of a departure in a trial with loss; beyond it the trial does not count
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse::<Span>, conflicts_with = "dut")]
     pub(crate) late: Span,
+    /// Live: arm the first trial, then send its first frame at this instant of this host's clock, written as for gen; the
+    /// other trials follow as usual
+    #[arg(long, value_name = "INSTANT", value_parser = parse::<StartAt>, allow_hyphen_values = true, conflicts_with = "dut")]
+    pub(crate) start_at: Option<StartAt>,
     /// Live: the neighbour to send frames to, resolved by ARP or neighbour discovery, as for gen
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "dut")]
     pub(crate) gateways: Vec<String>,

@@ -5,7 +5,7 @@ use crate::output::{bits, counted, share, thousands, time};
 use measure::figures::frames_per_second;
 use measure::{
     ArrivalsReport, CaveatKind, FitReport, FrameFate, LimitReport, PipelineReport, ProgramEnd, ReplayReport, Report,
-    StreamReport, Tally, Unit,
+    StartReport, StreamReport, Tally, Unit,
 };
 use std::fmt::{self, Write};
 
@@ -177,12 +177,17 @@ fn change_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
 /// The start, compared with the asked instant.
 fn start_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let Some(start) = &report.start else { return Ok(()) };
-    write!(out, "  start     asked {}, ", Utc(start.asked_unix_ns))?;
     let first = if report.left.frames == 0 { "first frame" } else { "first departure" };
+    writeln!(out, "  start     {}", self::start(start, first))
+}
+
+/// A start in words; `first` names the frame.
+pub(crate) fn start(start: &StartReport, first: &str) -> String {
+    let asked = Utc(start.asked_unix_ns);
     match start.miss_ns {
-        Some(miss) if miss < 0 => writeln!(out, "{first} {} early", time(miss.unsigned_abs() as f64)),
-        Some(miss) => writeln!(out, "{first} {} late", time(miss.unsigned_abs() as f64)),
-        None => writeln!(out, "no frame"),
+        Some(miss) if miss < 0 => format!("asked {asked}, {first} {} early", time(miss.unsigned_abs() as f64)),
+        Some(miss) => format!("asked {asked}, {first} {} late", time(miss.unsigned_abs() as f64)),
+        None => format!("asked {asked}, no frame"),
     }
 }
 
@@ -435,6 +440,17 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     if let Some(arrivals) = &report.arrivals {
         arrival_lines(out, arrivals)?;
+    }
+    if let Some(gap) = &report.crest_gap {
+        writeln!(
+            out,
+            "  crest gap {}got min {}, median {}, max {}; {} between crests of a round",
+            gap.asked_ns.map_or_else(String::new, |asked| format!("asked {}; ", time(asked))),
+            time(gap.min_ns),
+            time(gap.p50_ns),
+            time(gap.max_ns),
+            counted(gap.count, "gap")
+        )?;
     }
     if let Some(forgiven) = report.forgiven.as_ref().filter(|forgiven| forgiven.times > 0) {
         writeln!(

@@ -5,8 +5,8 @@ use crate::output;
 use crate::render::report_text;
 use crate::render::search_results::{Measured, Searched};
 use engine::search::{Bursts, Curve, Flaw, Goal, GoalResult, Trial, TrialResult, Verdict};
-use measure::Report;
 use measure::figures::{digits, frame_rate};
+use measure::{Report, StartReport};
 use page::{DrawnTrial, FoundGoal, SearchedSize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ fn fps(rate: FrameRate) -> f64 {
     rate.millis() as f64 / 1_000.0
 }
 
-pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Value {
+pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal], start: Option<&StartReport>) -> Value {
     let of = |one: &Searched| {
         let found = goals.iter().zip(&one.found).enumerate().map(|(number, (goal, found))| {
             let latency = one.latency.get(number).and_then(Option::as_ref);
@@ -68,6 +68,9 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal]) -> Va
         "searches": searched.iter().map(of).collect::<Vec<_>>(),
         "definitions": DEFINITIONS.iter().map(|(name, text)| ((*name).to_owned(), json!(text))).collect::<serde_json::Map<_, _>>(),
     });
+    if let Some(start) = start {
+        report["start"] = json!(start);
+    }
     if let Some(max) = search.max {
         report["asked"]["max_fps"] = json!(fps(max));
     }
@@ -368,8 +371,11 @@ fn delay_of(one: &Searched, number: usize) -> Option<&Value> {
     own.or_else(|| delay_at(one, one.found.get(number)?.lower?))
 }
 
-pub(crate) fn table(searched: &[Searched], goals: &[Goal]) -> String {
+pub(crate) fn table(searched: &[Searched], goals: &[Goal], start: Option<&StartReport>) -> String {
     let mut text = report_text::warnings(&output::warnings());
+    if let Some(start) = start {
+        text += &format!("start: {}\n", report_text::start(start, "first departure"));
+    }
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
@@ -489,7 +495,12 @@ fn burst_words(bursts: &Bursts) -> String {
     }
 }
 
-pub(crate) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> page::Search {
+pub(crate) fn page(
+    search: &Search,
+    searched: &[Searched],
+    goals: &[Goal],
+    start: Option<&StartReport>,
+) -> page::Search {
     const QUANTILES: [(&str, &str); 5] =
         [("least", "min_ns"), ("median", "p50_ns"), ("p99", "p99_ns"), ("p99.9", "p999_ns"), ("most", "max_ns")];
     let size = |one: &Searched| SearchedSize {
@@ -530,6 +541,10 @@ pub(crate) fn page(search: &Search, searched: &[Searched], goals: &[Goal]) -> pa
         method: search.method.clone(),
         warnings: output::warnings(),
         sizes: searched.iter().map(size).collect(),
-        notes: MEANINGS.iter().map(|(name, text)| format!("{name}: {text}")).collect(),
+        notes: start
+            .map(|start| format!("start: {}", report_text::start(start, "first departure")))
+            .into_iter()
+            .chain(MEANINGS.iter().map(|(name, text)| format!("{name}: {text}")))
+            .collect(),
     }
 }

@@ -137,7 +137,9 @@ def arm(task: Task) -> State:
         for name, text in task.files:
             (here / name).write_text(text)
         warden = [sys.executable, "-m", "netlathe.fleet._warden", str(max(task.arm_s, task.lease_s)), str(task.lease_s)]
-        own = [program(), *task.arguments, "--start-at", "stdin", "--histograms", "--json"]
+        own = [program(), *task.arguments, "--start-at", "stdin", "--json"]
+        # A search keeps no histograms.
+        own += [] if task.arguments[0] == "search" else ["--histograms"]
         environment = {**os.environ, **dict(task.environment)}
         # The package may not be installed, but be on the path of this process.
         paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]

@@ -105,7 +105,7 @@ class FleetResult:
 
     hosts: list[HostResult]
     merged: dict[tuple[str, str], dict[str, Any]]
-    """One report for each phase and role."""
+    """One report for each phase and role. A role that searches has none: what its hosts found is no sum."""
     took_s: float
 
     @property
@@ -431,7 +431,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 def _received(results: Iterable[HostResult]) -> list[dict[str, Any]]:
     """What each receiver with `measure --sources` saw of the sources, by its stamps."""
     return [
-        {"role": result.role, "host": result.host, **pipeline["arrivals"]}
+        {"role": result.role, "host": result.host, **pipeline["arrivals"], "crest_gap": pipeline.get("crest_gap")}
         for result in results
         for pipeline in (result.report or {}).get("pipelines", [])
         if "arrivals" in pipeline
@@ -449,6 +449,7 @@ def _merge(program: Program, results: Sequence[HostResult], folder: Path | None)
                 continue
             place = base / key[0] / key[1]
             place.mkdir(parents=True, exist_ok=True)
+            searches = [result for result in own if result.report and result.report["command"] == "search"]
             words = ["merge", "--json"]
             if folder:
                 words += ["--page", str(place / "merged.html")]
@@ -456,6 +457,8 @@ def _merge(program: Program, results: Sequence[HostResult], folder: Path | None)
                 path = place / f"{result.host.replace('/', '_')}.json"
                 path.write_text(json.dumps(result.report))
                 words.append(f"{result.host}={path}")
+            if searches:
+                continue
             for result in own:
                 if result.clock:
                     words += ["--offset", f"{result.host}={result.clock['offset_ns'] / 1e3:.3f}us"]

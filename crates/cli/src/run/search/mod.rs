@@ -12,7 +12,7 @@ use crate::render::report_printer;
 use crate::render::search;
 use crate::render::search_results::{Measured, Searched};
 use crate::run::readiness;
-use crate::run::search::trials::Journal;
+use crate::run::search::trials::{Journal, SearchStart};
 use crate::run::stop::Stop;
 use engine::search::{BurstSettings, Bursts, Curve, CurveSettings, Goal, Search as Machine, Settings, Trial};
 use engine::sources::StreamSpec;
@@ -25,6 +25,7 @@ struct Lab<'a> {
     device: &'a Device,
     journal: Journal,
     stop: Stop,
+    start: SearchStart,
     seed: u64,
     /// Number of the next trial of a size.
     number: usize,
@@ -55,7 +56,8 @@ impl Lab<'_> {
                 readiness::tell_if(self.verbose);
             }
         };
-        let measured = trials::run(self.device, specs, trial, (self.seed, number), &self.stop, ready);
+        let measured =
+            trials::run(self.device, specs, trial, (self.seed, number), (&self.stop, &mut self.start), ready);
         if self.stop.asked() {
             // The signal also ended the trial, so its result is meaningless.
             return Ok(None);
@@ -80,11 +82,13 @@ impl Search {
         let folder = self.folder.as_deref().map(PageFolder::open).transpose()?;
         let csv = self.csv.as_deref().map(Table::create).transpose()?;
         let stop = Stop::on_signals()?;
+        let start = SearchStart::new(self.start_at)?;
         let journal = Journal::open(self.trials.as_deref(), &self.key(device))?;
         let mut lab = Lab {
             device,
             journal,
             stop,
+            start,
             seed: self.seed,
             number: 0,
             untold: true.into(),
@@ -94,15 +98,18 @@ impl Search {
         };
         let (searched, failure) = self.search(sized, goals, &mut lab)?;
         let kept = lab.journal.finish();
-        drop(lab);
-        let report = search::json(self, &searched, goals);
+        let Lab { start, .. } = lab;
+        if start.is_unused() {
+            output::warn("--start-at: no trial was sent, since all results came from --trials");
+        }
+        let report = search::json(self, &searched, goals, start.report.as_ref());
         let printed = match self.json {
             true => report_printer::print(&(report.to_string() + "\n")),
             false if self.quiet => Ok(()),
-            false => report_printer::print(&search::table(&searched, goals)),
+            false => report_printer::print(&search::table(&searched, goals, start.report.as_ref())),
         };
         let page = folder.map_or(Ok(()), |mut folder| {
-            let page = search::page(self, &searched, goals);
+            let page = search::page(self, &searched, goals, start.report.as_ref());
             folder.write_search(&page, report.to_string() + "\n", failure.as_ref())
         });
         let lines = csv.map_or(Ok(()), |csv| csv.finish(&search::csv(&searched, goals)));

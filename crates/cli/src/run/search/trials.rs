@@ -1,5 +1,7 @@
 //! The trials of a search: run in virtual time or on ports, and stored in a file to resume from.
 
+use crate::options::host_clock::HostClock;
+use crate::options::start_at::{StartAt, Utc};
 use crate::output::{self, Failure};
 use crate::plan::files::read_text;
 use crate::plan::search::{Device, read_stage};
@@ -11,10 +13,11 @@ use engine::schedules::{Draw, Target};
 use engine::search::{Outcome, Trial};
 use engine::sources::{StreamSpec, Streams};
 use engine::{Line, Pipeline};
+use measure::StartReport;
 use serde_json::{Value, json};
 use sim::{CountingSink, Limits, Lines, Observer, OfferedSource, WhenFull};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,14 +34,43 @@ impl Observer for StopObserver<'_> {
     }
 }
 
+/// The start of a search: its first trial on ports is armed, and sends its first frame at the asked instant.
+#[derive(Default)]
+pub(crate) struct SearchStart {
+    /// The value of `--start-at` for the next trial.
+    asked: Option<String>,
+    /// The start of the first trial.
+    pub(crate) report: Option<StartReport>,
+}
+
+impl SearchStart {
+    /// The asked start, if one was. `+5s` counts from here.
+    pub(crate) fn new(asked: Option<StartAt>) -> Result<Self, Failure> {
+        let Some(asked) = asked else { return Ok(SearchStart::default()) };
+        let at = asked.unix_ns(HostClock::new()?.now_ns());
+        let asked = at.map_or_else(|| FROM_STDIN.to_owned(), |ns| Utc(ns).to_string());
+        Ok(SearchStart { asked: Some(asked), report: None })
+    }
+
+    /// Whether an instant was asked, and no trial has used it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+/// The start of a trial that reads the instant itself.
+const FROM_STDIN: &str = "stdin";
+/// What a run says on stderr once it waits for the instant on stdin.
+const ARMED: &str = "netlathe: armed\n";
+
 /// Runs trial `number`, which seeds the random draws of a device. After a stop request the result is meaningless. Calls
-/// `ready` when frames pass the ports.
+/// `ready` when frames pass the ports. The first trial on ports begins at `start`.
 pub(crate) fn run(
     device: &Device,
     specs: &[StreamSpec],
     trial: &Trial,
     (seed, number): (u64, usize),
-    stop: &Stop,
+    (stop, start): (&Stop, &mut SearchStart),
     ready: impl FnOnce() + Send,
 ) -> Result<Measured, Failure> {
     match device {
@@ -46,7 +78,7 @@ pub(crate) fn run(
             in_virtual_time(stages, Line::new(*line), specs, trial, (seed, number), stop)
         }
         Device::Ports { out, input, streams, options } => {
-            on_ports([out, input], options, streams, specs, trial, (seed, stop), ready)
+            on_ports([out, input], options, streams, specs, trial, (seed, stop, start), ready)
         }
     }
 }
@@ -110,7 +142,7 @@ fn on_ports(
     streams: &[String],
     specs: &[StreamSpec],
     trial: &Trial,
-    (seed, stop): (u64, &Stop),
+    (seed, stop, start): (u64, &Stop, &mut SearchStart),
     ready: impl FnOnce() + Send,
 ) -> Result<Measured, Failure> {
     let mut command = generator().map_err(|cause| Failure::new(format!("cannot find netlathe: {cause}")))?;
@@ -124,16 +156,25 @@ fn on_ports(
     // Twice the duration counts as an overrun in any case.
     let limit = trial.duration * 2 + Span::from_ms(1_000);
     command.args(["--duration", &limit.to_string()]);
-    let output = readiness::while_ready(command.stdin(Stdio::null()), ready, |command| output(command, stop));
+    let asked = start.asked.take();
+    command.args(asked.iter().flat_map(|at| ["--start-at", at]));
+    let reads = asked.as_deref() == Some(FROM_STDIN);
+    command.stdin(if reads { Stdio::inherit() } else { Stdio::null() });
+    let output = readiness::while_ready(&mut command, ready, |command| output(command, stop));
     let output = output.map_err(|cause| Failure::new(format!("cannot run netlathe gen: {cause}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let failed = || {
         let lines = said.lines().map(|line| line.trim_start_matches("netlathe: "));
-        Failure::new(lines.filter(|line| !line.starts_with("note: ")).collect::<Vec<_>>().join("\n"))
+        let lines = lines.filter(|line| !line.starts_with("note: ") && *line != "armed");
+        Failure::new(lines.collect::<Vec<_>>().join("\n"))
     };
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| failed())?;
     let pipeline = &report["pipelines"][0];
     let number = |pointer: &str| pipeline.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    start.report = start.report.take().or_else(|| {
+        let asked = pipeline.pointer("/start/asked_unix_ns")?.as_u64()?;
+        Some(StartReport::of(asked, pipeline.pointer("/start/miss_ns").and_then(Value::as_i64)))
+    });
     if number("/drops/too-long") > 0 {
         let size = specs.iter().filter_map(|spec| spec.size.as_ref()).map(|size| size.largest()).max();
         let size = size.map_or(String::new(), |size| format!(" of {size}"));
@@ -212,7 +253,8 @@ pub(crate) fn output(command: &mut Command, stop: &Stop) -> io::Result<Output> {
                 }
             })
             .map_err(none)?;
-        let stderr = thread::Builder::new().spawn_scoped(scope, || whole(stderr)).map_err(none)?;
+        let stderr =
+            thread::Builder::new().spawn_scoped(scope, || stderr.map_or(Ok(Vec::new()), messages)).map_err(none)?;
         let stdout = whole(stdout);
         let stderr = stderr.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
         ended.store(true, Ordering::Release);
@@ -248,6 +290,20 @@ fn whole(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
     Ok(bytes)
+}
+
+/// All messages of a program. Passes on at once that it is armed, because our caller waits for it.
+fn messages(pipe: impl Read) -> io::Result<Vec<u8>> {
+    let (mut pipe, mut bytes) = (BufReader::new(pipe), Vec::new());
+    loop {
+        let begin = bytes.len();
+        if pipe.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(bytes);
+        }
+        if bytes[begin..] == *ARMED.as_bytes() {
+            output::say("armed");
+        }
+    }
 }
 
 /// The options that determine the trials of a kind.

@@ -2,12 +2,14 @@
 //! changes its behaviour. Tests print `SKIP: why` if labs are unavailable. Rates on a busy machine are not checked. The
 //! tests check that bounds, counters and verdicts agree with the trials.
 
-use crate::bed::{Bed, Finished, Program, notified};
+use crate::bed::{Bed, Finished, Program, netlathe, notified};
 use lab::Node;
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn report(finished: &Finished) -> Value {
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
@@ -171,4 +173,67 @@ fn a_search_without_memory_for_its_threads_ends_with_an_error() {
         refused += usize::from(said.contains("no thread can be started"));
     }
     assert!(refused > 0, "no limit of this range refuses a thread");
+}
+
+/// Options of a search of two short trials.
+const SHORT: &str = "--out if:a0,driver=af_packet --in a1 --trial 200ms --max 2kpps --min 1kpps --confirm 0 --width 50% --tolerance 50% --late 1s --wait 50ms";
+
+#[test]
+fn the_first_trial_starts_at_the_asked_instant() {
+    let Some(bed) = Bed::paired("searchat") else { return };
+    let asked = unix_now_ns() + 4_000_000_000;
+    let (seconds, fraction) = (asked / 1_000_000_000, asked % 1_000_000_000);
+    let text = bed.stdout(Node::Box, &format!("date -u -d @{seconds} +%Y-%m-%dT%H:%M:%S"));
+    let at = format!("{}.{fraction:09}Z", text.trim());
+    let listens =
+        bed.start(Node::Box, "measure --in a1 --only 'udp dport 9' --write seen.pcap --count 20 --duration 30s --json");
+    let found =
+        bed.run(Node::Box, &format!("search {SHORT} --size 64B --size 128B --start-at {at} --report page --json"));
+    listens.wait();
+    let found = report(&found);
+    assert_eq!(found["start"]["asked_unix_ns"].as_u64(), Some(asked), "{found}");
+    let miss = found["start"]["miss_ns"].as_i64().expect("frames were sent");
+    assert_eq!(found["start"]["obtained_unix_ns"].as_u64(), Some(asked.saturating_add_signed(miss)));
+    // Without the option, the first frames would come seconds earlier.
+    let first = bed.records("seen.pcap").0[0].ns;
+    assert!(first + 1_000 >= asked, "the receiver has a frame {} ns before the instant", asked - first);
+    assert!((first - asked).abs_diff(miss.max(0).unsigned_abs()) < 50_000_000, "{first} against {asked} and {miss}");
+    let page = std::fs::read_to_string(bed.path("page/report.html")).expect("a page");
+    assert!(page.contains("start: asked 20"), "the page has the start");
+    assert!(found["searches"][1]["goals"][0]["lower_fps"].is_number(), "the other trials follow: {found}");
+}
+
+#[test]
+fn a_search_is_armed_and_reads_its_instant() {
+    let Some(bed) = Bed::paired("searcharm") else { return };
+    let words = crate::common::words(&format!("search {SHORT} --trials t.jsonl --start-at stdin"));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = bed.command(Node::Box, netlathe(), &words);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("it starts");
+    let mut said = BufReader::new(child.stderr.take().expect("piped"));
+    let mut first = String::new();
+    said.read_line(&mut first).expect("text");
+    assert_eq!(first, "netlathe: armed\n");
+    writeln!(child.stdin.take().expect("piped"), "+700ms").expect("it reads");
+    let mut text = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+    assert!(child.wait().expect("it ends").success());
+    assert!(text.contains("start: asked 20") && text.contains("Z, first departure"), "{text}");
+
+    // Trials from a file are not sent again, so nothing starts.
+    let again = bed.run(Node::Box, &format!("search {SHORT} --trials t.jsonl --start-at +1h --json"));
+    let again = report(&again);
+    assert!(again["start"].is_null() && again["warnings"].to_string().contains("no trial was sent"), "{again}");
+
+    let past = bed.run(Node::Box, &format!("search {SHORT} --start-at 2020-01-01T00:00:00Z"));
+    assert_eq!(past.status.code(), Some(2), "{past:?}");
+    assert!(past.stderr.contains("name an instant to come"), "{past:?}");
+    let dut = bed.run(Node::Box, "search --dut 'loss 1%' --start-at +1s");
+    assert_eq!(dut.status.code(), Some(2), "{dut:?}");
+    assert!(dut.stderr.contains("--start-at"), "{dut:?}");
+}
+
+fn unix_now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64
 }
