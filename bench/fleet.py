@@ -265,7 +265,7 @@ def crests(rounds):
                         "shape", "--in", "if:c0,driver=af_packet", "--out", "if:s0,driver=af_packet", "--one-way",
                         "--sync", f"order {order} gap 10ms wait {wait} silence 60ms"]},
                     {"name": "receiver", "hosts": ["server"], "follows": True, "start_after_s": -0.4, "command": [
-                        "measure", "--in", "eth0", "--only", "udp dport 9", *compares(f"{order} silence 60ms"), "--report", f"{folder}/page",
+                        "measure", "--in", "eth0", "--only", "udp dport 9", *compares(f"{order} gap 10ms silence 60ms"), "--report", f"{folder}/page",
                         "--write", f"{folder}/got.pcap"]},
                 ]
                 result = result_of(rack.drive(roles=roles, duration_s=9))
@@ -276,7 +276,7 @@ def crests(rounds):
                 by_hand = looked_at(f"{folder}/got.pcap", order.split(","), 60e6)
                 shaped = result["reports"]["box"]["pipelines"][0]
                 own = {source["source"]: source for source in (shaped.get("sources") or shaped["classes"][0]["sources"])}
-                say(crests=True, late_s=late_s, round=number, missing=result["missing"], by_hand=by_hand, reported={key: seen.get(key) for key in ("crests", "overlapping", "out_of_turn", "apart")},
+                say(crests=True, late_s=late_s, round=number, missing=result["missing"], by_hand=by_hand, reported={key: seen.get(key) for key in ("crests", "overlapping", "out_of_turn", "crest_gap")}, crest_gap_at_shaper=shaped.get("crest_gap"),
                     overlap_in_ms={name: source["overlap"]["in_ns"] / 1e6 for name, source in own.items()},
                     overlap_out_ms={name: source["overlap"]["out_ns"] / 1e6 for name, source in own.items()},
                     missed={name: source["missed"] for name, source in own.items()})

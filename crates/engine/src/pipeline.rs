@@ -84,11 +84,13 @@ pub enum Path {
     Counted,
 }
 
-/// Adds the sources that a lane puts in order, and their curves.
+/// Adds the sources that a lane puts in order, their curves, and the gaps between their crests.
 fn add_sources<F: Frame>(report: &mut PipelineReport, lane: &Lane<F>) {
     let Some(sync) = &lane.sync else { return };
     report.sources = sync.report();
-    report.plots.get_or_insert_default().sources = sync.curves();
+    report.crest_gap = sync.gaps().report();
+    let plots = report.plots.get_or_insert_default();
+    (plots.sources, plots.crest_gaps) = (sync.curves(), sync.gaps().plot());
 }
 
 impl<F: Frame> Pipeline<F> {

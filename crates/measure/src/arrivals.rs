@@ -1,5 +1,6 @@
 //! Sources as one receiver sees them: when each began, and how their crests lie beside each other.
 
+use crate::crest_gaps::CrestGapMeter;
 use crate::frame_counters::Tally;
 use crate::histogram::Tallies;
 use crate::ns;
@@ -102,12 +103,13 @@ pub struct ArrivalMeter {
     overlapping: u64,
     apart: Tallies,
     apart_ends: Option<(u64, u64)>,
+    gaps: CrestGapMeter,
 }
 
 impl ArrivalMeter {
-    /// A meter of sources with these names, in the order that their crests should have.
+    /// A meter of sources with these names, in the order that their crests should have, and with this gap in each round.
     #[must_use]
-    pub fn new(names: impl IntoIterator<Item = String>, silence: Span) -> Self {
+    pub fn new(names: impl IntoIterator<Item = String>, silence: Span, gap: Option<Span>) -> Self {
         let source = |name| Source {
             name,
             came: Tally::default(),
@@ -126,6 +128,7 @@ impl ArrivalMeter {
             overlapping: 0,
             apart: Tallies::default(),
             apart_ends: None,
+            gaps: CrestGapMeter::new(gap),
         }
     }
 
@@ -166,6 +169,10 @@ impl ArrivalMeter {
             self.apart.count(apart);
             let (least, most) = self.apart_ends.unwrap_or((apart, apart));
             self.apart_ends = Some((least.min(apart), most.max(apart)));
+            // The pause before the first source of the list separates rounds.
+            if in_turn && of > 0 {
+                self.gaps.record(self.origin.unwrap_or(at), ended, at);
+            }
         }
         let source = &mut self.sources[of];
         source.crests += 1;
@@ -217,6 +224,13 @@ impl ArrivalMeter {
         }
     }
 
+    /// The gaps between crests in turn within rounds: from the start of the last frame of a crest to the first frame of
+    /// the next one.
+    #[must_use]
+    pub fn gaps(&self) -> &CrestGapMeter {
+        &self.gaps
+    }
+
     /// The curves of the sources.
     #[must_use]
     pub fn curves(&self) -> Vec<SourceCurve> {
@@ -230,19 +244,19 @@ impl ArrivalMeter {
 mod tests {
     use super::*;
 
-    /// Frames (source, µs).
-    fn seen(frames: &[(usize, u64)]) -> ArrivalsReport {
+    /// A meter that saw frames (source, µs).
+    fn seen(frames: &[(usize, u64)]) -> ArrivalMeter {
         let names = ["a", "b", "c"].map(str::to_owned);
-        let mut meter = ArrivalMeter::new(names, Span::from_ms(1));
+        let mut meter = ArrivalMeter::new(names, Span::from_ms(1), Some(Span::from_ms(5)));
         for (source, us) in frames {
             meter.record(*source, Time::from_ps(us * 1_000_000), FrameLen::MIN);
         }
-        meter.report()
+        meter
     }
 
     #[test]
     fn crests_in_order_are_in_turn_and_apart() {
-        let seen = seen(&[
+        let meter = seen(&[
             (0, 7),
             (0, 100),
             (0, 900),
@@ -254,6 +268,10 @@ mod tests {
             (1, 21_100),
             (2, 26_100),
         ]);
+        let seen = meter.report();
+        let gaps = meter.gaps().report().expect("gaps");
+        assert_eq!((gaps.asked_ns, gaps.count), (Some(5e6), 4), "not the one between rounds");
+        assert_eq!((gaps.min_ns, gaps.max_ns), (5e6, 5e6));
         assert_eq!((seen.crests, seen.overlapping, seen.out_of_turn, seen.silent), (6, 0, 0, 0));
         let apart = seen.apart.expect("several sources");
         assert_eq!((apart.count, apart.min_ns, apart.max_ns), (5, 5e6, 5e6));
@@ -265,17 +283,19 @@ mod tests {
 
     #[test]
     fn overlap_counts_each_crest_once_and_a_late_source_is_out_of_turn_once() {
-        let mixed = seen(&[(0, 0), (1, 10), (0, 20), (1, 30), (0, 40), (2, 4_000)]);
+        let mixed = seen(&[(0, 0), (1, 10), (0, 20), (1, 30), (0, 40), (2, 4_000)]).report();
         assert_eq!((mixed.crests, mixed.overlapping), (3, 2));
         // The third source misses the first round.
         let late =
             seen(&[(0, 0), (1, 5_000), (0, 10_000), (1, 15_000), (2, 20_000), (0, 25_000), (1, 30_000), (2, 35_000)]);
+        assert_eq!(late.gaps().report().expect("gaps").count, 5);
+        let late = late.report();
         assert_eq!((late.out_of_turn, late.sources[0].out_of_turn, late.overlapping), (1, 1, 0));
     }
 
     #[test]
     fn one_crest_after_another_of_the_same_source_is_out_of_turn() {
-        let seen = seen(&[(1, 0), (1, 3_000)]);
+        let seen = seen(&[(1, 0), (1, 3_000)]).report();
         assert_eq!((seen.crests, seen.out_of_turn, seen.silent), (2, 2, 2));
         assert!(seen.spread_ns.is_none() && seen.apart.is_none());
     }

@@ -9,6 +9,7 @@ mod buckets;
 mod caveats;
 mod clock_offset;
 mod conformance;
+mod crest_gaps;
 mod delays;
 mod departures;
 mod effects;
@@ -43,6 +44,7 @@ pub use buckets::Buckets;
 pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
 pub use clock_offset::{ClockExchange, ClockMeter, ClockReport};
 pub use conformance::ConformanceMeter;
+pub use crest_gaps::{CrestGapMeter, CrestGapPlot, CrestGapReport};
 pub use departures::{ClassTarget, DepartureMeter};
 pub use effects::{Choice, ChoiceReport, ChoiceReports, Effect, EffectCounts, Effects, ReorderReport};
 pub use figure_list::{

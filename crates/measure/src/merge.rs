@@ -49,7 +49,7 @@ const SUMS_OF_RATES: [&str; 2] = ["mean_bps", "mean_fps"];
 /// Lists of objects, and the field that identifies corresponding objects.
 const KEYS: [&str; 3] = ["name", "stream", "source"];
 /// What differs from host to host and belongs to each.
-const OF_HOSTS: [&str; 6] = ["start", "expectations", "fit", "plots", "arrivals", "rate_curve"];
+const OF_HOSTS: [&str; 7] = ["start", "expectations", "fit", "plots", "arrivals", "crest_gap", "rate_curve"];
 
 /// Merges the reports of hosts.
 ///

@@ -1,6 +1,7 @@
 use crate::arrivals::SourceCurve;
 use crate::buckets::Buckets;
 use crate::conformance::ConformanceMeter;
+use crate::crest_gaps::CrestGapPlot;
 use crate::gaps::GapMeter;
 use crate::ns;
 use crate::timeline::Timeline;
@@ -27,6 +28,9 @@ pub struct Plots {
     /// The rate of each source over time, if sources were named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceCurve>,
+    /// Gaps between the crests of sources, if sources were named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crest_gaps: Option<CrestGapPlot>,
     /// Gaps by |obtained − asked|, in ten steps per decade.
     #[serde(skip_serializing_if = "Buckets::is_empty")]
     pub gap_error: Buckets,
@@ -96,6 +100,7 @@ impl Plots {
             gap: GapPlot::of(&gaps.histogram(), conformance.map(ConformanceMeter::asked).as_ref()),
             delay: None,
             sources: Vec::new(),
+            crest_gaps: None,
             gap_error: conformance.map(ConformanceMeter::errors).unwrap_or_default(),
         }
     }

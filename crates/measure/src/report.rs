@@ -2,6 +2,7 @@ use crate::Caveat;
 use crate::arrivals::ArrivalsReport;
 use crate::buckets::Buckets;
 use crate::clock_offset::ClockReport;
+use crate::crest_gaps::CrestGapReport;
 use crate::effects::{ChoiceReports, EffectCounts, Effects, ReorderReport};
 use crate::fit::FitReport;
 use crate::frame_counters::{DropReason, Drops, Tally};
@@ -192,6 +193,9 @@ pub struct PipelineReport {
     /// Sources at a receiver, with `measure --sources`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<ArrivalsReport>,
+    /// Gaps between the crests of different sources, of `--sync` and `--sources`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crest_gap: Option<CrestGapReport>,
     /// Each class, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<PipelineReport>,

@@ -295,6 +295,12 @@ fn curves(report: &PipelineReport, id: &str) -> String {
         + &lanes::figure("Sources as they left", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
 }
 
+/// The gaps between crests of different sources within rounds.
+pub(crate) fn crest_gaps(report: &PipelineReport, id: &str) -> String {
+    let plot = report.plots.as_ref().and_then(|plots| plots.crest_gaps.as_ref());
+    plot.zip(report.crest_gap.as_ref()).map_or_else(String::new, |(plot, gap)| plots::crest_gaps(plot, gap, id))
+}
+
 /// Sources as a receiver saw them.
 pub(crate) fn arrivals(report: &PipelineReport) -> String {
     let Some(arrivals) = &report.arrivals else { return String::new() };

@@ -23,6 +23,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
     out.push_str(&parts::streams(report));
     out.push_str(&parts::sources(report, &format!("p{i}")));
     out.push_str(&parts::arrivals(report));
+    out.push_str(&parts::crest_gaps(report, &format!("p{i}")));
     out.push_str(&parts::classes(report, i));
     out.push_str(&accounting(report));
     out.push_str(&figures(report));

@@ -3,7 +3,7 @@
 use crate::chart::{Axis, Chart, Mark};
 use crate::text::{details, escape, figures as kept, table};
 use measure::figures::{bits, brief, counted, share, thousands, time};
-use measure::{Bins, GapPlot, LatenessReport, PipelineReport, RatePlot};
+use measure::{Bins, CrestGapPlot, CrestGapReport, GapPlot, LatenessReport, PipelineReport, RatePlot};
 
 /// Rates are drawn on a logarithmic axis if the fastest is at least this many times the slowest.
 const DECADES: f64 = 1_000.0;
@@ -161,6 +161,42 @@ fn rate(plot: &RatePlot, id: &str, got: &str) -> String {
     let head: &[&str] = if asked.is_empty() { &["from", got] } else { &["from", got, "asked"] };
     let data = table(&format!("Means of up to {}", counted(each as u64, "window")), head, &rows);
     figure("Rate over time", &caption, &chart, (!asked.is_empty(), got), &data)
+}
+
+/// The gaps between crests over time, beside the asked one.
+pub(crate) fn crest_gaps(plot: &CrestGapPlot, gap: &CrestGapReport, id: &str) -> String {
+    let most = gap.asked_ns.unwrap_or(0.0).max(gap.max_ns);
+    let end = plot.at_ns.last().copied().unwrap_or(0.0);
+    let ((per_tick, unit), (per_second, seconds)) = (time_unit(most), time_unit(end));
+    let asked_words = gap.asked_ns.map_or_else(String::new, |asked| format!("asked {}; ", time(asked)));
+    let more = if plot.more > 0 { format!("; not drawn: {} more", thousands(plot.more)) } else { String::new() };
+    let caption = format!(
+        "{}: {asked_words}got {} to {}, median {}{more}",
+        counted(gap.count, "gap"),
+        time(gap.min_ns),
+        time(gap.max_ns),
+        time(gap.p50_ns)
+    );
+    let mut marks = Vec::new();
+    if let Some(asked) = gap.asked_ns {
+        marks.push(Mark::Line { class: "asked", points: vec![(0.0, asked), (end, asked)] });
+    }
+    marks.push(Mark::Line {
+        class: "got",
+        points: plot.at_ns.iter().copied().zip(plot.got_ns.iter().copied()).collect(),
+    });
+    let chart = Chart {
+        id: format!("{id}-crest-gaps"),
+        description: format!("Curve of the gaps between crests of different sources over {}. {caption}.", time(end)),
+        x: Axis::linear(0.0, end, per_second, format!("time, {seconds}")),
+        y: Axis::linear(0.0, most * 1.08, per_tick, format!("gap, {unit}")),
+        marks,
+    };
+    let rows: Vec<Vec<String>> =
+        plot.at_ns.iter().zip(&plot.got_ns).take(ROWS).map(|(at, got)| vec![time(*at), time(*got)]).collect();
+    let first = if rows.len() < plot.at_ns.len() { "The first gaps" } else { "All gaps" };
+    let data = table(first, &["at", "got"], &rows);
+    figure("Gaps between crests", &caption, &chart, (gap.asked_ns.is_some(), "got"), &data)
 }
 
 /// The start of bin number `n`, which is the end of the bin before it.

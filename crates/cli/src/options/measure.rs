@@ -19,7 +19,7 @@ Examples:
   netlathe measure --pcap out.pcap --expect 'chi2 df 6 in 80us..120us'
   netlathe measure --pcap out.pcap --only 'udp dport 2000' --expect 'fixed 10us'
   netlathe measure --in if:eth0 --duration 10s --write seen.pcap --json
-  netlathe measure --pcap out.pcap --sources 10.0.0.1,10.0.0.2,10.0.0.3 --report fig7
+  netlathe measure --pcap out.pcap --sources '10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms' --report fig7
   netlathe measure --pcap out.pcap --write out.pcapng.zst
   netlathe measure --pcap out.pcap --csv gaps.csv --svg gaps.svg
   netlathe measure --host eth0,eth1 --duration 10s

@@ -1,7 +1,7 @@
 use super::{How, SyncSpec};
 use crate::Line;
 use crate::stages::Item;
-use measure::{SourceCurve, SourceReport, Timeline};
+use measure::{CrestGapMeter, SourceCurve, SourceReport, Timeline};
 use packet::{Frame, Headers};
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
@@ -31,6 +31,9 @@ pub(crate) struct Synchroniser<F> {
     ended: bool,
     /// The first frame of any source.
     origin: Option<Time>,
+    /// End of the crest before the current one, in the same round and of another source.
+    before: Option<Time>,
+    gaps: CrestGapMeter,
 }
 
 struct Source<F> {
@@ -64,6 +67,10 @@ impl<F: Frame> Synchroniser<F> {
             How::Gap(gap) => Span::from_ps(spec.silence.as_ps().saturating_sub(gap.as_ps())),
             How::Offset(_) | How::RoundRobin(_) => Span::ZERO,
         };
+        let asked = match spec.how {
+            How::Gap(gap) | How::RoundRobin(gap) => Some(gap),
+            How::Offset(_) => None,
+        };
         let sources = spec.sources.iter().map(|source| Source {
             queue: VecDeque::new(),
             behind: false,
@@ -85,6 +92,8 @@ impl<F: Frame> Synchroniser<F> {
             now: Time::ZERO,
             ended: false,
             origin: None,
+            before: None,
+            gaps: CrestGapMeter::new(asked),
         }
     }
 
@@ -261,6 +270,7 @@ impl<F: Frame> Synchroniser<F> {
         if !self.may_go_on(now) {
             return false;
         }
+        self.record_gap();
         self.members.drain(..self.current());
         self.free = self.next_start();
         match self.members.front_mut() {
@@ -268,6 +278,17 @@ impl<F: Frame> Synchroniser<F> {
             None => self.close(),
         }
         true
+    }
+
+    /// Records the gap before the current crest, once its frames have departed. Crests with offsets may overlap and have none.
+    fn record_gap(&mut self) {
+        let Some(member) = self.members.front().filter(|_| !matches!(self.spec.how, How::Offset(_))) else { return };
+        let left = self.sources[member.source].left;
+        if let (Some(origin), Some(before), Some((start, _))) = (self.origin, self.before, left) {
+            self.gaps.record(origin, before, start);
+        }
+        // A crest whose frames were all lost leaves the gap to the next one as it is.
+        self.before = left.map(|(_, end)| end).or(self.before).filter(|_| self.members.len() > 1);
     }
 
     /// Closes a round and records how its crests overlapped.
@@ -306,6 +327,11 @@ impl<F: Frame> Synchroniser<F> {
     /// Frames held back.
     pub(crate) fn held(&self) -> usize {
         self.sources.iter().map(|source| source.queue.len()).sum()
+    }
+
+    /// The gaps between crests within rounds, from the end of the last frame of a crest to the start of the next one.
+    pub(crate) fn gaps(&self) -> &CrestGapMeter {
+        &self.gaps
     }
 
     /// The rates of all sources over time.

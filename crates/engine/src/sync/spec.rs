@@ -134,6 +134,8 @@ fn offsets(text: &str, sources: usize) -> Result<Vec<Span>, ParseError> {
 pub struct SourceList {
     /// Source addresses, in the order that their crests should have; no prefix contains another.
     pub sources: Vec<Prefix>,
+    /// The gap that their crests should have within a round, if it is known.
+    pub gap: Option<Span>,
     /// A source's silence of this length ends its crest.
     pub silence: Span,
 }
@@ -141,21 +143,27 @@ pub struct SourceList {
 impl FromStr for SourceList {
     type Err = ParseError;
 
-    /// Parses `A,B,… [silence TIME]`.
+    /// Parses `A,B,… [gap TIME] [silence TIME]`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let silence = match words[..] {
-            [_] => SyncSpec::SILENCE,
-            [_, "silence", span] => time(span)?,
-            _ => {
-                let what = format!("'{text}' is no list of sources");
-                return Err(ParseError::new(what, "write 10.0.0.1,10.0.0.2 or '10.0.0.1,10.0.0.2 silence 1ms'"));
-            }
+        let bad = || {
+            let what = format!("'{text}' is no list of sources");
+            ParseError::new(what, "write 10.0.0.1,10.0.0.2 or '10.0.0.1,10.0.0.2 gap 5ms silence 1ms'")
         };
+        let (list, rest) = words.split_first().ok_or_else(bad)?;
+        let (mut gap, mut silence) = (None, None);
+        for pair in rest.chunks(2) {
+            match pair {
+                ["gap", span] if gap.is_none() => gap = Some(time(span)?),
+                ["silence", span] if silence.is_none() => silence = Some(time(span)?),
+                _ => return Err(bad()),
+            }
+        }
+        let silence = silence.unwrap_or(SyncSpec::SILENCE);
         if silence == Span::ZERO {
             return Err(ParseError::new("a silence of no length ends every crest", "write 1ms"));
         }
-        Ok(SourceList { sources: sources(words[0], LIST)?, silence })
+        Ok(SourceList { sources: sources(list, LIST)?, gap, silence })
     }
 }
 
