@@ -14,6 +14,8 @@ pub struct Config {
     pub name: String,
     /// The source of frames.
     pub feed: Feed,
+    /// Further ports that frames come from, beside that of a [`Feed::Device`]. Nothing is carried back then.
+    pub more_inputs: Vec<Device>,
     /// The output port.
     pub output: Device,
     /// Carries nothing back from the output to the input.

@@ -18,6 +18,8 @@ const HUGE_POOL: u32 = 1 << 11;
 /// Buffers that drivers keep in their rings: two AF_XDP ports each have 2 048 to fill and 2 048 to send, and more in
 /// transit. A frame that would reduce this reserve is dropped and counted.
 const XDP_RESERVE: u32 = 3 << 12;
+/// More of them, for each further port that only receives.
+const XDP_PORT: u32 = 1 << 12;
 /// The reserve for drivers that copy frames.
 const COPY_RESERVE: u32 = 1 << 11;
 /// Frames of up to this length fit AF_XDP's buffers.
@@ -49,7 +51,7 @@ impl Size {
             // No backlog waits in it, and a pool that fits the caches is several times as fast.
             (config.output.slots().map_or(SHALLOW_POOL, |slots| slots + MORE_FRAMES), 0)
         } else {
-            (small(config), XDP_RESERVE)
+            (small(config), XDP_RESERVE + more_rings(config))
         };
         Size { frames, reserve, data_room }
     }
@@ -59,7 +61,13 @@ impl Size {
 fn small(config: &Config) -> u32 {
     let least = if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL };
     let wanted = config.room.saturating_add(u64::from(XDP_RESERVE)).min(MOST_FRAMES.into()) as u32;
-    if config.room == 0 { least } else { least.max(wanted.next_power_of_two()) }
+    let frames = if config.room == 0 { least } else { least.max(wanted.next_power_of_two()) };
+    (frames + more_rings(config)).next_power_of_two()
+}
+
+/// Buffers in the rings of further inputs.
+fn more_rings(config: &Config) -> u32 {
+    config.more_inputs.len() as u32 * XDP_PORT
 }
 
 /// Capacity of the output in frames, as far as it is known before opening.

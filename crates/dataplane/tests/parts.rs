@@ -81,6 +81,7 @@ fn run_with(
     let config = Config {
         name: format!("parts{}", cpus.len()),
         feed: Feed::Replay { supply: Box::new(Made(0)), ahead: false, whole: None },
+        more_inputs: Vec::new(),
         output,
         one_way: true,
         pacing,

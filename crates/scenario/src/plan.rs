@@ -23,7 +23,7 @@ pub struct PipelineText {
     pub place: Option<Origin>,
     /// The input port.
     pub input: Option<Text>,
-    /// Further captures, whose frames are merged with those of the input by their stamps.
+    /// Further inputs of the same kind.
     pub more_inputs: Vec<Text>,
     /// Alternatively, the streams to generate.
     pub streams: Vec<Text>,
@@ -84,8 +84,9 @@ pub struct PipelinePlan {
     pub name: String,
     /// The source of frames.
     pub source: SourcePlan,
-    /// Further captures, whose frames are merged with those of the source by their stamps. The source is then a capture.
-    pub more_inputs: Vec<PathBuf>,
+    /// Further inputs: captures beside a capture, whose frames are merged by their stamps, or live ports beside a live port,
+    /// whose frames are taken as they arrive.
+    pub more_inputs: Vec<PortSpec>,
     /// The output port.
     pub output: PortSpec,
     /// The target of departures.
@@ -182,7 +183,17 @@ impl PipelinePlan {
             SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => Some(path),
             SourcePlan::Port(_) | SourcePlan::Streams { .. } => None,
         };
-        first.into_iter().chain(&self.more_inputs).map(PathBuf::as_path)
+        let more = self.more_inputs.iter().filter_map(|port| match port {
+            PortSpec::Pcap(path) => Some(path),
+            _ => None,
+        });
+        first.into_iter().chain(more).map(PathBuf::as_path)
+    }
+
+    /// The ports that frames come from, if they come from ports.
+    pub fn input_ports(&self) -> impl Iterator<Item = &PortSpec> {
+        let first = if let SourcePlan::Port(port) = &self.source { Some(port) } else { None };
+        first.into_iter().chain(&self.more_inputs)
     }
 
     /// The stages that limit users, each with the name of its class.

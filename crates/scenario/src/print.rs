@@ -34,8 +34,8 @@ impl fmt::Display for PipelinePlan {
         match &self.source {
             SourcePlan::Port(port) if self.more_inputs.is_empty() => writeln!(f, "in = {}", Quoted(port))?,
             SourcePlan::Port(port) => {
-                let more = self.more_inputs.iter().map(|path| Quoted(format!("pcap:{}", path.display())).to_string());
-                let all: Vec<String> = std::iter::once(Quoted(port).to_string()).chain(more).collect();
+                let all: Vec<String> =
+                    std::iter::once(port).chain(&self.more_inputs).map(|port| Quoted(port).to_string()).collect();
                 writeln!(f, "in = [{}]", all.join(", "))?;
             }
             SourcePlan::Streams { specs, count, gateway, .. } => {

@@ -13,7 +13,6 @@ use engine::Line;
 use engine::schedules::{Files, Impossible, Target};
 use engine::sources::{Stack, StreamSpec};
 use engine::stages::{Limit, StageConfig};
-use std::path::PathBuf;
 use units::nearest;
 use units::{ParseError, Span};
 
@@ -238,43 +237,44 @@ impl PipelineText {
         Some(SourcePlan::Replay(Replay { path, speed, times, loop_gap, max_gap, count, rewrite }))
     }
 
-    /// Further inputs: captures, each once.
+    /// Further inputs, each once: captures beside a capture, live ports beside a live port.
     fn more_inputs(
         &self,
         source: &SourcePlan,
         output: &PortSpec,
         files: Option<&dyn Files>,
         problems: &mut Problems,
-    ) -> Vec<PathBuf> {
-        const HOW: &str = "write each live input to a capture (measure --in if:… --write FILE), and give the captures";
-        let mut paths = Vec::new();
-        let mut known = match source {
-            SourcePlan::Port(port @ PortSpec::Pcap(_)) => vec![port.clone()],
-            _ => Vec::new(),
-        };
-        if let (Some(text), true, Some(_)) = (&self.input, known.is_empty(), self.more_inputs.first()) {
-            problems
-                .add(&text.origin, format!("'{}' is one of several inputs, which must be captures: {HOW}", text.value));
-            return paths;
-        }
+    ) -> Vec<PortSpec> {
+        let (SourcePlan::Port(first), Some(second)) = (source, self.more_inputs.first()) else { return Vec::new() };
+        let mut known = vec![first.clone()];
         for text in &self.more_inputs {
             let Some(port) = problems.read(text, PortSpec::parse) else { continue };
-            let PortSpec::Pcap(path) = &port else {
-                let what = format!("'{}' is one of several inputs, which must be captures: {HOW}", text.value);
-                problems.add(&text.origin, what);
-                continue;
+            let same = |other: &PortSpec| {
+                port == *other || (port.interface().is_some() && port.interface() == other.interface())
             };
-            if known.contains(&port) {
+            let standard = matches!(&port, PortSpec::Pcap(path) if path.as_os_str() == "-");
+            if let PortSpec::Wire(_) | PortSpec::Line(_) | PortSpec::Null = port {
+                problems.add(&text.origin, format!("nothing comes from '{port}': read from an interface or pcap:FILE"));
+            } else if port.is_virtual() != first.is_virtual() {
+                let what = format!("one of the inputs '{first}' and '{port}' is live, and the other is a capture");
+                let how = "write the live one to a capture (measure --in if:… --write FILE), or name ports of one kind";
+                problems.add(&text.origin, format!("{what}: {how}"));
+            } else if known.iter().any(same) {
                 problems.add(&text.origin, format!("'{}' is already an input: leave one of them out", text.value));
-            } else if port == *output && path.as_os_str() != "-" {
+            } else if same(output) && !standard {
                 problems.add(&text.origin, format!("'{}' is the output too: name another one", text.value));
-            } else if let Some(Err(error)) = files.map(|files| files.capture(path)) {
+            } else if let (PortSpec::Pcap(path), Some(files)) = (&port, files)
+                && let Err(error) = files.capture(path)
+            {
                 problems.add(&text.origin, error.to_string());
             }
-            paths.push(path.clone());
             known.push(port);
         }
-        paths
+        if self.carries_back(source, output) {
+            let what = format!("what arrives at '{output}' would have several ports to go back to");
+            problems.add(&second.origin, format!("{what}: carry nothing back, by --one-way or one-way = true"));
+        }
+        known.split_off(1)
     }
 
     fn check_ports(&self, source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {

@@ -15,7 +15,8 @@ Examples:
   netlathe shape --in eth0 --out eth1 --sync 'order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms'
   netlathe shape --in pcap:in.pcap --in pcap:day.pcap --out wire:10G --sync 'order 10.0.0.1,10.0.0.2 gap 5ms wait 300ms'")]
 pub(crate) struct Shape {
-    /// Input port. Several captures are merged by their stamps: --in pcap:a.pcap --in pcap:b.pcap
+    /// Input port. Several captures are merged by their stamps: --in pcap:a.pcap --in pcap:b.pcap. Several live ports need
+    /// --one-way
     #[arg(long = "in", value_name = "PORT", required = true)]
     pub(crate) inputs: Vec<String>,
     /// Output port

@@ -3,7 +3,7 @@
 
 use super::files::OnDisk;
 use engine::schedules::{Advise, Files};
-use scenario::{PipelinePlan, PortSpec, SourcePlan};
+use scenario::{PipelinePlan, PortSpec};
 use service::ScenarioProblem;
 use sim::is_standard;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,7 @@ fn files(plan: &PipelinePlan) -> Vec<&Path> {
 }
 
 fn ports(plan: &PipelinePlan) -> Vec<&PortSpec> {
-    let input = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
-    input.into_iter().chain([&plan.output]).collect()
+    plan.input_ports().chain([&plan.output]).collect()
 }
 
 /// Arguments of `net_null` name no files; those of other drivers may.

@@ -10,6 +10,7 @@ mod experiment;
 mod floor;
 mod host;
 mod host_ports;
+mod inputs;
 mod launch_time;
 mod limit;
 mod line;

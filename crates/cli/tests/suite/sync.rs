@@ -232,7 +232,7 @@ fn captures_of_several_hosts_are_one_input_and_a_late_one_is_in_order_from_the_s
 }
 
 #[test]
-fn several_inputs_must_be_different_captures() {
+fn several_inputs_are_of_one_kind_and_different() {
     let bench = Bench::new();
     bench.capture("in.pcap", Dialect::USUAL, &[frame(0, 1, 0)]);
     bench.capture("b.pcap", Dialect::USUAL, &[frame(5, 2, 0)]);
@@ -240,10 +240,16 @@ fn several_inputs_must_be_different_captures() {
         (["pcap:in.pcap", "pcap:in.pcap"], "null", "is already an input"),
         (["pcap:in.pcap", "pcap:b.pcap"], "pcap:b.pcap", "'pcap:b.pcap' is the output too"),
         (["pcap:in.pcap", "pcap:no.pcap"], "null", "no.pcap"),
-        (["pcap:in.pcap", "eth0"], "null", "'eth0' is one of several inputs, which must be captures"),
-        (["eth0", "pcap:in.pcap"], "null", "'eth0' is one of several inputs, which must be captures"),
+        (["pcap:in.pcap", "eth0"], "null", "'pcap:in.pcap' and 'if:eth0' is live, and the other is a capture"),
+        (["eth0", "pcap:in.pcap"], "null", "'if:eth0' and 'pcap:in.pcap' is live, and the other is a capture"),
+        (["eth0", "if:eth0,driver=af_packet"], "null", "is already an input"),
+        (["eth0", "eth1"], "eth1", "'eth1' is the output too"),
+        (["eth0", "eth1"], "eth2", "carry nothing back, by --one-way"),
+        (["pcap:in.pcap", "wire:10G"], "null", "nothing comes from 'wire:10Gbps'"),
     ] {
-        let finished = bench.run(["shape", "--in", inputs[0], "--in", inputs[1], "--out", out]);
+        let mut command = vec!["shape", "--in", inputs[0], "--in", inputs[1], "--out", out];
+        command.extend(Some("--one-way").filter(|_| inputs.contains(&out) && inputs[0] == "eth0"));
+        let finished = bench.run(command);
         assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
         assert!(finished.stderr.contains(why), "{}", finished.stderr);
     }
@@ -445,4 +451,65 @@ fn the_page_has_a_lane_for_each_source() {
     let data: Value =
         serde_json::from_str(&std::fs::read_to_string(bench.path("seen/report.json")).expect("data")).expect("JSON");
     assert_eq!(data["pipelines"][0]["plots"]["sources"][1]["source"], json!("10.0.0.2"));
+}
+
+/// The gap between crests: asked, obtained at the output and at a receiver, and drawn.
+#[test]
+fn reports_the_gap_between_crests_beside_the_asked_one() {
+    let bench = Bench::new();
+    let rounds: Vec<(u8, u64, u64)> =
+        (0..4).flat_map(|k| [(1, k * 100_000, 200), (2, k * 100_000 + 3, 200), (3, k * 100_000 + 5, 200)]).collect();
+    bench.capture("in.pcap", Dialect::USUAL, &crests(20, &rounds));
+    let of_pipeline = |folder: &str| -> Value {
+        let text = std::fs::read_to_string(bench.path(&format!("{folder}/report.json"))).expect("data");
+        serde_json::from_str::<Value>(&text).expect("JSON")["pipelines"][0].clone()
+    };
+    let page = |folder: &str| std::fs::read_to_string(bench.path(&format!("{folder}/report.html"))).expect("a page");
+    let order = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 3500us";
+    let wire = "wire:10G,pcap=out.pcap,frames=out.csv";
+    bench.report(["shape", "--in", "pcap:in.pcap", "--out", wire, "--sync", order, "--report", "shaped"]);
+    let shaped = of_pipeline("shaped");
+    // By the list of frames, without the code under test: between the crests of 1 and 2, and of 2 and 3, of four rounds.
+    let left = listed_crests(&bench.listed("out.csv"));
+    let gaps: Vec<u64> = left.windows(2).filter(|pair| pair[1].0 > 1).map(|pair| pair[1].1 - pair[0].2).collect();
+    assert_eq!(gaps.len(), 8, "{left:?}");
+    let extreme = |of: Option<&u64>| *of.expect("gaps") as f64 / 1_000.0;
+    let gap = &shaped["crest_gap"];
+    assert_eq!((&gap["asked_ns"], &gap["count"]), (&json!(3_500_000.0), &json!(8)), "{shaped}");
+    assert_eq!(
+        (&gap["min_ns"], &gap["max_ns"]),
+        (&json!(extreme(gaps.iter().min())), &json!(extreme(gaps.iter().max())))
+    );
+    assert_eq!(shaped["plots"]["crest_gaps"]["got_ns"].as_array().map(Vec::len), Some(8));
+    // At a receiver, with a gap that was not kept.
+    let line = "measure --pcap out.pcap --sources '10.0.0.1,10.0.0.2,10.0.0.3 gap 2ms' --report seen";
+    let text = bench.run(crate::common::words(line)).stdout;
+    assert!(text.contains("  crest gap asked 2 ms; got min 3.50"), "{text}");
+    let gap = of_pipeline("seen")["crest_gap"].clone();
+    assert_eq!((&gap["asked_ns"], &gap["count"]), (&json!(2_000_000.0), &json!(8)), "{gap}");
+    assert!((3.5e6..3.502e6).contains(&gap["p50_ns"].as_f64().expect("a median")), "{gap}");
+    for folder in ["shaped", "seen"] {
+        let page = page(folder);
+        let drawn = page.split_once("Gaps between crests").expect("a drawing").1.split_once("</svg>").expect("SVG").0;
+        assert_eq!(drawn.matches("<polyline").count(), 2, "asked and got, {folder}: {drawn}");
+        assert!(drawn.contains("8 gaps: asked"), "{drawn}");
+    }
+    // Offsets ask for no gap, and one that is not named is not compared.
+    bench.report([
+        "shape",
+        "--in",
+        "pcap:in.pcap",
+        "--out",
+        "wire:10G",
+        "--sync",
+        "order 10.0.0.1,10.0.0.2 offset 9ms",
+        "--report",
+        "off",
+    ]);
+    assert!(of_pipeline("off")["crest_gap"].is_null());
+    bench.run(crate::common::words("measure --pcap out.pcap --sources 10.0.0.1,10.0.0.2 --report free"));
+    let free = of_pipeline("free")["crest_gap"].clone();
+    assert!(free["asked_ns"].is_null() && free["count"] == json!(4), "{free}");
+    let bad = bench.run(crate::common::words("measure --pcap out.pcap --sources '10.0.0.1,10.0.0.2 gap'"));
+    assert!(bad.status == Some(2) && bad.stderr.contains("gap 5ms silence 1ms"), "{}", bad.stderr);
 }

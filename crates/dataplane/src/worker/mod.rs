@@ -27,7 +27,7 @@ pub use run::pin;
 pub struct Finished {
     /// The figures.
     pub report: PipelineReport,
-    /// The input, if it is a port, and the output.
+    /// The inputs that are ports, and the output.
     pub ports: Vec<PortSummary>,
     /// The NIC timed the departures.
     pub launched: bool,
@@ -66,6 +66,8 @@ pub struct Worker {
     limit: u64,
     /// The input port and its queues; `None` if frames do not come from a port.
     input: Option<Opened>,
+    /// Further inputs.
+    more_inputs: Vec<Opened>,
     output: Opened,
     /// Diverts an interface's traffic through the ports.
     detour: Option<Detour>,
@@ -96,18 +98,22 @@ impl Worker {
             (output, _) => output.mtu()?,
         };
         let mtu = match &config.feed {
-            Feed::Device(device) => device.mtu()?.max(mtu_out),
+            Feed::Device(device) => config
+                .more_inputs
+                .iter()
+                .try_fold(device.mtu()?.max(mtu_out), |most, more| Ok::<_, Error>(most.max(more.mtu()?)))?,
             Feed::Stream(..) | Feed::Replay { .. } => mtu_out,
         };
         let Size { frames, reserve, data_room } = Size::new(&config, mtu);
         // DPDK's pools use memory best if their size is a power of two minus one.
         let pool = Pool::new(eal, &config.name, frames - 1, data_room)?;
+        let receive =
+            |device: &Device| device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All { queues: 1 }, None);
         let input = match &config.feed {
-            Feed::Device(device) => {
-                Some(device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All { queues: 1 }, None)?)
-            }
+            Feed::Device(device) => Some(receive(device)?),
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
+        let more_inputs = config.more_inputs.iter().map(receive).collect::<Result<_, _>>()?;
         let launch_time = match config.pacing {
             Pacing::Deadline(wanted) => wanted,
             _ => LaunchTime::Never,
@@ -143,7 +149,20 @@ impl Worker {
             _ => None,
         };
         let heard = AnswersReport::default();
-        Ok(Worker { config, pipeline, back, pool, fillers, limit, input, output, detour, heard, changes: None })
+        Ok(Worker {
+            config,
+            pipeline,
+            back,
+            pool,
+            fillers,
+            limit,
+            input,
+            more_inputs,
+            output,
+            detour,
+            heard,
+            changes: None,
+        })
     }
 
     /// Takes changes while it runs: of its pipeline, which must [take them](Pipeline::changing), or of the stages of its
@@ -155,20 +174,25 @@ impl Worker {
         }
     }
 
-    /// The drivers of the input, if it is a port, and of the output.
+    /// All ports: the inputs that are ports, and the output.
+    fn ports(&self) -> impl Iterator<Item = &Opened> {
+        self.input.iter().chain(&self.more_inputs).chain([&self.output])
+    }
+
+    /// The drivers of the inputs that are ports, and of the output.
     #[must_use]
     pub fn drivers(&self) -> Vec<&str> {
-        self.input.iter().chain([&self.output]).map(|opened| opened.driver.as_str()).collect()
+        self.ports().map(|opened| opened.driver.as_str()).collect()
     }
 
     /// The interfaces behind the ports, for callers that monitor them during the run.
     pub fn interfaces(&self) -> impl Iterator<Item = PortInterface> {
-        self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.interface())
+        self.ports().filter_map(|opened| opened.started.port.interface())
     }
 
     /// The links of the NICs on PCI among the ports.
     pub fn nic_links(&self) -> impl Iterator<Item = NicLink> {
-        self.input.iter().chain([&self.output]).filter_map(|opened| opened.started.port.nic_link())
+        self.ports().filter_map(|opened| opened.started.port.nic_link())
     }
 
     /// The link of the output, if it is a NIC on PCI.

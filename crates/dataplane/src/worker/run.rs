@@ -274,6 +274,7 @@ impl Worker {
             fillers,
             limit,
             input,
+            more_inputs,
             output,
             detour,
             changes,
@@ -291,6 +292,10 @@ impl Worker {
             }
             None => Default::default(),
         };
+        for Opened { started: Started { rx, port, .. }, driver } in more_inputs {
+            ports.insert(ports.len() - 1, (port, driver));
+            input_rx.extend(rx);
+        }
         let made = !matches!(config.feed, Feed::Device(_));
         let mut reader = None;
         let intake = match config.feed {

@@ -16,9 +16,9 @@ pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<()
         return Ok(());
     }
     let plans = request.pipelines.iter().flat_map(|plan| {
-        let input = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
-        let output = Some(&plan.output).filter(|output| input.is_some() || takes_arrivals(output));
-        input.into_iter().chain(output)
+        let receives = plan.input_ports().next().is_some();
+        let output = Some(&plan.output).filter(|output| receives || takes_arrivals(output));
+        plan.input_ports().chain(output)
     });
     let mut used: Vec<(&str, String)> = Vec::new();
     for port in plans.chain(receiver.map(|arrivals| &arrivals.port)) {

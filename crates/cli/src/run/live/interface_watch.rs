@@ -44,7 +44,8 @@ pub(crate) fn with_carrier(configs: &[Config]) -> Vec<String> {
         Feed::Device(device) => Some(device),
         Feed::Stream(..) | Feed::Replay { .. } => None,
     });
-    let interfaces = inputs.chain(configs.iter().map(|config| &config.output)).filter_map(|device| match device {
+    let others = configs.iter().flat_map(|config| config.more_inputs.iter().chain([&config.output]));
+    let interfaces = inputs.chain(others).filter_map(|device| match device {
         Device::Interface { name, .. } => Some(name),
         _ => None,
     });

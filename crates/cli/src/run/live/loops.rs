@@ -2,17 +2,19 @@
 
 use crate::output::{self, Failure};
 use dpdk::Relation;
-use scenario::{PipelinePlan, SourcePlan};
+use scenario::PipelinePlan;
 
-/// The interfaces of input and output.
-fn interfaces(plan: &PipelinePlan) -> Option<(&str, &str)> {
-    let SourcePlan::Port(input) = &plan.source else { return None };
-    input.interface().zip(plan.output.interface())
+/// The interface of each input, with that of the output.
+fn interfaces(plan: &PipelinePlan) -> impl Iterator<Item = (&str, &str)> {
+    plan.input_ports().filter_map(|input| input.interface().zip(plan.output.interface()))
 }
 
 /// Refuses ports between which frames would loop forever.
 pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
-    let Some((input, output)) = interfaces(plan) else { return Ok(()) };
+    interfaces(plan).try_for_each(|ports| check_pair(plan, ports))
+}
+
+fn check_pair(plan: &PipelinePlan, (input, output): (&str, &str)) -> Result<(), Failure> {
     // If the query fails, so will opening the port, with a better message.
     match dpdk::relation(input, output) {
         Ok(Some(Relation::Same)) => Err(Failure::new(format!(
@@ -31,8 +33,10 @@ pub(super) fn check(plan: &PipelinePlan) -> Result<(), Failure> {
 
 /// Notes what the kernel does with the same frames. The ports are open with these drivers.
 pub(super) fn note(plan: &PipelinePlan, drivers: &[&str]) {
-    let Some((input, output)) = interfaces(plan) else { return };
-    let name = &plan.name;
+    interfaces(plan).for_each(|ports| note_pair(&plan.name, ports, drivers));
+}
+
+fn note_pair(name: &str, (input, output): (&str, &str), drivers: &[&str]) {
     match dpdk::relation(input, output) {
         // The bridge does not get frames that af_xdp takes.
         Ok(Some(Relation::Bridged(bridge))) if drivers.contains(&"net_af_packet") => output::warn(format!(

@@ -326,8 +326,7 @@ fn start_dpdk(
         config = config.pci(address);
     }
     for plan in &request.pipelines {
-        let devices = [Some(&plan.output), if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None }];
-        for port in devices.into_iter().flatten() {
+        for port in plan.input_ports().chain([&plan.output]) {
             if let Some(address) = device(port)?.pci() {
                 config = config.pci(address);
             }
@@ -382,6 +381,7 @@ fn config(plan: &PipelinePlan, request: &Request, records: &Arc<Records>) -> Res
     let mut config = Config {
         name: plan.name.clone(),
         feed,
+        more_inputs: plan.input_ports().skip(1).map(device).collect::<Result<_, _>>()?,
         output: device(&plan.output)?,
         one_way: plan.one_way,
         pacing,
@@ -476,11 +476,10 @@ fn open(
                 .map_err(|error| Failure::new(format!("--gateway: {}: {error}", plan.output)))?;
         }
     }
-    if let SourcePlan::Port(port) = &plan.source
-        && let Some(name) = port.interface()
-        && worker.drivers().first() == Some(&"net_af_packet")
-    {
-        xdp_programs::warn_if_any(name);
+    for (port, driver) in plan.input_ports().zip(worker.drivers()) {
+        if let Some(name) = port.interface().filter(|_| driver == "net_af_packet") {
+            xdp_programs::warn_if_any(name);
+        }
     }
     if request.common.verbose > 0 {
         output::note(format!("{}: drivers {}", plan.name, worker.drivers().join(" and ")));

@@ -2,7 +2,7 @@
 //! frames.
 
 use crate::output;
-use scenario::{PipelinePlan, SourcePlan};
+use scenario::{PipelinePlan, PortSpec};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt as _;
@@ -20,9 +20,12 @@ impl ForwardedInterfaces {
     /// Warns about other netlathe processes that forward frames arriving at the ports of a pipeline, opened with these
     /// drivers.
     pub(super) fn note(&mut self, plan: &PipelinePlan, drivers: &[&str]) {
-        let input = if let SourcePlan::Port(port) = &plan.source { port.interface() } else { return };
+        if plan.input_ports().next().is_none() {
+            return;
+        }
+        let inputs = plan.input_ports().map(PortSpec::interface);
         let output = plan.output.interface().filter(|_| !plan.one_way);
-        for (interface, driver) in [input, output].into_iter().zip(drivers) {
+        for (interface, driver) in inputs.chain([output]).zip(drivers) {
             if let Some(interface) = interface.filter(|_| *driver == SHARES) {
                 self.note_netlathes(interface);
             }

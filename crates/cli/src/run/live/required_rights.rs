@@ -7,7 +7,7 @@ use crate::rights::list::{Capability, ON, PACKET, PCI, RequiredRights, SLICE, TA
 use crate::rights::{self, RunCapabilities};
 use crate::run::user_limits;
 use dataplane::Worker;
-use scenario::{Driver, Pacer, PipelinePlan, PortSpec, SourcePlan};
+use scenario::{Driver, Pacer, PipelinePlan, PortSpec};
 use std::path::{Path, PathBuf};
 
 /// The folder of records of XDP programs, which are removed together with the programs.
@@ -23,8 +23,7 @@ pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<()
 }
 
 fn ports(plan: &PipelinePlan) -> impl Iterator<Item = &PortSpec> {
-    let input = if let SourcePlan::Port(port) = &plan.source { Some(port) } else { None };
-    input.into_iter().chain([&plan.output])
+    plan.input_ports().chain([&plan.output])
 }
 
 /// The rights that a receiver needs to close a polled port, and the folder that it then writes to. None for ports that

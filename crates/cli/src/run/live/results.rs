@@ -98,13 +98,9 @@ impl<'a> ReportBuilder<'a> {
         Ok(())
     }
 
-    /// Adds the ports of a plan: the input, if it is a port, and the output.
+    /// Adds the ports of a plan: the inputs that are ports, and the output.
     fn ports(&mut self, plan: &PipelinePlan, ports: &[PortSummary]) {
-        let input = match &plan.source {
-            SourcePlan::Port(port) => Some(port),
-            _ => None,
-        };
-        for (spec, port) in input.into_iter().chain([&plan.output]).zip(ports) {
+        for (spec, port) in plan.input_ports().chain([&plan.output]).zip(ports) {
             let name = spec.to_string();
             if port.rx_missed + port.rx_no_buffer > 0 {
                 output::warn(format!(

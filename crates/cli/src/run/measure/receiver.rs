@@ -105,7 +105,7 @@ impl Receiver {
     /// Compares these sources.
     pub(super) fn compare(&mut self, sources: Option<SourceList>) {
         self.sources = sources.map(|list| {
-            let meter = ArrivalMeter::new(list.sources.iter().map(ToString::to_string), list.silence);
+            let meter = ArrivalMeter::new(list.sources.iter().map(ToString::to_string), list.silence, list.gap);
             (list, meter)
         });
     }
@@ -183,8 +183,10 @@ impl Receiver {
             streams: self.streams.report(&[]),
             streams_beyond: self.streams.beyond(),
             arrivals: self.sources.as_ref().map(|(_, meter)| meter.report()),
+            crest_gap: self.sources.as_ref().and_then(|(_, meter)| meter.gaps().report()),
             plots: Some(Box::new(Plots {
                 sources: self.sources.as_ref().map_or_else(Vec::new, |(_, meter)| meter.curves()),
+                crest_gaps: self.sources.as_ref().and_then(|(_, meter)| meter.gaps().plot()),
                 ..Plots::of(&self.gaps, self.expected.as_ref().map(|_| &self.conformance), &self.timeline)
             })),
             ..PipelineReport::default()
