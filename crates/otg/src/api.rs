@@ -3,6 +3,7 @@
 use crate::capture;
 use crate::config;
 use crate::engine::{Engine, LiveFlow, PortView, Rates};
+use crate::flow;
 use crate::meters::{Figures, Transmission};
 use crate::pattern::Tag;
 use crate::reader::{Node, Object, Problem, Read};
@@ -163,6 +164,8 @@ impl Api {
         let mut stored = lock(&self.config);
         let mut fresh = stored.clone();
         let mut names = HashSet::new();
+        // The number of each changed flow, and where it stands in the request.
+        let mut places: Vec<(usize, String)> = Vec::new();
         let by_name: HashMap<String, usize> = stored_flows(&stored)
             .iter()
             .enumerate()
@@ -178,6 +181,12 @@ impl Api {
             let Some(flow) = found.zip(all).and_then(|(n, all)| all.get_mut(*n)?.as_object_mut()) else {
                 return Err(Problem::new(&name.path, "there is no flow of this name").into());
             };
+            // The other fields change nothing, but those that are not served are refused here, too.
+            let mut whole = flow.clone();
+            let given = node.value().as_object().into_iter().flatten();
+            let given = given.filter(|(key, value)| *key != "tx_rx" || !names_no_ends(value));
+            whole.extend(given.map(|(key, value)| (key.clone(), value.clone())));
+            flow::read(&Node::at(&Value::Object(whole), &node.path))?;
             for (word, value) in values {
                 // A missing field returns to its default.
                 if let Some(value) = value {
@@ -187,8 +196,18 @@ impl Api {
                 };
             }
             names.insert(name.name()?);
+            places.extend(name.text().ok().and_then(|name| by_name.get(name)).map(|n| (*n, node.path.clone())));
         }
-        let mut config = config::read(&Node::root(&fresh), &self.engine.available)?;
+        let in_request = |problem: Problem| {
+            let place = problem.path.strip_prefix("flows[").and_then(|rest| {
+                let (number, rest) = rest.split_once(']')?;
+                let number: usize = number.parse().ok()?;
+                Some(format!("{}{rest}", places.iter().find(|(n, _)| *n == number)?.1))
+            });
+            Problem { path: place.unwrap_or(problem.path), what: problem.what }
+        };
+        let of_request = |problems: Vec<Problem>| problems.into_iter().map(in_request).collect::<Vec<_>>();
+        let mut config = config::read(&Node::root(&fresh), &self.engine.available).map_err(of_request)?;
         config.flows.retain(|flow| names.contains(&flow.flow.name));
         self.engine.change_flows(config);
         *stored = fresh;
@@ -415,6 +434,13 @@ impl Api {
             .collect();
         Ok(json!({ "choice": choice, choice: states }))
     }
+}
+
+/// Whether the ends of a flow are only there because clients require the field.
+fn names_no_ends(value: &Value) -> bool {
+    let is_empty = |(key, value): (&String, &Value)| key == "choice" || *value == json!({});
+    let is_known = |key: &String| ["choice", "port", "device"].contains(&key.as_str());
+    value.as_object().is_some_and(|ends| ends.iter().all(is_empty) && ends.keys().all(is_known))
 }
 
 /// The flows of a configuration that was accepted.

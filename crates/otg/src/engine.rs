@@ -201,6 +201,10 @@ impl Engine {
             for rx in &live.planned.rx {
                 let port = &mut expected[config.ports[*rx].of];
                 port.flows[usize::from(live.stream.wrapping_sub(first_stream))] = Some(Arc::clone(&live.meters));
+                let trailer = flow.maker.trailer();
+                if trailer > 0 && !port.trailers.contains(&trailer) {
+                    port.trailers.push(trailer);
+                }
                 if let Some(signature) = &signature
                     && flow.metrics.enable
                     && !port.add_unstamped(signature, &live.meters)

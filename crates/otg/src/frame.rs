@@ -277,6 +277,11 @@ impl FrameMaker {
         write_bits(&mut self.headers, start * 8 + usize::from(row.at), row.kind.width().into(), value);
     }
 
+    /// Bytes after the stamp.
+    pub(crate) fn trailer(&self) -> usize {
+        self.trailer
+    }
+
     /// Bytes of all headers and trailers.
     pub(crate) fn header_length(&self) -> usize {
         self.headers.len() + self.trailer

@@ -43,6 +43,11 @@ impl<'v> Node<'v> {
         Node { value, path: String::new() }
     }
 
+    /// A value that stands elsewhere than in a request, with the path of its place there.
+    pub(crate) fn at(value: &'v Value, path: &str) -> Node<'v> {
+        Node { value, path: path.to_owned() }
+    }
+
     pub(crate) fn value(&self) -> &'v Value {
         self.value
     }

@@ -33,6 +33,8 @@ pub(crate) struct Expected {
     pub(crate) flows: Vec<Option<Arc<FlowMeters>>>,
     /// Flows with frames too short for a stamp, identified by the bytes that all their frames share.
     pub(crate) unstamped: Vec<(Vec<usize>, FlowsByBytes)>,
+    /// Bytes that follow the stamps of some of its flows: more than none.
+    pub(crate) trailers: Vec<usize>,
     /// Interfaces of devices on this port, with their numbers in the configuration.
     pub(crate) interfaces: Vec<(usize, Interface)>,
 }
@@ -52,6 +54,12 @@ impl Expected {
             }
         };
         self.unstamped[group].1.insert(bytes, Arc::clone(meters)).is_none()
+    }
+
+    /// The stamp of a frame. Headers that do not announce what they hold must not hide one before a trailer.
+    fn stamp(&self, frame: &[u8]) -> Option<Stamp> {
+        let before = |trailer: &usize| Stamp::of(&frame[..frame.len().checked_sub(*trailer)?]);
+        Stamp::of(frame).or_else(|| self.trailers.iter().find_map(before))
     }
 
     fn unstamped_flow(&self, frame: &[u8]) -> Option<&Arc<FlowMeters>> {
@@ -112,7 +120,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
             shared.meters.came(bytes);
             lock(&shared.capture).take(time_ns, frame);
             let expected = &**expected.get_or_insert_with(|| Arc::clone(&lock(&shared.expected)));
-            if let Some(stamp) = Stamp::of(frame) {
+            if let Some(stamp) = expected.stamp(frame) {
                 let flow = usize::from(stamp.stream.wrapping_sub(expected.first_stream));
                 if let Some(Some(meters)) = expected.flows.get(flow) {
                     meters.came(frame, of, time_ns, bytes, Some(stamp.time_ns));

@@ -177,9 +177,17 @@ fn rates_change_while_flows_run_and_are_measured() {
     bed.does(Request::SetConfig, &configuration);
     bed.transmit("start", &[]);
     let update = json!({ "choice": "flows", "flows": { "property_names": ["rate"], "flows": [{ "name": "a", "tx_rx": {}, "rate": { "pps": 2_000 } }] } });
-    let refused =
-        bed.ask(Request::UpdateConfig, &json!({ "flows": { "property_names": ["rate"], "flows": [{ "name": "x" }] } }));
-    assert_eq!(refused.expect_err("there is no x").0[0].path, "flows.flows[0].name");
+    for (flow, path) in [
+        (json!({ "name": "x" }), "name"),
+        (json!({ "name": "a", "rate": { "pps": 0 } }), "rate.pps"),
+        (json!({ "name": "a", "rate": { "percentage": 5 } }), "rate"),
+        (json!({ "name": "a", "rate": { "pps": 1 }, "metrics": { "enabled": true } }), "metrics.enabled"),
+        (json!({ "name": "a", "rate": { "pps": 1 }, "egress": {} }), "egress"),
+    ] {
+        let body = json!({ "flows": { "property_names": ["rate"], "flows": [flow] } });
+        let refused = bed.ask(Request::UpdateConfig, &body).expect_err("refused");
+        assert!(refused.0[0].path.starts_with(&format!("flows.flows[0].{path}")), "{}", refused.json());
+    }
     bed.does(Request::UpdateConfig, &update);
     thread::sleep(Duration::from_millis(2_500));
     let flow = &bed.flows()[0];
@@ -189,6 +197,39 @@ fn rates_change_while_flows_run_and_are_measured() {
     }
     let stored = bed.does(Request::GetConfig, &Value::Null);
     assert_eq!(stored["flows"][0]["rate"], json!({ "pps": 2_000 }));
+}
+
+/// Frames whose headers do not announce what follows are counted like others.
+#[test]
+fn frames_with_wrong_headers_are_counted() {
+    let bed = Bed::new();
+    let headers = ["ethernet", "ipv4", "udp", "vxlan", "ethernet", "ipv4", "udp"];
+    let packet = |change: usize, fields: Value| {
+        let header = |(n, kind): (usize, &&str)| json!({ *kind: if n == change { fields.clone() } else { json!({}) } });
+        json!({ "packet": headers.iter().enumerate().map(header).collect::<Vec<_>>() })
+    };
+    let changes = [
+        (3, json!({ "flags": { "value": 0x14 } })),
+        (0, json!({ "ether_type": { "value": 1_000 } })),
+        (1, json!({ "total_length": { "value": 60 } })),
+        (1, json!({ "protocol": { "value": 99 } })),
+        (1, json!({ "version": { "value": 6 } })),
+        (2, json!({ "length": { "value": 9 } })),
+        (5, json!({ "total_length": { "value": 30 } })),
+    ];
+    let flows = changes.into_iter().enumerate();
+    let flows = flows.map(|(n, (at, fields))| flow(&format!("f{n}"), 5, 1_000, packet(at, fields)));
+    let flows: Vec<Value> = flows
+        .map(|mut flow| {
+            flow["size"] = json!({ "fixed": 180 });
+            flow
+        })
+        .collect();
+    bed.does(Request::SetConfig, &config(flows));
+    bed.transmit("start", &[]);
+    for flow in bed.at_end() {
+        assert_eq!((&flow["frames_tx"], &flow["frames_rx"]), (&json!(5), &json!(5)), "{flow}");
+    }
 }
 
 #[test]
@@ -446,7 +487,8 @@ fn what_is_not_served_is_refused_by_its_path() {
     }
 }
 
-/// Flows of one frame per second each: together they are a steady stream, not a burst per second.
+/// Flows of one frame per second each leave in turn, as planned: see the tests of the sender. Other programs may delay
+/// frames, so that figures are medians over 50 frames, which are planned over 50 ms.
 #[test]
 fn a_thousand_slow_flows_depart_evenly() {
     let bed = Bed::new();
@@ -461,31 +503,32 @@ fn a_thousand_slow_flows_depart_evenly() {
     let bytes: Vec<u8> =
         file.as_array().expect("bytes").iter().map(|byte| byte.as_u64().expect("a byte") as u8).collect();
     let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")));
-    let times: Vec<u64> =
-        (24..bytes.len()).step_by(16 + 128).map(|at| word(at) * 1_000_000_000 + word(at + 4)).collect();
-    assert_eq!(times.len(), 3_000);
-    let mut gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    gaps.sort_unstable();
-    let median = gaps[gaps.len() / 2];
-    assert!((900_000..1_100_000).contains(&median), "the median gap is {median} ns");
-    let together = gaps.iter().filter(|gap| **gap < 100_000).count();
-    assert!(together < gaps.len() / 5, "{together} of {} gaps are below 0.1 ms", gaps.len());
+    let records = (24..bytes.len()).step_by(16 + 128);
+    let times: Vec<u64> = records.clone().map(|at| word(at) * 1_000_000_000 + word(at + 4)).collect();
+    let stamps = records.map(|at| packet::Stamp::of(&bytes[at + 16..at + 16 + 124]).expect("a stamp"));
+    let order: Vec<(u16, u32)> = stamps.map(|stamp| (stamp.stream, stamp.sequence)).collect();
+    let first = order[0].0;
+    let wanted: Vec<(u16, u32)> = (0..3_000_u32).map(|n| (first.wrapping_add((n % 1_000) as u16), n / 1_000)).collect();
+    assert!(order == wanted, "every flow has its turn");
+    let mut windows: Vec<u64> = times.windows(51).map(|window| window[50] - window[0]).collect();
+    windows.sort_unstable();
+    let median = windows[windows.len() / 2];
+    assert!((45_000_000..55_000_000).contains(&median), "the median of 50 gaps is {median} ns");
+    let bursts = windows.iter().filter(|window| **window < 10_000_000).count();
+    assert!(bursts < windows.len() / 20, "{bursts} of {} windows are bursts", windows.len());
 }
 
+/// `bench/otg.py speed` has the times.
 #[test]
-fn thousands_of_flows_are_configured_and_read_quickly() {
+fn thousands_of_flows_are_configured_and_read() {
     let bed = Bed::new();
-    let flows = (0..4_096).map(|n| flow(&format!("f{n}"), 1, 1, json!({}))).collect();
-    let configuration = config(flows);
-    let begin = Instant::now();
-    bed.does(Request::SetConfig, &configuration);
-    let configured = begin.elapsed();
-    let begin = Instant::now();
-    assert_eq!(bed.flows().len(), 4_096);
-    let read = begin.elapsed();
-    // Ten times the usual duration, because the machine may be busy.
-    assert!(configured < Duration::from_secs(8) && read < Duration::from_secs(2), "{configured:?}, {read:?}");
-    println!("4096 flows: configured in {configured:?}, metrics in {read:?}");
+    let flows = (0..4_096).map(|n| flow(&format!("f{n}"), 1, 100, json!({}))).collect();
+    bed.does(Request::SetConfig, &config(flows));
+    let named = |flows: &[Value]| flows.iter().map(|flow| flow["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(named(&bed.flows()), (0..4_096).map(|n| json!(format!("f{n}"))).collect::<Vec<_>>());
+    bed.transmit("start", &[]);
+    let flows = bed.at_end();
+    assert!(flows.iter().all(|flow| flow["frames_tx"] == 1 && flow["frames_rx"] == 1), "each has its own counters");
 }
 
 /// Every field of a JSON value.
