@@ -17,6 +17,9 @@ const SPIN: Duration = Duration::from_micros(70);
 const FORGIVEN_PS: u64 = 1_000_000_000_000;
 /// How long to wait after an error of the port.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Frames per second of all flows up to which the thread sleeps most of the time, so that it may run ahead of others: each
+/// frame costs it up to [`SPIN`].
+const MOSTLY_ASLEEP: f64 = 3_000.0;
 
 /// A flow with departures to come.
 pub(crate) struct Departures {
@@ -63,6 +66,7 @@ struct Running {
 pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, meters: &PortMeters) {
     port.begin();
     let mut sender = SenderState { running: HashMap::new(), due: BinaryHeap::new(), epoch: Instant::now(), ticket: 0 };
+    let mut runs_first = false;
     let mut frame = Vec::with_capacity(2_048);
     loop {
         let wait = match sender.due.peek() {
@@ -86,7 +90,14 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
                 let taken = port.send(&other).is_ok_and(|taken| taken);
                 taken.then(|| meters.sent((other.len() + FCS) as u64));
             }
-            Some(command) => sender.obey(command),
+            Some(command) => {
+                sender.obey(command);
+                let sleeps = sender.frames_per_second() <= MOSTLY_ASLEEP;
+                if sleeps != runs_first {
+                    runs_first = sleeps;
+                    port.run_first(sleeps);
+                }
+            }
             None => {}
         }
         // A short wait may have ended only because of a command.
@@ -119,7 +130,8 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
         let taken = port.send(&frame);
         let now = passed(epoch);
         if taken != Ok(true) {
-            if taken.is_err() {
+            // A thread that runs ahead of others must not wait for room without sleeping.
+            if taken.is_err() || runs_first {
                 std::thread::sleep(PAUSE);
             }
             // The same frame stays due until it departs.
@@ -128,20 +140,7 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
         }
         meters.sent(size.into());
         flow.departures.meters.sent(&frame, size.into());
-        flow.n += 1;
-        let due = due.max(now.saturating_sub(FORGIVEN_PS));
-        flow.due_ps = due + flow.departures.rate.interval_ps(size, &mut flow.rest);
-        if let Some((packets, pause)) = flow.departures.duration.burst
-            && flow.n % packets == 0
-        {
-            flow.due_ps += pause;
-        }
-        if matches!(flow.departures.duration.end, End::After(count) if flow.n >= count) {
-            flow.departures.meters.set_state(Transmission::Stopped);
-            sender.running.remove(&stream);
-        } else {
-            sender.due.push(Reverse((flow.due_ps, stream, ticket)));
-        }
+        sender.departed((due, stream, ticket), now, size);
     }
 }
 
@@ -214,6 +213,31 @@ impl SenderState {
         }
     }
 
+    /// Plans the next departure of a flow after one that was due then, and was made `now`.
+    fn departed(&mut self, (due, stream, ticket): (u64, u16, u64), now: u64, size: u32) {
+        let Some(flow) = self.running.get_mut(&stream) else { return };
+        flow.n += 1;
+        let due = due.max(now.saturating_sub(FORGIVEN_PS));
+        flow.due_ps = due + flow.departures.rate.interval_ps(size, &mut flow.rest);
+        if let Some((packets, pause)) = flow.departures.duration.burst
+            && flow.n % packets == 0
+        {
+            flow.due_ps += pause;
+        }
+        if matches!(flow.departures.duration.end, End::After(count) if flow.n >= count) {
+            flow.departures.meters.set_state(Transmission::Stopped);
+            self.running.remove(&stream);
+        } else {
+            self.due.push(Reverse((flow.due_ps, stream, ticket)));
+        }
+    }
+
+    /// The rate of all flows that are not paused. Those that have ended since the last command count as well.
+    fn frames_per_second(&self) -> f64 {
+        let running = self.running.values().filter(|flow| flow.paused_ps.is_none());
+        running.map(|flow| flow.departures.rate.frames_per_second(flow.departures.sizes.mean())).sum()
+    }
+
     fn queue(&mut self, due: u64, stream: u16) -> u64 {
         self.ticket += 1;
         self.due.push(Reverse((due, stream, self.ticket)));
@@ -251,12 +275,45 @@ pub(crate) fn phases(frames_per_second: &[f64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Payload;
+    use crate::reader::Node;
 
     #[test]
     fn flows_of_one_rate_are_spread_over_their_period() {
         let phases = phases(&[1.0; 1_000]);
         assert!(phases.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000_000), "a millisecond apart");
         assert_eq!(phases[0], 0);
+    }
+
+    /// Flows of one frame per second each: together they are a steady stream, not a burst per second.
+    #[test]
+    fn a_thousand_slow_flows_are_planned_a_millisecond_apart() {
+        let packet = serde_json::json!([{ "ethernet": {} }]);
+        let nodes = Node::root(&packet).list().expect("a list");
+        let maker = Arc::new(FrameMaker::read(&nodes, Payload::Bytes(true)).expect("a frame"));
+        let flow = |(stream, phase_ps): (usize, u64)| Departures {
+            meters: Arc::new(FlowMeters::new(Vec::new(), true)),
+            makers: vec![Arc::clone(&maker)],
+            sizes: Sizes::Fixed(64),
+            rate: Rate::Frames(1),
+            duration: FlowDuration { end: End::After(3), burst: None, delay_ps: 0 },
+            stream: stream as u16,
+            phase_ps,
+        };
+        let flows = phases(&[1.0; 1_000]).into_iter().enumerate().map(flow).collect();
+        let mut sender =
+            SenderState { running: HashMap::new(), due: BinaryHeap::new(), epoch: Instant::now(), ticket: 0 };
+        sender.obey(Command::Start(flows, sender.epoch));
+        assert!((sender.frames_per_second() - 1_000.0).abs() < 1e-6);
+        let mut planned = Vec::new();
+        while let Some(Reverse(next)) = sender.due.pop() {
+            planned.push((next.0, next.1));
+            // As late as a busy machine makes it: later ones are planned all the same.
+            sender.departed(next, next.0 + 7_000_000_000, 64);
+        }
+        let wanted: Vec<(u64, u16)> = (0..3_000).map(|n| (n * 1_000_000_000, (n % 1_000) as u16)).collect();
+        assert_eq!(planned, wanted);
+        assert!(sender.running.is_empty());
     }
 
     #[test]

@@ -8,6 +8,10 @@ pub trait Transmit: Send {
     /// Called once on the sending thread.
     fn begin(&mut self) {}
 
+    /// Called on the sending thread when its flows change: whether it may run ahead of other threads, because it sleeps
+    /// most of the time.
+    fn run_first(&mut self, _first: bool) {}
+
     /// Sends a frame, given without FCS. False if there is no room for it now.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub(crate) enum Capability {
 
 use Capability::{
     Bpf, Chown, DacOverride, DacReadSearch, Fowner, Fsetid, IpcLock, Mknod, NetAdmin, NetRaw, Perfmon, Setfcap,
-    SysAdmin, SysPtrace, SysRawio,
+    SysAdmin, SysNice, SysPtrace, SysRawio,
 };
 
 impl Capability {
@@ -91,8 +91,8 @@ pub(crate) const PACKET: RequiredRights = RequiredRights {
 pub(crate) const OTG: RequiredRights = RequiredRights {
     what: "`otg`",
     needs: &[NetRaw],
-    keeps: &[NetAdmin, NetRaw],
-    why: "to open packet sockets, again if an interface is made again, and to take links up and down",
+    keeps: &[NetAdmin, NetRaw, SysNice],
+    why: "to open packet sockets, again if an interface is made again, to take links up and down, and to wake in time",
 };
 
 /// Interfaces with XDP sockets.

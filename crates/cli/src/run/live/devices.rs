@@ -1,6 +1,5 @@
 //! Converts ports to devices of the data plane and of DPDK.
 
-use crate::options::common::Common;
 use crate::output::Failure;
 use dataplane::{Device, Driver};
 use dpdk::LogLevel;
@@ -9,8 +8,8 @@ use scenario::PortSpec;
 /// Limit on listed frames of a line, because they are kept in memory until the run has ended.
 pub(super) const LISTED: usize = 4_194_304;
 
-pub(super) fn log_level(common: &Common) -> LogLevel {
-    match common.verbose {
+pub(super) fn log_level(verbose: u8) -> LogLevel {
+    match verbose {
         0 => LogLevel::Quiet,
         1 => LogLevel::Normal,
         _ => LogLevel::Debug,

@@ -72,7 +72,7 @@ fn takes_arrivals(port: &PortSpec) -> bool {
 }
 
 /// The Linux interfaces behind a port.
-fn interfaces(port: &PortSpec) -> Vec<&str> {
+pub(super) fn interfaces(port: &PortSpec) -> Vec<&str> {
     match port {
         PortSpec::Interface { name, .. } => vec![name],
         // A TAP device of this name is created, unless it exists.

@@ -37,7 +37,7 @@ fn json_of(socket: &Path, method: &str, path: &str, body: &Value) -> Value {
 }
 
 fn start(bed: &Bed, options: &str, socket: &Path) -> Program {
-    let otg = bed.start(Node::Box, &format!("otg --listen unix:{} --ports p1=a0,p2=a1 {options}", socket.display()));
+    let otg = bed.start(Node::Box, &format!("otg --listen unix:{} {options}", socket.display()));
     let begin = Instant::now();
     while UnixStream::connect(socket).is_err() {
         assert!(!otg.has_ended() && begin.elapsed() < PATIENCE, "it does not listen");
@@ -71,7 +71,7 @@ fn transmit(state: &str) -> Value {
 fn flows_captures_and_refusals_over_a_socket() {
     let Some(bed) = Bed::paired("otg") else { return };
     let socket = bed.path("otg.sock");
-    let otg = start(&bed, "", &socket);
+    let otg = start(&bed, "--ports p1=a0,p2=a1", &socket);
     let version = json_of(&socket, "GET", "/capabilities/version", &Value::Null);
     assert_eq!(version["api_spec_version"], ">=1.30.0,<2.0.0");
 
@@ -162,8 +162,123 @@ fn refuses_ports_of_the_host_and_bad_options() {
     bed.run(Node::Box, "otg --ports p1=a0,p2=a1").assert_refused(&["a0", "10.99.0.1/24", "--take-over"]);
     bed.run(Node::Box, "otg --ports p1=b0,p1=b1").assert_refused(&["'p1' twice"]);
     bed.run(Node::Box, "otg --ports p1=none").assert_refused(&["none"]);
-    bed.run(Node::Box, "otg --ports p1=pcap:a.pcap").assert_refused(&["pcap:a.pcap", "write a Linux interface"]);
+    bed.run(Node::Box, "otg --ports p1=pcap:a.pcap").assert_refused(&["pcap:a.pcap", "write an interface"]);
+    bed.run(Node::Box, "otg --ports p1=dpdk:net_ring0 --ports p2=dpdk:net_ring0").assert_refused(&["net_ring0' twice"]);
+    bed.run(Node::Box, "otg --ports p1=dpdk:net_none0").assert_refused(&["net_none0"]);
+    bed.run(Node::Box, "otg --ports p1=pci:0000:99:00.0").assert_refused(&["0000:99:00.0"]);
+    bed.run(Node::Box, "otg --ports p1=if:a0,driver=af_xdp,p2=b0").assert_refused(&["a0", "--take-over"]);
     bed.run(Node::Box, "otg --ports b0 --listen 8080").assert_refused(&["'8080'", "HOST:PORT"]);
+}
+
+/// A configuration with a device at each port, which is the gateway of the other, and a flow each way.
+fn both_ways(packets: u64) -> Value {
+    let flow = |name: &str, tx: &str, rx: &str| {
+        json!({
+            "name": name,
+            "tx_rx": { "port": { "tx_name": tx, "rx_names": [rx] } },
+            "packet": [{ "ethernet": {} }, { "vlan": { "id": { "value": 7 } } }, { "ipv4": {} }, { "udp": {} }],
+            "size": { "fixed": 256 },
+            "duration": { "fixed_packets": { "packets": packets } },
+            "rate": { "pps": 1_000 },
+            "metrics": { "enable": true, "loss": true, "latency": { "enable": true, "mode": "cut_through" } },
+        })
+    };
+    let device = |n: u8, other: u8| {
+        json!({ "name": format!("d{n}"), "ethernets": [{
+            "name": format!("e{n}"), "connection": { "port_name": format!("p{n}") }, "mac": format!("02:00:00:00:00:0{n}"),
+            "ipv4_addresses": [{ "name": format!("i{n}"), "address": format!("10.9.0.{n}"), "gateway": format!("10.9.0.{other}") }],
+        }] })
+    };
+    json!({
+        "ports": [{ "name": "p1", "location": "p1" }, { "name": "p2", "location": "p2" }],
+        "flows": [flow("there", "p1", "p2"), flow("back", "p2", "p1")],
+        "devices": [device(1, 2), device(2, 1)],
+    })
+}
+
+/// The hardware addresses of gateways, once all have answered.
+fn neighbours(socket: &Path) -> Vec<Value> {
+    let begin = Instant::now();
+    loop {
+        let states = json_of(socket, "POST", "/monitor/states", &json!({ "ipv4_neighbors": {} }));
+        let found = states["ipv4_neighbors"].as_array().expect("a list").clone();
+        if found.iter().all(|one| one["link_layer_address"].is_string()) {
+            return found.iter().map(|one| one["link_layer_address"].clone()).collect();
+        }
+        assert!(begin.elapsed() < PATIENCE, "{states}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a pair of ports sends arrives, whatever kind they are.
+#[test]
+fn ports_of_dpdk_carry_flows_and_devices() {
+    let Some(bed) = Bed::paired("otgdpdk") else { return };
+    let memif = |n: u8, role: &str| {
+        let socket = bed.path("memif.sock");
+        format!("--ports p{n}=dpdk:net_memif{n},role={role},socket={},socket-abstract=no", socket.display())
+    };
+    let memifs = format!("{} {}", memif(1, "server"), memif(2, "client"));
+    for (ports, kernel) in [(memifs.as_str(), false), ("--ports p1=if:a0,driver=af_xdp,p2=a1", true)] {
+        let socket = bed.path("otg.sock");
+        let otg = start(&bed, ports, &socket);
+        json_of(&socket, "POST", "/config", &both_ways(500));
+        json_of(&socket, "POST", "/control/state", &transmit("start"));
+        for flow in at_end(&socket) {
+            assert_eq!((&flow["frames_tx"], &flow["frames_rx"]), (&json!(500), &json!(500)), "{ports}: {flow}");
+            assert_eq!((&flow["bytes_rx"], &flow["loss"]), (&json!(500 * 256), &json!(0.0)), "{ports}: {flow}");
+            let latency = flow["latency"]["average_ns"].as_f64().expect("a figure");
+            assert!((10.0..1e9).contains(&latency), "{ports}: {flow}");
+        }
+        assert_eq!(neighbours(&socket), ["02:00:00:00:00:02", "02:00:00:00:00:01"], "{ports}");
+        let ping =
+            json!({ "protocol": { "ipv4": { "ping": { "requests": [{ "src_name": "i1", "dst_ip": "10.9.0.2" }] } } } });
+        let answer = json_of(&socket, "POST", "/control/action", &ping);
+        assert_eq!(answer["response"]["protocol"]["ipv4"]["ping"]["responses"][0]["result"], "succeeded", "{answer}");
+        let ports_up = json_of(&socket, "POST", "/monitor/metrics", &json!({ "port": { "column_names": ["link"] } }));
+        assert_eq!(ports_up["port_metrics"][0]["link"], "up", "{ports}");
+        let down = json!({ "port": { "link": { "port_names": ["p1"], "state": "down" } } });
+        let (status, text) = ask(&socket, "POST", "/control/state", &down);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if kernel {
+            assert_eq!(status, 200, "{text}");
+        } else {
+            assert!(status == 400 && text.contains("port.link") && text.contains("dpdk:net_memif1"), "{status} {text}");
+        }
+        assert_eq!(otg.stop().status.code(), Some(0));
+    }
+}
+
+/// The kernel is the neighbour of a device on a TAP port, and receives its flows.
+#[test]
+fn devices_on_a_tap_port_talk_to_the_kernel() {
+    let Some(bed) = Bed::paired("otgtap") else { return };
+    let socket = bed.path("otg.sock");
+    let otg = start(&bed, "--ports p1=tap:lathe0,p2=null", &socket);
+    bed.output(Node::Box, "sysctl -qw net.ipv6.conf.lathe0.disable_ipv6=1");
+    bed.stdout(Node::Box, "ip address add 10.9.0.2/24 dev lathe0");
+    let mut config = both_ways(200);
+    config["flows"].as_array_mut().expect("a list").truncate(1);
+    config["devices"].as_array_mut().expect("a list").truncate(1);
+    config["flows"][0]["packet"] = json!([{ "ethernet": {} }, { "ipv4": { "src": { "value": "10.9.0.1" }, "dst": { "value": "10.9.0.2" } } }, { "icmp": { "echo": {} } }]);
+    config["flows"][0]["tx_rx"] = json!({ "device": { "tx_names": ["i1"], "rx_names": ["i1"] } });
+    config["flows"][0]["duration"]["fixed_packets"]["packets"] = json!(200);
+    json_of(&socket, "POST", "/config", &config);
+    let mac = bed.stdout(Node::Box, "cat /sys/class/net/lathe0/address");
+    assert_eq!(neighbours(&socket), [mac.trim()]);
+    let ping = bed.output(Node::Box, "ping -c 3 -W 5 10.9.0.1");
+    assert!(ping.status.success(), "{ping:?}");
+    // The kernel answers each echo of the flow: answers carry the stamp of the request.
+    json_of(&socket, "POST", "/control/state", &transmit("start"));
+    for flow in at_end(&socket) {
+        assert_eq!((&flow["frames_tx"], &flow["frames_rx"]), (&json!(200), &json!(200)), "{flow}");
+    }
+    let link = |state: &str| json!({ "port": { "link": { "port_names": ["p1"], "state": state } } });
+    json_of(&socket, "POST", "/control/state", &link("down"));
+    let ports = json_of(&socket, "POST", "/monitor/metrics", &json!({ "port": { "column_names": ["link"] } }));
+    assert_eq!(ports["port_metrics"][0], json!({ "name": "p1", "link": "down" }));
+    assert_eq!(otg.stop().status.code(), Some(0));
+    assert!(!bed.output(Node::Box, "ip link show lathe0").status.success(), "the device goes with its port");
 }
 
 /// A Python that has snappi: that of `NETLATHE_SNAPPI_PYTHON`, or the first of `PATH`.
