@@ -319,7 +319,8 @@ fn start_dpdk(
 ) -> Result<&'static Eal, Failure> {
     let memory_mib: u32 = configs.iter().map(Config::memory_mib).sum();
     let of_receiver = polled.map_or(0, |(_, queues)| ArrivalPort::memory_mib(queues));
-    let mut config = EalConfig::new("netlathe").memory_mib(memory_mib + of_receiver).log(log_level(request.common.verbose));
+    let mut config =
+        EalConfig::new("netlathe").memory_mib(memory_mib + of_receiver).log(log_level(request.common.verbose));
     if let Some((port, _)) = polled
         && let Some(address) = device(port)?.pci()
     {

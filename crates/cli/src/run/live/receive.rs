@@ -136,7 +136,8 @@ fn open(input: &PortSpec, reception: &Reception<'_>) -> Result<ArrivalPort, Fail
     }
     let device = device(input)?;
     required_rights::row(input).map_or(Ok(()), rights::require)?;
-    let mut config = EalConfig::new("netlathe").memory_mib(ArrivalPort::memory_mib(1)).log(log_level(reception.common.verbose));
+    let mut config =
+        EalConfig::new("netlathe").memory_mib(ArrivalPort::memory_mib(1)).log(log_level(reception.common.verbose));
     if let Some(address) = device.pci() {
         config = config.pci(address);
     }
