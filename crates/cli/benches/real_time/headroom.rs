@@ -72,6 +72,7 @@ pub(crate) fn one(
         on: None,
         name: load.name.to_owned(),
         feed: Feed::Stream(Box::new(Streams::new(&[spec], 7, 0)?), None),
+        more_inputs: Vec::new(),
         output,
         one_way: true,
         pacing: Pacing::Filler { line, kind: FillerKind::Own, align: 1, longest, unbounded },
