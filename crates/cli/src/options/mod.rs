@@ -11,7 +11,6 @@ pub(crate) mod doctor;
 pub(crate) mod emulate;
 pub(crate) mod generate;
 pub(crate) mod help;
-#[cfg(feature = "live")]
 pub(crate) mod host_clock;
 #[cfg(feature = "live")]
 pub(crate) mod lab;

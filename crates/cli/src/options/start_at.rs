@@ -20,7 +20,6 @@ pub(crate) enum StartAt {
 }
 
 /// TAI − UTC in s since 2017 (IERS Bulletin C), used if the kernel does not know it.
-#[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 const TAI_AHEAD_S: u64 = 37;
 const NS: u64 = 1_000_000_000;
 
@@ -83,7 +82,6 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + day_of_year - 719_468
 }
 
-#[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 impl StartAt {
     /// The UNIX time in ns, if the command began at `begun`; `None` if it has not been read yet.
     pub(crate) fn unix_ns(self, begun: u64) -> Option<u64> {
@@ -97,7 +95,6 @@ impl StartAt {
 }
 
 /// TAI − UTC as set by the kernel's time service, or else the value since 2017.
-#[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 fn tai_ahead_ns() -> u64 {
     let read = || Some((clock_gettime_dynamic(DynamicClockId::Tai).ok()?, clock_gettime(ClockId::Realtime)));
     // Both are read within far less than half a second.
@@ -107,7 +104,6 @@ fn tai_ahead_ns() -> u64 {
 }
 
 /// The UNIX time now in ns, by the kernel.
-#[cfg_attr(not(feature = "live"), allow(dead_code, reason = "virtual time starts at no instant of the host"))]
 pub(crate) fn unix_kernel_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec.max(0).unsigned_abs() * NS + now.tv_nsec.unsigned_abs()
