@@ -98,7 +98,9 @@ impl Search {
         };
         let (searched, failure) = self.search(sized, goals, &mut lab)?;
         let kept = lab.journal.finish();
-        let Lab { start, .. } = lab;
+        let start = std::mem::take(&mut lab.start);
+        // Its line leaves the terminal.
+        drop(lab);
         if start.is_unused() {
             output::warn("--start-at: no trial was sent, since all results came from --trials");
         }
