@@ -45,8 +45,15 @@ impl KeyFields {
                 format!("write {MOST} at most"),
             ));
         }
-        for (part, written) in parts.iter_mut().zip(&written) {
-            *part = Some(Part::parse(text, written)?);
+        for (number, name) in written.iter().enumerate() {
+            let part = Part::parse(text, name)?;
+            if let Some(same) = parts.iter().flatten().position(|known: &Part| known.path == part.path) {
+                return Err(ParseError::new(
+                    format!("'{}' and '{name}' are the same field", written[same]),
+                    "write it once; a pair of tags is svlan+cvlan, and the second of two layers is vlan#2.id",
+                ));
+            }
+            parts[number] = Some(part);
         }
         Ok(KeyFields { parts })
     }
@@ -338,6 +345,10 @@ mod tests {
             ("src/24,/129", "'/24,/129' is not a prefix: write src/24, or src/24,/56 for IPv4 and IPv6"),
             ("smac+dmac+src+dst+teid", "'smac+dmac+src+dst+teid' has 5 fields: write 4 at most"),
             ("src dst", "'dst' follows a field in 'src dst': join fields by +"),
+            (
+                "svlan+vlan",
+                "'svlan' and 'vlan' are the same field: write it once; a pair of tags is svlan+cvlan, and the second of two layers is vlan#2.id",
+            ),
         ] {
             let error = kind.parse::<KeyKind>().expect_err(kind).to_string();
             assert_eq!(error, format!("'{kind}' is not a key: {how}"));
