@@ -102,9 +102,12 @@ impl<F: Frame> StageSlot<F> {
         let orders = keeps_order(&self.stage);
         if let Some(replaced) = &mut self.replaced
             && orders
-            && replaced.blocks(replaced.earlier.len())
+            && replaced.earlier.iter().any(Earlier::keeps_order)
         {
             replaced.waiting.extend(out.released.drain(from..));
+            if !replaced.blocks(replaced.earlier.len()) {
+                open(&mut replaced.waiting, replaced.last, sums, out);
+            }
         }
     }
 
@@ -141,18 +144,19 @@ impl<F: Frame> StageSlot<F> {
             let left = out.released[before..].iter().map(|item| item.at).max();
             replaced.last = replaced.last.max(left.unwrap_or(Time::ZERO));
         }
-        let blocked = keeps_order(&self.stage) && replaced.blocks(replaced.earlier.len());
-        if !blocked {
-            open(&mut replaced.waiting, replaced.last, sums, out);
-        }
         let from = out.released.len();
         if let Some(stage) = &mut self.stage
             && is_due(&**stage, now)
         {
             wake_one(&mut **stage, self.number, (now, sums), out);
         }
-        if blocked {
+        // Also what a late driver wakes together with the last frames of earlier stages leaves after these.
+        if keeps_order(&self.stage) && replaced.earlier.iter().any(Earlier::keeps_order) {
             replaced.waiting.extend(out.released.drain(from..));
+        }
+        let blocked = keeps_order(&self.stage) && replaced.blocks(replaced.earlier.len());
+        if !blocked {
+            open(&mut replaced.waiting, replaced.last, sums, out);
         }
         // A late driver may wake several stages at once.
         if !out.released[before..].is_sorted_by_key(|item| item.at) {
@@ -312,6 +316,24 @@ mod tests {
         }
         assert!(!slot.is_changing());
         left
+    }
+
+    /// A thread that was interrupted wakes the old stage and the new one in one call.
+    #[test]
+    fn a_late_driver_keeps_the_order_of_a_change() {
+        let mut slot = StageSlot::new(stage("delay 50us"), 0);
+        let mut out = Outlet::default();
+        for n in 0..20 {
+            if n == 10 {
+                slot.replace(stage("delay 5us"), 1);
+            }
+            let frame = HeapFrame::new(vec![n as u8; 60]);
+            slot.push(us(n), &mut vec![Item { frame, at: us(n) }], false, &mut out);
+        }
+        slot.wake(us(1_000), false, &mut out);
+        let left: Vec<u8> = out.released.iter().map(|item| item.frame.bytes()[0]).collect();
+        assert!(left.len() == 20 && left.is_sorted(), "{left:?}");
+        assert!(out.released[10..].iter().all(|item| item.at == us(59)), "with the last frame of the old stage");
     }
 
     #[test]
