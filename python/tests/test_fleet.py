@@ -44,7 +44,7 @@ def is_gone(pid: int, patience_s: float = 15.0) -> bool:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].startswith("Z"):
                 return True
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
         time.sleep(0.05)
     return False
