@@ -2,7 +2,8 @@ use crate::checksum::{folded, internet_checksum, sum};
 use crate::headers::{Headers, IpHeader, UDP};
 use crate::key::{ICMP, ICMPV6, Key, Site};
 use crate::layers::{
-    Field, ICRC, LayerKind, Layers, Length, NoStack, has_right_crc, make_checksums_right, make_crcs_right, stack_around,
+    Field, ICRC, LayerKind, Layers, Length, NoStack, PreparedChecksums, has_right_crc, make_checksums_right,
+    make_crcs_right, stack_around,
 };
 use crate::rewrite::{transport_checksum, update};
 use crate::stamp::Stamp;
@@ -35,6 +36,10 @@ pub struct Template {
     inner: Option<Range<usize>>,
     /// The layers of a frame that is made in tunnels: their lengths and checksums are made for each frame.
     layers: Option<Box<Layers>>,
+    /// Bytes of fields that vary, in a frame that is made in tunnels.
+    varied: Vec<Range<usize>>,
+    /// The checksums of a frame that is made in tunnels, by its length; none if they cannot be prepared.
+    prepared: Vec<(usize, Option<PreparedChecksums>)>,
     /// Bytes behind the payload that belong to a header: the ICRC of RoCE.
     trailer: usize,
     /// The given frame has right CRCs, which each frame gets.
@@ -43,6 +48,9 @@ pub struct Template {
 
 /// Bytes of a frame that Ethernet pads to, without FCS.
 const SHORTEST: usize = 60;
+
+/// Lengths of frames in tunnels whose checksums are prepared. Those of further lengths are computed over the whole frame.
+const PREPARED_LENGTHS: usize = 8;
 
 impl Template {
     /// Frames that begin with `headers` and go on with `pattern`, repeated.
@@ -175,6 +183,8 @@ impl Template {
             stream: None,
             inner: None,
             layers: None,
+            varied: Vec::new(),
+            prepared: Vec::new(),
             trailer: 0,
             crc: false,
         }
@@ -229,6 +239,7 @@ impl Template {
     /// Stamps the frames as those of this stream.
     pub fn stamp(&mut self, stream: u16) {
         self.stream = Some(stream);
+        self.prepared.clear();
         self.make_up_for_stamp();
     }
 
@@ -318,12 +329,19 @@ impl Template {
 
     /// Sets a field for all frames.
     pub fn fix(&mut self, site: &Site, value: u128) {
-        self.vary(site);
+        self.leave_out(site);
         self.base.put(site, value, &mut self.image);
+        self.prepared.clear();
     }
 
     /// The field will be set for each frame.
     pub fn vary(&mut self, site: &Site) {
+        self.leave_out(site);
+        self.varied.push(site.at..site.at + site.width);
+        self.prepared.clear();
+    }
+
+    fn leave_out(&mut self, site: &Site) {
         let old = site.sum(site.read(&self.image));
         if site.in_ip {
             self.base.ip = less(self.base.ip, old);
@@ -362,6 +380,7 @@ impl Template {
         sums.seal(self.ip.as_ref(), self.checksum, &mut self.image);
         frame.copy_from_slice(&self.image[..frame.len()]);
         self.write_stamp(sequence, frame);
+        self.prepare(frame);
         self.seal_layers(frame);
     }
 
@@ -375,6 +394,8 @@ impl Template {
         let mut sums = self.base;
         self.put_lengths(frame.len(), &mut sums);
         frame.copy_from_slice(&self.image[..frame.len()]);
+        self.write_stamp(0, frame);
+        self.prepare(frame);
         sums
     }
 
@@ -389,10 +410,23 @@ impl Template {
         self.seal_layers(frame);
     }
 
+    /// Prepares the checksums of frames as long as this one, which is complete but for them.
+    #[inline]
+    fn prepare(&mut self, frame: &[u8]) {
+        let Some(layers) = &self.layers else { return };
+        if self.prepared.len() < PREPARED_LENGTHS && self.prepared.iter().all(|(length, _)| *length != frame.len()) {
+            let checksums = PreparedChecksums::of(frame, &layers.resized(frame.len()), &self.varied);
+            self.prepared.push((frame.len(), checksums));
+        }
+    }
+
     #[inline]
     fn seal_layers(&self, frame: &mut [u8]) {
         if let Some(layers) = &self.layers {
-            make_checksums_right(frame, &layers.resized(frame.len()));
+            match self.prepared.iter().find(|(length, _)| *length == frame.len()) {
+                Some((_, Some(prepared))) => prepared.write(frame),
+                _ => make_checksums_right(frame, &layers.resized(frame.len())),
+            }
         } else if self.crc {
             make_crcs_right(frame, &Layers::of(frame));
         }
@@ -413,7 +447,11 @@ impl Template {
         for bytes in drawn.chunks_mut(8) {
             bytes.copy_from_slice(&draw().to_le_bytes()[..bytes.len()]);
         }
-        if self.layers.is_some() || self.crc {
+        if let Some(layers) = &self.layers {
+            make_checksums_right(frame, &layers.resized(frame.len()));
+            return;
+        }
+        if self.crc {
             self.seal_layers(frame);
             return;
         }
@@ -490,6 +528,7 @@ const fn transport_lengths(protocol: u8) -> u64 {
 mod tests {
     use super::*;
     use crate::headers::TCP;
+    use crate::layers::Role;
     use crate::protocol::Protocol;
 
     /// The checksums of a frame, by the rule itself: each must sum to nothing.
@@ -705,6 +744,61 @@ mod tests {
         assert!(has(Protocol::Ethernet, false, 0, Key::EtherType) && !has(Protocol::Ethernet, false, 0, Key::Source));
         assert!(has(Protocol::Ip, false, 0, Key::Proto) && !has(Protocol::Udp, false, 0, Key::Proto));
         assert!(has(Protocol::Icmp, true, 0, Key::EchoSeq) && !has(Protocol::Icmp, true, 0, Key::Sport));
+    }
+
+    /// Each field of each layer takes another value in each frame.
+    #[test]
+    fn prepared_checksums_are_those_of_the_whole_frame() {
+        use LayerKind::{
+            DestinationOptions, Ethernet, Fragment, Geneve, Gre, Gtpu, Icmp, Icmp6, Ipv4, Ipv6, Mpls, Pppoe, Routing,
+            Sctp, Srv6, Tcp, Udp, Vlan, Vxlan,
+        };
+        let odd = [(5, vec![0xab, 0xcd, 0xef])];
+        for (kinds, bytes, are_prepared) in [
+            (&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp][..], &[][..], true),
+            (&[Ethernet, Vlan, Ipv6, Udp, Geneve, Ethernet, Ipv4, Udp], &[], true),
+            (&[Ethernet, Ipv6, Udp, Gtpu, Ipv6, Icmp6], &[], true),
+            (&[Ethernet, Mpls, Mpls, Ipv4, Icmp], &[], true),
+            (&[Ethernet, Pppoe, Ipv6, Udp], &[], true),
+            (&[Ethernet, Ipv4, Gre, Ipv4, Ipv6, Tcp], &[], true),
+            (&[Ethernet, Ipv6, Udp, Vxlan, Ethernet, Ipv4, Udp], &odd, true),
+            (&[Ethernet, Ipv6, Fragment, Udp], &[], true),
+            // Segments left say which address the checksum covers, and a CRC is not a sum.
+            (&[Ethernet, Ipv6, Srv6, Ipv6, DestinationOptions, Tcp], &[], false),
+            (&[Ethernet, Ipv6, Routing, Udp], &[], false),
+            (&[Ethernet, Ipv4, Sctp], &[], false),
+        ] {
+            for (stamp, length) in [(false, 250), (false, 251), (true, 250), (true, 251)] {
+                let mut template = Template::layered(kinds, &[], bytes, &[1, 2, 3], 300).expect("a stack");
+                let fields =
+                    |kind: &LayerKind| kind.description().fields.iter().filter(|field| field.role == Role::Plain);
+                let all = kinds.iter().enumerate().flat_map(|(of, kind)| fields(kind).map(move |field| (of, field)));
+                let sites: Vec<Site> = all.filter_map(|(of, field)| template.site_of(of, field)).collect();
+                sites.iter().for_each(|site| template.vary(site));
+                if stamp {
+                    template.stamp(7);
+                }
+                for i in 0..300_u64 {
+                    let value = |k: usize| (u128::from(i) * 7_919 + 1) * (k as u128 + 1) * 0x1_0001_0103_0507;
+                    let mut frame = vec![0; length];
+                    if i % 3 == 0 {
+                        let mut sums = template.sums();
+                        sites.iter().enumerate().for_each(|(k, site)| template.set(site, value(k), &mut sums));
+                        template.write(sums, i, &mut frame);
+                    } else {
+                        let mut sums = template.lay(&mut frame);
+                        sites.iter().enumerate().for_each(|(k, site)| sums.put(site, value(k), &mut frame));
+                        template.seal(sums, i, &mut frame);
+                    }
+                    let mut right = frame.clone();
+                    make_checksums_right(&mut right, &template.layers.as_ref().expect("layers").resized(length));
+                    assert_eq!(frame, right, "{kinds:?}, {length} B, frame {i}");
+                    assert_eq!(Stamp::of(&frame).map(|stamp| u64::from(stamp.sequence)), stamp.then_some(i));
+                }
+                let prepared = template.prepared.iter().filter(|(_, prepared)| prepared.is_some()).count();
+                assert_eq!(prepared == 1, are_prepared, "{kinds:?}");
+            }
+        }
     }
 
     #[test]

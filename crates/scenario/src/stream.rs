@@ -334,9 +334,16 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
             if is_own_key(name) {
                 break;
             }
-            let names: Vec<&str> =
-                candidates.iter().flat_map(|kind| kind.description().fields).map(|field| field.name).collect();
+            let mut names: Vec<&str> = Vec::new();
+            for field in candidates.iter().flat_map(|kind| kind.description().fields) {
+                if !names.contains(&field.name) {
+                    names.push(field.name);
+                }
+            }
             let how = match nearest(name, &names) {
+                _ if LayerKind::Ethernet.field(name).is_some() => {
+                    format!("write {name} before the first 'in', or in eth {name} VALUE for the outer header")
+                }
                 Some(name) => format!("write {name}"),
                 None => format!("write one of {}", names.join(", ")),
             };
@@ -655,6 +662,10 @@ mod tests {
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in", "no tunnel after it"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlam", "in vxlan"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vnl 7", "write vni"),
+            (
+                "udp 10.0.0.1:1 > 10.0.0.2:2 in ip 1.2.3.4 > 5.6.7.8 smac 02:00:00:00:00:07",
+                "smac before the first 'in'",
+            ),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan", "eth does not carry vxlan"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in vxlan vni 7 in udp", "no addresses"),
             ("udp 10.0.0.1:1 > 10.0.0.2:2 in ip 192.0.2.1", "other end"),

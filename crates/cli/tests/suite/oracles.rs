@@ -23,13 +23,15 @@ const STREAMS: &[&str] = &[
     "tcp 10.0.0.1-10.0.0.9:1 > 10.1.0.1:80,443 in mpls label 16-19 in mpls label 100-102",
     "udp 10.0.0.1-10.0.0.9:1 > 10.1.0.1:80 in pppoe session 1-9 in vlan id 7-9",
     "udp 10.0.0.1-10.0.0.9:1 > 10.1.0.1:80 in erspan session 3-5 in gre in ip 192.0.2.1 > 192.0.2.2",
+    "udp 10.0.0.1:1-9 > 10.1.0.1:80 in erspan session 3-5 timestamp 1-9 in gre in ip 192.0.2.1 > 192.0.2.2",
+    "pfc classes 8 time3 1000-1009",
     "sctp-data tsn 1-9 in sctp 10.0.0.1-10.0.0.9:5 > 10.1.0.1:80,90 size 100B",
     "roce psn 1-9 dqp 5-7 in udp 10.0.0.1-10.0.0.9:49152 > 10.1.0.1 size 100B",
     "udp 10.0.0.1-10.0.0.9:5 > 10.1.0.1:80 in srv6 left 1 segment 2001:db8::9 in ip6 2001:db8::1-2001:db8::5 > 2001:db8::2",
     "udp 10.0.0.1-10.0.0.9:5 > 10.1.0.1:80 in l2tp3 session 7-9 in ip 192.0.2.1 > 192.0.2.2",
 ];
 
-const FRAMES: usize = 3_040;
+const FRAMES: usize = 3_360;
 
 /// Rules, and the same as display filters. `#N` is the N-th layer of its kind.
 const RULES: &[(&str, &str)] = &[
@@ -47,6 +49,9 @@ const RULES: &[(&str, &str)] = &[
     ("gre key 6", "gre.key == 6"),
     ("gre inner udp dport 80", "gre && udp.dstport == 80"),
     ("erspan session 4", "erspan.spanid == 4"),
+    ("erspan version 2 erspan session 4", "erspan.version == 2 && erspan.spanid == 4"),
+    ("erspan timestamp 3-5", "erspan.timestamp >= 3 && erspan.timestamp <= 5"),
+    ("pfc time3 1003", "macc.cbfc.pause_time.c3 == 1003 && eth.dst == 01:80:c2:00:00:01"),
     ("mpls label 101", "mpls.label#1 == 101"),
     ("mpls#2 label 17 tcp dport 443", "mpls.label == 17 && tcp.dstport == 443"),
     ("pppoe session 3", "pppoe.session_id == 3"),

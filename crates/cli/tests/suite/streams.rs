@@ -531,6 +531,12 @@ const TUNNELS: &[(&str, &str, &[Values])] = &[
         &[("erspan session", &[3; 3]), ("dmac", &[0x0200_0000_0077; 3]), ("inner dmac", &[0x0200_0000_0002; 3])],
     ),
     (
+        "udp 10.0.0.1:1 > 10.0.0.2:2 in erspan session 3 timestamp 7-9 sgt 5 in gre in ip 192.0.2.1 > 192.0.2.2",
+        "eth ip gre erspan eth ip udp",
+        &[("erspan version", &[2; 3]), ("erspan timestamp", &[7, 8, 9]), ("gre ethertype", &[0x22eb; 3])],
+    ),
+    ("pfc classes 8 time3 5-7", "eth pfc", &[("time3", &[5, 6, 7]), ("dmac", &[0x0180_c200_0001; 3])]),
+    (
         "roce psn 1-9 dqp 5 in udp 10.0.0.1:49152-49160 > 10.0.0.2 size 100B-200B",
         "eth ip udp roce",
         &[("psn", &[1, 2, 3]), ("dport", &[4791; 3]), ("sport", &[49152, 49153, 49154])],

@@ -101,6 +101,10 @@ pub fn stack_around(
         if !(pair[0].description().announce)(&mut headers[i], pair[1]) {
             return Err(NoStack { below: pair[0], above: pair[1] });
         }
+        if pair[1] == LayerKind::Erspan {
+            let ether_type = super::erspan::ether_type(&headers[i + 1]);
+            headers[i][2..4].copy_from_slice(&ether_type);
+        }
     }
     let mut frame = Vec::new();
     let mut places = Vec::new();

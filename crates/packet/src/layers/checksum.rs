@@ -2,11 +2,12 @@
 
 use super::field::write_bits;
 use super::kind::{Checksum, Over};
-use super::{Field, Layer, LayerKind, Layers, pseudo_header};
+use super::{Field, Layer, LayerKind, Layers, Pseudo, pseudo_header};
 use crate::checksum::{folded, sum};
 use crate::headers::{TCP, UDP};
 use crate::key::{ICMP, ICMPV6};
 use crate::layers::is_announced_port;
+use std::ops::Range;
 
 /// Whether the checksum of layer number `of` is right; `None` if it has none, or not all that it covers is in the frame.
 #[must_use]
@@ -241,36 +242,77 @@ fn over_v6(layers: &Layers, of: usize) -> bool {
     }) == Some(true)
 }
 
-/// Where the checksum of a layer is, its width, and what it should be.
-fn computed(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [u8; 4])> {
+/// What an Internet checksum covers.
+pub(super) struct Covered {
+    /// The first byte of the checksum, at an even place of what it covers.
+    pub(super) at: usize,
+    content: Range<usize>,
+    addresses: Option<Pseudo>,
+    /// The protocol and the length of a pseudo header.
+    extra: u64,
+    /// 0 is sent as all ones (RFC 768).
+    pub(super) never_zero: bool,
+}
+
+impl Covered {
+    /// Bytes in the sum, in words from the start of each range on. The checksum itself is among them, but not in the sum.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        let address = |pseudo: Pseudo| [pseudo.source, pseudo.destination].map(|at| at..at + pseudo.width);
+        self.addresses.map(address).into_iter().flatten().chain([self.content.clone()])
+    }
+
+    /// The sum.
+    pub(super) fn sum(&self, frame: &[u8]) -> u64 {
+        let address = |pseudo: Pseudo| {
+            let words = |at: usize| sum(&frame[at..at + pseudo.width]);
+            words(pseudo.source) + words(pseudo.destination)
+        };
+        let content = sum(&frame[self.content.start..self.at]) + sum(&frame[self.at + 2..self.content.end]);
+        content + self.addresses.map_or(0, address) + self.extra
+    }
+}
+
+/// What the Internet checksum of a layer covers. `None` if it has no checksum, or not all of it is in the frame; `None`
+/// inside if it is a CRC.
+pub(super) fn covered(frame: &[u8], layers: &Layers, of: usize) -> Option<Option<Covered>> {
     let layer = layers.all().get(of)?;
     let checksum = present(layer, frame, layers, of)?;
+    let start = layer.start as usize;
+    let whole = layer.complete && !layer.fragment && layer.end as usize <= frame.len();
+    let end = match checksum.over {
+        Over::Header => layer.content,
+        _ if whole => layer.end,
+        _ => return None,
+    } as usize;
+    let pseudo = match checksum.over {
+        Over::Crc32c | Over::Invariant => return Some(None),
+        Over::Header | Over::Content => None,
+        Over::PseudoHeader => Some((pseudo_header(frame, layers, of)?, layer.kind.description().protocol()?)),
+    };
+    let extra = pseudo.map_or(0, |(_, protocol)| u64::from(protocol) + (end - start) as u64);
+    let never_zero = layer.kind == LayerKind::Udp;
+    let addresses = pseudo.map(|(addresses, _)| addresses);
+    Some(Some(Covered { at: start + checksum.at, content: start..end, addresses, extra, never_zero }))
+}
+
+/// Where the checksum of a layer is, its width, and what it should be.
+fn computed(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [u8; 4])> {
+    let Some(covered) = covered(frame, layers, of)? else { return computed_crc(frame, layers, of) };
+    let value = !folded(covered.sum(frame));
+    let value = if value == 0 && covered.never_zero { 0xffff } else { value };
+    let [high, low] = value.to_be_bytes();
+    Some((covered.at, 2, [high, low, 0, 0]))
+}
+
+/// The same of a layer with a CRC.
+fn computed_crc(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [u8; 4])> {
+    let layer = layers.all().get(of)?;
+    let checksum = layer.kind.description().checksum?;
     let (start, end) = (layer.start as usize, layer.end as usize);
     let at = start + checksum.at;
-    let whole = layer.complete && !layer.fragment;
-    let covered = match checksum.over {
-        Over::Header => layer.header(frame),
-        _ if whole => frame.get(start..end)?,
-        _ => return None,
-    };
-    let internet = |extra: u64| {
-        // Checksums are at even places of what they cover.
-        let total = sum(&covered[..checksum.at]) + sum(&covered[checksum.at + 2..]) + extra;
-        let value = !folded(total);
-        let value = if value == 0 && layer.kind == LayerKind::Udp { 0xffff } else { value };
-        let [high, low] = value.to_be_bytes();
-        (at, 2, [high, low, 0, 0])
-    };
+    let covered = frame.get(start..end)?;
     match checksum.over {
-        Over::Header | Over::Content => Some(internet(0)),
-        Over::PseudoHeader => {
-            let pseudo = pseudo_header(frame, layers, of)?;
-            let addresses =
-                [pseudo.source, pseudo.destination].map(|address| sum(&frame[address..address + pseudo.width]));
-            let protocol = u64::from(layer.kind.description().protocol()?);
-            let length = covered.len() as u64;
-            Some(internet(addresses[0] + addresses[1] + protocol + length))
-        }
+        Over::Header | Over::Content | Over::PseudoHeader => None,
         Over::Crc32c => {
             let place = checksum.at;
             let state = crc32c(!0, &covered[..place]);

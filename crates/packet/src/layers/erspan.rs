@@ -1,6 +1,23 @@
 use super::kind::{Description, Header, Next};
 use super::{Field, LayerKind, Role};
 
+/// Bits before a field of type III only.
+fn of_type_3(header: &[u8], at: u16) -> Option<u16> {
+    (header.first()? >> 4 == 2).then_some(at)
+}
+
+/// Makes a header of type III.
+fn make_type_3(header: &mut Vec<u8>) {
+    header[0] = header[0] & 0x0f | 0x20;
+    header[3] &= !1;
+    header.resize(12, 0);
+}
+
+/// The EtherType by which GRE announces this header.
+pub(super) fn ether_type(header: &[u8]) -> [u8; 2] {
+    if of_type_3(header, 0).is_some() { [0x22, 0xeb] } else { [0x88, 0xbe] }
+}
+
 pub(super) const DESCRIPTION: Description = Description {
     name: "erspan",
     aliases: &[],
@@ -12,6 +29,14 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("cos", 16, 3, "priority of the mirrored frame"),
         Field::number("truncated", 21, 1, "the mirrored frame is cut"),
         Field::number("session", 22, 10, "session").named_with_layer(),
+        Field::number("timestamp", 0, 32, "timestamp of type III; a stream that names it is of type III")
+            .found(|header| of_type_3(header, 32))
+            .added_by(make_type_3)
+            .named_with_layer(),
+        Field::number("sgt", 0, 16, "security group tag of type III; a stream that names it is of type III")
+            .found(|header| of_type_3(header, 64))
+            .added_by(make_type_3)
+            .named_with_layer(),
     ],
     header: &[0x10, 0, 0, 1, 0, 0, 0, 0],
     binds: &[],

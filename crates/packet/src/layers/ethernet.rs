@@ -1,5 +1,5 @@
 use super::kind::{Bind, Description, Header, Next, be16, by_ether_type};
-use super::{Field, Role};
+use super::{Field, LayerKind, Role};
 
 pub(super) const DESCRIPTION: Description = Description {
     name: "eth",
@@ -16,6 +16,12 @@ pub(super) const DESCRIPTION: Description = Description {
     binds: &[Bind::EtherType(0x6558), Bind::Protocol(143)],
     length: None,
     checksum: None,
-    announce: |header, next| next == super::LayerKind::Llc || by_ether_type(header, 12, next),
+    announce: |header, next| {
+        if matches!(next, LayerKind::Pause | LayerKind::Pfc) {
+            // The group address that no bridge forwards (IEEE 802.3, annex 31B.1).
+            header[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, 0x01]);
+        }
+        next == LayerKind::Llc || by_ether_type(header, 12, next)
+    },
     read: |bytes| Some(Header::new(14, Next::EtherType(be16(bytes, 12)?))),
 };

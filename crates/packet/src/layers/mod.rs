@@ -9,6 +9,7 @@ mod checksum;
 mod field;
 mod kind;
 mod path;
+mod prepared;
 mod pseudo;
 mod walk;
 
@@ -18,6 +19,7 @@ pub use checksum::{checksum_is_right, keep_crcs, make_checksums_right, write_fie
 pub use field::{Field, FieldPosition, Role};
 pub use kind::{Bind, Checksum, Description, Length, Next, Over};
 pub use path::{FieldFinder, FieldPath, Level, can_be, read_layer};
+pub(crate) use prepared::PreparedChecksums;
 pub(crate) use pseudo::hides_an_address;
 pub use pseudo::{Pseudo, pseudo_header};
 pub(crate) use walk::is_announced_port;

@@ -31,11 +31,13 @@ impl Level {
         }
     }
 
-    /// Reads `inner`, several times, or `innermost` at the start of the words, and gives how many it took.
+    /// Reads `inner`, several times, `innermost` or `outer` at the start of the words, and gives how many it took.
     #[must_use]
     pub fn read(words: &[&str]) -> (Level, usize) {
-        if words.first() == Some(&"innermost") {
-            return (Level::Innermost, 1);
+        match words.first() {
+            Some(&"innermost") => return (Level::Innermost, 1),
+            Some(&"outer") => return (Level::Nth(0), 1),
+            _ => {}
         }
         let inner = words.iter().take_while(|word| **word == "inner").count();
         (Level::Nth(inner.min(usize::from(u8::MAX)) as u8), inner)
@@ -322,12 +324,14 @@ mod tests {
             ("inner inner dport", None),
             ("tcp flags", None),
             ("inner vni", None),
+            ("outer src", Some(3)),
+            ("outer vxlan vni", Some(5)),
         ] {
             let path = read(text).expect(text);
             assert_eq!(path.find(&frame, &layers).map(|(of, _)| of), of, "{text}");
             let found = FieldFinder::new(&path).find(&frame, &layers);
             assert_eq!(found.map(|(layer, _)| layer), of.map(|of| &layers.all()[of]), "{text}");
-            assert_eq!(path.to_string(), text);
+            assert_eq!(path.to_string(), text.trim_start_matches("outer "));
         }
     }
 
