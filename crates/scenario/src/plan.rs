@@ -177,6 +177,15 @@ impl Pacer {
 }
 
 impl PipelinePlan {
+    /// Whether it runs in virtual time, since it has no live port.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        match &self.source {
+            SourcePlan::Port(port) if *port != PortSpec::Null => port.is_virtual(),
+            _ => self.output.is_virtual(),
+        }
+    }
+
     /// The captures that it reads, if it reads any.
     pub fn captures(&self) -> impl Iterator<Item = &Path> {
         let first = match &self.source {

@@ -19,6 +19,9 @@ pub struct RunView {
     /// The exit status, once it has ended: 0 done, 1 missed an expectation, 2 failed. Absent if a signal ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
+    /// The instant asked for the first departure, in UTC; absent if the client that posted the run asked for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_at: Option<String>,
     /// Why it failed, as printed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,

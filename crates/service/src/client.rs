@@ -6,6 +6,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io;
@@ -73,6 +74,16 @@ impl Client {
         self.runtime.block_on(text(&self.socket, method, path, json))
     }
 
+    /// Starts a run of a scenario, as the text of its file, at an instant if one is given. Returns the run as JSON.
+    ///
+    /// # Errors
+    /// Nothing answers, or the service refuses it.
+    pub fn start(&self, scenario: &str, start_at: Option<&str>) -> Result<String, ClientError> {
+        let query = start_at.map(|at| format!("?start-at={}", utf8_percent_encode(at, NON_ALPHANUMERIC)));
+        let path = format!("/v1/runs{}", query.unwrap_or_default());
+        self.runtime.block_on(answer(&self.socket, Method::POST, &path, Some(("application/toml", scenario))))
+    }
+
     /// An answer.
     ///
     /// # Errors
@@ -129,8 +140,8 @@ fn check_owner(uid: u32) -> io::Result<()> {
     Err(io::Error::other(format!("it is a service of the user with number {uid}, neither yours nor root's")))
 }
 
-/// Sends a request, and gives the head of the answer.
-async fn send(socket: &Path, method: Method, path: &str, json: Option<&str>) -> io::Result<Response<Incoming>> {
+/// Sends a request, whose body has a content type, and gives the head of the answer.
+async fn send(socket: &Path, method: Method, path: &str, body: Option<(&str, &str)>) -> io::Result<Response<Incoming>> {
     let stream = UnixStream::connect(socket).await?;
     check_owner(stream.peer_cred()?.uid())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
@@ -139,10 +150,10 @@ async fn send(socket: &Path, method: Method, path: &str, json: Option<&str>) -> 
         let _over = connection.await;
     });
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
-    if json.is_some() {
-        request = request.header(header::CONTENT_TYPE, "application/json");
+    if let Some((kind, _)) = body {
+        request = request.header(header::CONTENT_TYPE, kind);
     }
-    let body = Full::new(Bytes::from(json.unwrap_or_default().to_owned()));
+    let body = Full::new(Bytes::from(body.map_or("", |(_, body)| body).to_owned()));
     sender.send_request(request.body(body).map_err(io::Error::other)?).await.map_err(io::Error::other)
 }
 
@@ -161,6 +172,11 @@ async fn read(response: Response<Incoming>) -> Result<String, ClientError> {
 
 /// Sends a request and reads the answer.
 pub(crate) async fn text(socket: &Path, method: Method, path: &str, json: Option<&str>) -> Result<String, ClientError> {
-    let all = async { read(send(socket, method, path, json).await?).await };
+    answer(socket, method, path, json.map(|json| ("application/json", json))).await
+}
+
+/// The same, with any content type.
+async fn answer(socket: &Path, method: Method, path: &str, body: Option<(&str, &str)>) -> Result<String, ClientError> {
+    let all = async { read(send(socket, method, path, body).await?).await };
     timeout(PATIENCE, all).await.map_err(slow)?
 }

@@ -12,12 +12,13 @@ use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use http_body_util::LengthLimitError;
+use percent_encoding::percent_decode_str;
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,8 @@ async fn let_in(
     next: Next,
 ) -> Result<Response, Problem> {
     service.access.check(&peer, request.method(), request.uri(), request.headers())?;
-    let takes_query = request.uri().path().ends_with("/changes");
+    let starts_run = request.method() == Method::POST && request.uri().path() == "/v1/runs";
+    let takes_query = starts_run || request.uri().path().ends_with("/changes");
     if request.uri().query().is_some() && !takes_query {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,
@@ -211,12 +213,14 @@ async fn runs(State(service): State<Arc<Service>>) -> Json<RunList> {
 
 /// Start a run
 ///
-/// The body is a scenario: the text of a scenario file, or the same as JSON.
+/// The body is a scenario: the text of a scenario file, or the same as JSON. With `start-at` the run is armed, and its first
+/// frame departs at that instant; the report has the miss in `start`.
 #[utoipa::path(post, path = "/v1/runs", operation_id = "startRun",
+    params(("start-at" = Option<String>, Query, description = "When live pipelines start, by the clock of the service: UTC such as 2026-11-25T18:00:00Z, TAI such as 2026-11-25T18:00:37TAI, or +5s from this request; at once if omitted", example = "+5s")),
     request_body(content((NewRun = "application/json"), (String = "application/toml"))),
     responses(
     (status = 201, description = "The run was started", body = RunView, headers(("Location" = String, description = "Where the run is"))),
-    (status = 400, description = "A query was given, or the body ends early", body = ErrorBody),
+    (status = 400, description = "The query is wrong, or the body ends early", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
     (status = 408, description = "The body took too long", body = ErrorBody),
@@ -224,7 +228,7 @@ async fn runs(State(service): State<Arc<Service>>) -> Json<RunList> {
     (status = 413, description = "The scenario is too long", body = ErrorBody),
     (status = 415, description = "The content type is neither TOML nor JSON", body = ErrorBody),
     (status = 421, description = "The Host header names another host", body = ErrorBody),
-    (status = 422, description = "The scenario has errors, or names what clients may not use", body = ErrorBody),
+    (status = 422, description = "The scenario has errors, or names what clients may not use, or it cannot start at that instant", body = ErrorBody),
     (status = 429, description = "Too many runs go on", body = ErrorBody),
     (status = 500, description = "The process could not be started", body = ErrorBody),
 ))]
@@ -236,11 +240,24 @@ async fn create(State(service): State<Arc<Service>>, request: Request) -> Result
         "application/toml" => false,
         _ => return Err(unsupported(&kind, "application/toml for the text of a scenario, or application/json")),
     };
+    let start_at = parts.uri.query().map(start_of).transpose()?;
     let text = text_of(body).await?;
     let scenario = if is_json { from_json(&text)? } else { text };
-    let view = service.runs.create(&scenario).await?;
+    let view = service.runs.create(&scenario, start_at.as_deref()).await?;
     let place = format!("/v1/runs/{}", view.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(view)).into_response())
+}
+
+/// The instant in the query of a request that starts a run. Its signs may stand as they are or percent-encoded.
+fn start_of(query: &str) -> Result<String, Problem> {
+    let wrong = || {
+        let remedy = "write ?start-at=INSTANT once, such as ?start-at=+5s or ?start-at=2026-11-25T18:00:00Z";
+        Problem::new(StatusCode::BAD_REQUEST, "the query is wrong", remedy).at("start-at")
+    };
+    let written = query.strip_prefix("start-at=").filter(|written| !written.contains('&')).ok_or_else(wrong)?;
+    // Forms write a space as '+'. Other such signs begin +5s and offsets from UTC.
+    let written = written.replace("+TAI", " TAI");
+    percent_decode_str(&written).decode_utf8().map(String::from).map_err(|_| wrong())
 }
 
 /// A run
@@ -506,6 +523,26 @@ mod tests {
             ["", "[]", "{\"a\": null}", "{\"a\": 1", "1", "{\"a\": 99999999999999999999}", "{\"a\": [{\"b\": -1e19}]}"]
         {
             assert!(from_json(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_instant_is_read_from_the_query_however_its_signs_are_written() {
+        for (query, wanted) in [
+            ("start-at=+5s", Some("+5s")),
+            ("start-at=%2B5s", Some("+5s")),
+            ("start-at=2026-11-25T19:00:00+01:00", Some("2026-11-25T19:00:00+01:00")),
+            ("start-at=2026-11-25T19%3A00%3A00%2B01%3A00", Some("2026-11-25T19:00:00+01:00")),
+            ("start-at=2026-11-25T18:00:37+TAI", Some("2026-11-25T18:00:37 TAI")),
+            ("start-at=2026-11-25T18:00:37%20TAI", Some("2026-11-25T18:00:37 TAI")),
+            ("start-at=", Some("")),
+            ("start_at=+5s", None),
+            ("start-at", None),
+            ("", None),
+            ("start-at=+5s&start-at=+6s", None),
+            ("start-at=%ff", None),
+        ] {
+            assert_eq!(start_of(query).ok().as_deref(), wanted, "{query}");
         }
     }
 

@@ -29,14 +29,14 @@ pub(crate) enum Ending {
 
 impl Runs {
     /// Starts a run.
-    pub(crate) async fn create(&self, scenario: &str) -> Result<RunView, Problem> {
+    pub(crate) async fn create(&self, scenario: &str, start_at: Option<&str>) -> Result<RunView, Problem> {
         match self {
             Runs::One(_) => Err(Problem::new(
                 StatusCode::CONFLICT,
                 "this service belongs to one run",
                 "start netlathe serve, which takes scenarios",
             )),
-            Runs::Many(runs) => runs.create(scenario).await,
+            Runs::Many(runs) => runs.create(scenario, start_at).await,
         }
     }
 
@@ -153,6 +153,7 @@ fn view(run: &dyn ControlledRun) -> RunView {
         command: run.command().to_owned(),
         state: run.state(),
         status: None,
+        start_at: None,
         failure: None,
         warnings: run.warnings(),
         caveats: report.and_then(|report| report["caveats"].as_array().cloned()).unwrap_or_default(),

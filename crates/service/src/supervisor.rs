@@ -36,21 +36,23 @@ pub struct RunFiles {
     pub page: PathBuf,
 }
 
-/// Creates the command that runs a scenario file with a control socket, prints its report as JSON and draws it.
-pub type Launch = Box<dyn Fn(&RunFiles) -> io::Result<std::process::Command> + Send + Sync>;
+/// Creates the command that runs a scenario file with a control socket, prints its report as JSON and draws it. The second
+/// argument is the instant of its start, if one was asked.
+pub type Launch = Box<dyn Fn(&RunFiles, Option<&str>) -> io::Result<std::process::Command> + Send + Sync>;
 
-/// Checks that a scenario can be run, and that it names nothing that clients may not use.
-pub type Permit = Box<dyn Fn(&str) -> Result<(), ScenarioProblem> + Send + Sync>;
+/// Checks that a scenario can be run, that it names nothing that clients may not use, and that it can start at the asked
+/// instant. Returns that instant in UTC.
+pub type Permit = Box<dyn Fn(&str, Option<&str>) -> Result<Option<String>, ScenarioProblem> + Send + Sync>;
 
 /// Returns the problem with a new value of a setting, if clients may not write it.
 pub type PermitValue = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Why a scenario is refused.
+/// Why a scenario or its start is refused.
 #[derive(Debug)]
 pub struct ScenarioProblem {
     /// What is wrong.
     pub message: String,
-    /// The line and column, if known.
+    /// The line and column, or the part of the request, if known.
     pub at: Option<String>,
     /// How to fix it.
     pub remedy: String,
@@ -169,7 +171,8 @@ impl Run {
             let mut known = self.known();
             // It may have ended meanwhile.
             if known.process.is_some() {
-                known.view = RunView { id: self.id, ..view };
+                let start_at = known.view.start_at.take();
+                known.view = RunView { id: self.id, start_at, ..view };
             }
         }
         self.known().view.clone()
@@ -272,9 +275,9 @@ impl Supervisor {
         self.locked().get(&id).cloned().ok_or_else(|| Problem::no_run(&id.to_string()))
     }
 
-    pub(crate) async fn create(&self, scenario: &str) -> Result<RunView, Problem> {
+    pub(crate) async fn create(&self, scenario: &str, start_at: Option<&str>) -> Result<RunView, Problem> {
         check_tables(scenario)?;
-        (self.options.permit)(scenario).map_err(|problem| {
+        let start_at = (self.options.permit)(scenario, start_at).map_err(|problem| {
             let refused = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, problem.message, problem.remedy);
             match problem.at {
                 Some(at) => refused.at(at),
@@ -291,7 +294,7 @@ impl Supervisor {
             ));
         }
         let id = self.started.fetch_add(1, Ordering::Relaxed) + 1;
-        let run = self.start(id, scenario).map_err(|cause| {
+        let run = self.start(id, scenario, start_at).map_err(|cause| {
             let message = format!("the run cannot be started: {cause}");
             Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -310,16 +313,16 @@ impl Supervisor {
         Ok(view)
     }
 
-    fn start(&self, id: u64, scenario: &str) -> io::Result<Arc<Run>> {
+    fn start(&self, id: u64, scenario: &str, start_at: Option<String>) -> io::Result<Arc<Run>> {
         let file = |suffix: &str| self.folder.path().join(format!("{id}.{suffix}"));
         let files = RunFiles { scenario: file("toml"), socket: file("sock"), page: file("page") };
         std::fs::write(&files.scenario, scenario)?;
-        let mut command = tokio::process::Command::from((self.options.launch)(&files)?);
+        let mut command = tokio::process::Command::from((self.options.launch)(&files, start_at.as_deref())?);
         // Only the service handles signals of the terminal, and passes them on.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let child = command.spawn()?;
         let process = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let view = RunView { id, command: "run".to_owned(), ..RunView::default() };
+        let view = RunView { id, command: "run".to_owned(), start_at, ..RunView::default() };
         let known = Mutex::new(Known { process, view, report: None, page: None, begin: Instant::now() });
         let run = Arc::new(Run { id, files, known, ended: watch::channel(false).0 });
         tokio::spawn(Arc::clone(&run).follow(child));

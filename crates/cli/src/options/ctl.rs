@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use units::Span;
 
-/// Show, change and end a run while it goes on
+/// Start, show, change and end runs while they go on
 ///
 /// The run is one that was started with --control, or one of netlathe serve.
 #[derive(clap::Args)]
@@ -11,7 +11,8 @@ Example:
   netlathe ctl --socket /tmp/run.sock set down.rate 5Gbps
   netlathe ctl --socket /tmp/run.sock set down.delay '80ms 5ms' --at 10s
   netlathe ctl --socket /tmp/run.sock watch
-  netlathe ctl --socket /tmp/run.sock stop")]
+  netlathe ctl --socket /tmp/run.sock stop
+  netlathe ctl --socket /tmp/netlathe.sock start run.toml --start-at +5s")]
 pub(crate) struct Ctl {
     #[command(flatten)]
     pub(crate) socket: Socket,
@@ -58,6 +59,16 @@ pub(crate) fn runtime_folder() -> PathBuf {
 /// What to do.
 #[derive(clap::Subcommand)]
 pub(crate) enum Action {
+    /// Start a run of netlathe serve
+    Start {
+        /// The scenario file, as netlathe run takes it
+        #[arg(value_name = "SCENARIO", value_hint = clap::ValueHint::FilePath)]
+        scenario: PathBuf,
+        /// Live: arm, then send the first frame at this instant of the clock of the service: 2026-11-25T18:00:00Z,
+        /// '2026-11-25T18:00:37 TAI', or +5s from the request [default: at once]
+        #[arg(long, value_name = "INSTANT", allow_hyphen_values = true)]
+        start_at: Option<String>,
+    },
     /// Show the state, the figures so far and the settings
     Show {
         /// Print only the paths of the settings, one a line

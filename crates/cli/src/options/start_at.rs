@@ -26,6 +26,10 @@ const NS: u64 = 1_000_000_000;
 /// The first and the last accepted UNIX second: 1970 and 2262.
 const LAST_S: i64 = 9_223_372_036;
 
+/// The longest wait; the clock of a run reaches 213 days.
+#[cfg(feature = "service")]
+pub(crate) const LONGEST_NS: u64 = 100 * 86_400 * NS;
+
 const REMEDY: &str = "write 2026-11-25T18:00:00Z, 2026-11-25T18:00:37 TAI, +5s, or stdin";
 
 impl FromStr for StartAt {
@@ -91,6 +95,31 @@ impl StartAt {
             StartAt::After(span) => Some(begun.saturating_add(span.as_ps() / PS_PER_NS)),
             StartAt::Stdin => None,
         }
+    }
+}
+
+/// Checks a UNIX time at which a run is to start.
+///
+/// # Errors
+/// It has passed, or is too far ahead.
+#[cfg(feature = "service")]
+pub(crate) fn check(at: u64, now: u64) -> Result<(), ParseError> {
+    let away = |ns: u64| crate::output::time(ns as f64);
+    match at.checked_sub(now) {
+        None | Some(0) => Err(ParseError::new(
+            format!("{} was {} ago by this host's clock", Utc(at), away(now - at)),
+            "name an instant to come, or +5s",
+        )),
+        Some(ahead) if ahead > LONGEST_NS => Err(ParseError::new(
+            format!(
+                "{} is {} ahead, and a run may wait for {}",
+                Utc(at),
+                away(ahead),
+                Span::from_ms(LONGEST_NS / 1_000_000)
+            ),
+            "start it later",
+        )),
+        Some(_) => Ok(()),
     }
 }
 

@@ -2,8 +2,10 @@
 //! files, programs or DPDK drivers, unless the owner of the service permits it.
 
 use super::files::OnDisk;
+use crate::options::host_clock::HostClock;
+use crate::options::start_at::{StartAt, Utc, check};
 use engine::schedules::{Advise, Files};
-use scenario::{PipelinePlan, PortSpec};
+use scenario::{PipelinePlan, PortSpec, Scenario};
 use service::ScenarioProblem;
 use sim::is_standard;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ const NO_FILES: &str = "start netlathe serve with --files DIR to permit those in
 ///
 /// # Errors
 /// It has a problem, or names something else.
-pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioProblem> {
+pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<Scenario, ScenarioProblem> {
     let permitted = Permitted { folder };
     let scenario = scenario::read("scenario", text, Some(&permitted)).map_err(|problems| {
         let at = problems.0.first().map(|problem| problem.origin.to_string());
@@ -60,7 +62,31 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<(), ScenarioPr
             return Err(ScenarioProblem { message, at, remedy });
         }
     }
-    Ok(())
+    Ok(scenario)
+}
+
+/// The instant in UTC at which a scenario is asked to start. `+5s` counts from now.
+///
+/// # Errors
+/// It is not an instant to come, or the scenario has no live port.
+pub(crate) fn start_of(scenario: &Scenario, text: &str, clock: HostClock) -> Result<String, ScenarioProblem> {
+    let refused = |message: &str, remedy: &str| ScenarioProblem {
+        message: message.to_owned(),
+        at: Some("start-at".to_owned()),
+        remedy: remedy.to_owned(),
+    };
+    if scenario.pipelines.iter().all(PipelinePlan::is_virtual) {
+        return Err(refused(
+            "the scenario has no live port, and virtual time begins at 0 whenever it runs",
+            "leave start-at out",
+        ));
+    }
+    let now = clock.now_ns();
+    let remedy = "write 2026-11-25T18:00:00Z, 2026-11-25T18:00:37TAI or +5s";
+    let asked: StartAt = text.parse().map_err(|error: ParseError| refused(error.what(), remedy))?;
+    let at = asked.unix_ns(now).ok_or_else(|| refused(&format!("'{text}' is not an instant"), remedy))?;
+    check(at, now).map_err(|error| refused(error.what(), error.remedy()))?;
+    Ok(Utc(at).to_string())
 }
 
 /// The problem of a new value of a setting, if it names a file. The run that applies the change may read every file of
@@ -175,7 +201,7 @@ mod tests {
         let out = |path: &str| {
             scenario(&format!("stream = [\"udp 10.0.0.1:1 > 10.0.0.2:2\"]\ncount = 1\nout = \"pcap:{path}\""))
         };
-        let ok = |text: &str| permit(text, Some(&inside)).map_err(|problem| problem.message);
+        let ok = |text: &str| permit(text, Some(&inside)).map(drop).map_err(|problem| problem.message);
         assert_eq!(ok(&out("new.pcap")), Ok(()));
         for path in ["../out.pcap", "/etc/passwd", "link", "dead", "-", "none/x", "/dev/stdout"] {
             assert!(ok(&out(path)).is_err(), "{path}");

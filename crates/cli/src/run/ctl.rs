@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use service::control::{Accepted, Figures, FrameCount, PipelineFigures, RunState, Setting};
 use service::{Client, ClientError, RunView};
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -31,6 +32,18 @@ impl Ctl {
         let failed = |error: ClientError| failure(&socket, &error);
         if let Action::Watch = self.action {
             return watch(&client, self.run, self.json).map_err(failed);
+        }
+        if let Action::Start { scenario, start_at } = &self.action {
+            if self.run.is_some() {
+                return Err(Failure::new("--run: the service numbers its new run: leave it out"));
+            }
+            let text = fs::read_to_string(scenario).map_err(|cause| {
+                Failure::new(format!("{}: {cause}: name the file of a scenario", scenario.display()))
+            })?;
+            let started = client.start(&text, start_at.as_deref()).map_err(failed)?;
+            let answer = if self.json { started + "\n" } else { started_text(&started)? };
+            output::print(&answer)?;
+            return Ok(ExitCode::SUCCESS);
         }
         let runs = client.get::<RunList>("/v1/runs").map_err(failed)?.runs;
         let run = self.choose(runs)?;
@@ -63,7 +76,7 @@ impl Ctl {
                 let text = client.text("DELETE", &path(""), None).map_err(failed)?;
                 if self.json { text + "\n" } else { format!("run {} was asked to end\n", run.id) }
             }
-            Action::Watch => unreachable!("it has no single answer"),
+            Action::Watch | Action::Start { .. } => unreachable!("they are done above"),
         };
         output::print(&answer)?;
         Ok(ExitCode::SUCCESS)
@@ -80,7 +93,7 @@ impl Ctl {
         match (going.len(), ended.len()) {
             (1, _) => Ok(going.remove(0)),
             (0, 1) => Ok(ended.remove(0)),
-            (0, 0) => Err(Failure::new("the service has no run: start one by POST /v1/runs")),
+            (0, 0) => Err(Failure::new("the service has no run: start one by netlathe ctl start SCENARIO")),
             _ => Err(Failure::new(format!("there are several runs: name one of them by --run: {there}"))),
         }
     }
@@ -110,6 +123,13 @@ pub(super) fn failure(socket: &Path, error: &ClientError) -> Failure {
     }
 }
 
+/// The answer to a start.
+fn started_text(json: &str) -> Result<String, Failure> {
+    let run: RunView = serde_json::from_str(json).map_err(Failure::new)?;
+    let at = run.start_at.map_or_else(String::new, |at| format!(", its first departure is at {at}"));
+    Ok(format!("run {} was started{at}\n", run.id))
+}
+
 /// A run, on several lines.
 fn shown(run: &RunView, settings: &[Setting]) -> String {
     let mut text = format!("run {}: {}, {}", run.id, run.command, run.state.name());
@@ -121,6 +141,9 @@ fn shown(run: &RunView, settings: &[Setting]) -> String {
     match run.figures.virtual_ns {
         Some(ns) => text.push_str(&format!(", {} of virtual time in {passed}\n", output::brief(ns as f64))),
         None => text.push_str(&format!(", {passed}\n")),
+    }
+    if let Some(at) = &run.start_at {
+        text.push_str(&format!("  first departure asked at {at}\n"));
     }
     for pipeline in &run.figures.pipelines {
         text.push_str(&line(pipeline));

@@ -19,7 +19,7 @@ use crate::run::virtual_time;
 use engine::schedules::Target;
 use engine::stages::StageConfig;
 use measure::{Caveat, CaveatKind, PipelineReport, ProgramReport, RateCurve, Report};
-use scenario::{PipelinePlan, PortSpec, SourcePlan};
+use scenario::{PipelinePlan, SourcePlan};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     }
     let results = ResultTables::open(&request.results)?;
     say_what_is_not_stamped(request)?;
-    let virtual_clock = request.pipelines.iter().all(is_virtual);
+    let virtual_clock = request.pipelines.iter().all(PipelinePlan::is_virtual);
     if virtual_clock && request.common.stats.is_some() {
         return Err(Failure::new(NO_STATS));
     }
@@ -80,7 +80,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
         output::warn("--cores: it has no effect in virtual time, which runs on one unpinned thread");
     }
     let control = Control::open(request, &stop)?;
-    if !virtual_clock && request.pipelines.iter().any(is_virtual) {
+    if !virtual_clock && request.pipelines.iter().any(PipelinePlan::is_virtual) {
         return Err(Failure::new("some pipelines are live and others virtual: run them separately"));
     }
     let pipelines = || {
@@ -263,13 +263,6 @@ fn live(
 #[cfg(not(feature = "live"))]
 fn live(_: &Request, _: Option<&Arrivals>, _: &Stop, _: Option<&Control>) -> Result<Outcome, Failure> {
     Err(Failure::no_live_ports())
-}
-
-fn is_virtual(plan: &PipelinePlan) -> bool {
-    match &plan.source {
-        SourcePlan::Port(port) if *port != PortSpec::Null => port.is_virtual(),
-        _ => plan.output.is_virtual(),
-    }
 }
 
 /// An endless stream in virtual time would fill the disk. A waveform ends it, if every frame belongs to a waveform that

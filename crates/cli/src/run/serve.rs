@@ -1,7 +1,8 @@
 use crate::options::ctl::{default_socket, runtime_folder};
+use crate::options::host_clock::HostClock;
 use crate::options::serve::Serve;
 use crate::output::{self, Failure};
-use crate::plan::client_scenario::{file_in_value, permit};
+use crate::plan::client_scenario::{file_in_value, permit, start_of};
 use crate::run::child_processes;
 use crate::run::readiness;
 use crate::run::stop::Stop;
@@ -57,6 +58,7 @@ fn remove_dead_tokens() {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let clock = HostClock::new()?;
         let stop = Stop::on_signals()?;
         let address = self.listen.clone().unwrap_or_else(|| Address::Unix(default_socket()));
         let files = match &self.files {
@@ -70,17 +72,21 @@ impl Serve {
         let options = SupervisorOptions {
             launch: {
                 let files = files.clone();
-                Box::new(move |run| {
+                Box::new(move |run, start_at| {
                     let mut command = child_processes::netlathe()?;
                     command.arg("run").arg(&run.scenario).args(["--json", "--progress", "never"]);
                     command.arg("--control").arg(Address::Unix(run.socket.clone()).to_string());
                     command.arg("--report").arg(&run.page);
+                    command.args(start_at.iter().flat_map(|at| ["--start-at", at]));
                     command.current_dir(files.as_deref().unwrap_or("/".as_ref()));
                     Ok(command)
                 })
             },
             permit_value: Box::new(file_in_value),
-            permit: Box::new(move |text| permit(text, files.as_deref())),
+            permit: Box::new(move |text, start_at| {
+                let scenario = permit(text, files.as_deref())?;
+                start_at.map(|at| start_of(&scenario, at, clock)).transpose()
+            }),
             most: usize::from(self.most),
             page_changes: self.allow_changes,
         };

@@ -290,6 +290,33 @@ fn bad_requests_are_refused_with_a_remedy() {
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
         assert!(!answer.error().is_empty());
     }
+    for (query, status, said) in [
+        ("start_at=+5s", 400, "the query is wrong"),
+        ("start-at=+5s&start-at=+6s", 400, "the query is wrong"),
+        ("start-at=+5s", 422, "no live port"),
+    ] {
+        let answer = service.ask("POST", &format!("/v1/runs?{query}"), Some((toml, SHORT)));
+        assert_eq!((answer.status, &answer.json()["error"]["where"]), (status, &json!("start-at")), "{query}");
+        assert!(answer.error().contains(said), "{}", answer.body);
+    }
+    // It is refused before any port is opened.
+    let live = SHORT.replace("out = \"null\"", "out = \"dpdk:net_null0\"");
+    for (instant, said) in [
+        ("stdin", "'stdin' is not an instant"),
+        ("", "is not an instant"),
+        ("+5", "has no unit"),
+        ("18:00:00", "has no date"),
+        ("2026-11-25T18:00:00", "has no time zone"),
+        ("2020-02-29T00:00:00Z", "2020-02-29T00:00:00.000000000Z was"),
+        ("2020-02-29T00:00:37TAI", "2020-02-29T00:00:00.000000000Z was"),
+        ("+101d", "a run may wait for"),
+        ("+0s", "by this host's clock"),
+    ] {
+        let answer = service.ask("POST", &format!("/v1/runs?start-at={instant}"), Some((toml, &live)));
+        assert_eq!((answer.status, &answer.json()["error"]["where"]), (422, &json!("start-at")), "{instant}");
+        assert!(answer.error().contains(said), "{instant}: {}", answer.body);
+    }
+    assert_eq!(service.get("/v1/runs")["runs"], json!([]), "none of them was started");
     let wrong = service.ask("POST", "/v1/runs", Some((toml, &SHORT.replace("100kpps", "100"))));
     assert_eq!(wrong.status, 422);
     assert!(wrong.json()["error"]["where"].as_str().is_some_and(|at| at.starts_with("scenario:7:")), "{}", wrong.body);
@@ -569,7 +596,8 @@ fn examples_of_services_run() {
         let (status, text) = run(&line, 3);
         let endless = line.contains(" watch") && status == Some(124);
         // Virtual time goes by too fast to be changed by hand.
-        let refused = line.contains(" set ") && text.contains("nothing in this run can be changed");
+        let refused = line.contains(" set ") && text.contains("nothing in this run can be changed")
+            || line.contains("--start-at") && text.contains("start-at: the scenario has no live port");
         assert!(status == Some(0) || endless || refused, "{line}: {text}");
     }
     for line in of("netlathe top").into_iter().filter(|line| !line.contains("run.sock")) {

@@ -1,7 +1,7 @@
 //! The asked start of a live run, and the source of its instant.
 
 use crate::options::host_clock::HostClock;
-use crate::options::start_at::{StartAt, Utc, unix_kernel_ns};
+use crate::options::start_at::{LONGEST_NS, StartAt, check, unix_kernel_ns};
 use crate::output::{self, Failure};
 use crate::run::stop::Stop;
 use dataplane::StartGate;
@@ -10,10 +10,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-use units::Span;
-
-/// The longest wait; the clock of a run reaches 213 days.
-const LONGEST_NS: u64 = 100 * 86_400 * 1_000_000_000;
+use units::ParseError;
 
 /// The gate of a run, with the message to print and the instant to read once all workers wait there.
 pub(super) struct Start {
@@ -33,7 +30,7 @@ impl Start {
         let now = clock.now_ns();
         let at = asked.unix_ns(now);
         if let Some(at) = at {
-            check(at, now)?;
+            check(at, now).map_err(|error| wrong(&error))?;
         }
         let gate = Arc::new(StartGate::new(at.map(|at| clock.to_kernel_ns(at))));
         Ok(Some(Start { gate, asked, clock, said: false, verbose, failure: Arc::default() }))
@@ -87,23 +84,8 @@ impl Start {
     }
 }
 
-/// Refuses an instant that has passed, or is too far ahead.
-fn check(at: u64, now: u64) -> Result<(), Failure> {
-    let away = |ns: u64| output::time(ns as f64);
-    match at.checked_sub(now) {
-        None | Some(0) => Err(Failure::new(format!(
-            "--start-at: {} was {} ago by this host's clock: name an instant to come, or +5s",
-            Utc(at),
-            away(now - at)
-        ))),
-        Some(ahead) if ahead > LONGEST_NS => Err(Failure::new(format!(
-            "--start-at: {} is {} ahead, and a run may wait for {}: start it later",
-            Utc(at),
-            away(ahead),
-            Span::from_ms(LONGEST_NS / 1_000_000)
-        ))),
-        Some(_) => Ok(()),
-    }
+fn wrong(error: &ParseError) -> Failure {
+    Failure::new(format!("--start-at: {error}"))
 }
 
 /// Reads the instant from the next line of stdin.
@@ -117,7 +99,7 @@ fn read(gate: &StartGate, clock: HostClock) -> Result<(), Failure> {
     let now = clock.now_ns();
     let at =
         asked.unix_ns(now).ok_or_else(|| Failure::new("--start-at stdin: 'stdin' is not an instant: write one"))?;
-    check(at, now)?;
+    check(at, now).map_err(|error| wrong(&error))?;
     gate.set(clock.to_kernel_ns(at));
     Ok(())
 }

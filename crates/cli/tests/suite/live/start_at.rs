@@ -4,7 +4,10 @@ use crate::bed::{Bed, Finished, Program, netlathe, number};
 use crate::common::words;
 use lab::Node;
 use serde_json::Value;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,9 +21,13 @@ fn unix_now_ns() -> u64 {
 /// An instant this far ahead, as `--start-at` reads it, and its UNIX time in ns.
 fn ahead(bed: &Bed, by: Duration) -> (String, u64) {
     let at = unix_now_ns() + by.as_nanos() as u64;
+    (utc(bed, at), at)
+}
+
+fn utc(bed: &Bed, at: u64) -> String {
     let (seconds, fraction) = (at / 1_000_000_000, at % 1_000_000_000);
     let text = bed.stdout(Node::Box, &format!("date -u -d @{seconds} +%Y-%m-%dT%H:%M:%S"));
-    (format!("{}.{fraction:09}Z", text.trim()), at)
+    format!("{}.{fraction:09}Z", text.trim())
 }
 
 fn signed(report: &Value, at: &str) -> i64 {
@@ -139,6 +146,100 @@ fn stdin_gives_the_instant_to_an_armed_run() {
         assert_eq!(child.wait().expect("it ends").code(), Some(2), "{line:?}: {rest}");
         assert!(rest.contains("--start-at") && rest.contains(wanted), "{line:?}: {rest}");
     }
+}
+
+/// Sends a request to a service.
+fn ask(socket: &Path, request: &str, body: &str) -> Value {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let head =
+        format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/toml\r\n");
+    let text = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(text.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    serde_json::from_str(body).unwrap_or_else(|_| panic!("{request}: {head}: {body}"))
+}
+
+#[test]
+fn runs_of_a_service_start_at_the_asked_instant() {
+    let Some(bed) = Bed::paired("startserve") else { return };
+    let scenario = |port: &str| {
+        format!(
+            "schema = 1\n[[pipeline]]\nname = 'a'\nout = 'if:{port},driver=af_packet'\nrate = '1kpps'\ncount = 20\n\
+             stream = ['udp 10.0.0.1:1000 > 10.0.0.2:9 size 64B']\n"
+        )
+    };
+    fs::write(bed.path("one.toml"), scenario("a0")).expect("a file");
+    let socket = bed.path("s.sock");
+    let service = bed.start(Node::Box, &format!("serve --listen unix:{}", socket.display()));
+    while UnixStream::connect(&socket).is_err() {
+        assert!(!service.has_ended(), "it does not listen");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let ends = |id: u64| loop {
+        let run = ask(&socket, &format!("GET /v1/runs/{id}"), "");
+        if run["state"] == "ended" {
+            return run;
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    let (mut by_sender, mut by_receiver) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        let file = |port: &str| format!("{port}-{round}.pcap");
+        let listens = ["a1", "b1"].map(|port| {
+            bed.start(
+                Node::Box,
+                &format!("measure --in {port} --write {} --count 20 --duration 30s --json", file(port)),
+            )
+        });
+        let (text, at) = ahead(&bed, Duration::from_secs(5));
+        let ctl = bed.run(Node::Box, &format!("ctl --socket s.sock start one.toml --start-at {text}"));
+        assert_eq!(
+            ctl.stdout,
+            format!("run {} was started, its first departure is at {text}\n", 2 * round + 1),
+            "{ctl:?}"
+        );
+        // The same instant an hour east of UTC, as a form encodes it.
+        let query = utc(&bed, at + 3_600_000_000_000).replace(':', "%3A").replace('Z', "%2B01%3A00");
+        let started = ask(&socket, &format!("POST /v1/runs?start-at={query}"), &scenario("b0"));
+        assert_eq!(started["id"], 2 * round + 2, "{started}");
+        for id in [2 * round + 1, 2 * round + 2] {
+            let run = ends(id);
+            assert_eq!((&run["status"], &run["failure"]), (&Value::from(0), &Value::Null), "{run}");
+            let report = ask(&socket, &format!("GET /v1/runs/{id}/report"), "");
+            let start = &report["pipelines"][0]["start"];
+            assert_eq!(run["start_at"], *text, "{run}");
+            assert_eq!(start["asked_unix_ns"], at, "{start}");
+            by_sender.push(start["miss_ns"].as_i64().expect("it states the miss"));
+        }
+        for program in listens {
+            program.wait();
+        }
+        by_receiver.extend(["a1", "b1"].map(|port| bed.records(&file(port)).0[0].ns.cast_signed() - at.cast_signed()));
+    }
+    let (sender, receiver) = (median(by_sender), median(by_receiver.clone()));
+    assert!(sender.abs() < 2_000_000, "the senders say {sender} ns");
+    assert!(receiver.abs() < 2_000_000, "the receivers say {receiver} ns of {by_receiver:?}");
+
+    // It passes while ports are opened: the run says so.
+    let started = ask(&socket, "POST /v1/runs?start-at=+1ms", &scenario("a0"));
+    let failed = ends(started["id"].as_u64().expect("a number"));
+    assert_eq!(failed["status"], 2, "{failed}");
+    assert!(
+        failed["failure"].as_str().is_some_and(|why| why.contains("--start-at") && why.contains("name")),
+        "{failed}"
+    );
+    // One that waits ends when asked.
+    let waits = ask(&socket, "POST /v1/runs?start-at=+1h", &scenario("a0"));
+    let id = waits["id"].as_u64().expect("a number");
+    while ask(&socket, &format!("GET /v1/runs/{id}"), "")["state"] != "running" {
+        thread::sleep(Duration::from_millis(50));
+    }
+    ask(&socket, &format!("DELETE /v1/runs/{id}"), "");
+    assert_eq!(ends(id)["status"], 0);
+    assert_eq!(ask(&socket, &format!("GET /v1/runs/{id}/report"), "")["pipelines"][0]["out"]["frames"], 0);
+    assert_eq!(service.stop().status.code(), Some(0));
 }
 
 fn refused(bed: &Bed, options: &str) -> Finished {
