@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,57 @@ def test_a_warden_passes_the_start_on(tmp_path: Path) -> None:
     assert (task / "stdout").read_text() == "got 2026-11-25T18:00:00.000000001Z\n"
     process.stdin.close()
     assert process.wait(20) == 0 and not task.exists()
+
+
+AGENT = """
+import os, sys
+from netlathe.fleet import _agent
+_agent.program = lambda: sys.argv[1]
+_agent.arm(_agent.Task("1", "a", "r", ("300",)))
+running = _agent._tasks["1"]
+print(running.folder, running.process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", ["agent", "both"])
+def test_the_folder_of_a_killed_agent_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str) -> None:
+    patient = tmp_path / "patient"
+    patient.write_text("#!/bin/sh\nexec sleep 300\n")
+    patient.chmod(0o755)
+    place = tmp_path / "tmp"
+    place.mkdir()
+    env = {**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(place)}
+    options: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": env}
+    agents = [subprocess.Popen([sys.executable, "-c", AGENT, str(patient)], **options) for _ in range(2)]
+    said = [agent.stdout.readline().split() for agent in agents if agent.stdout]
+    (dead, warden_pid), (kept, other_pid) = [(Path(folder), int(pid)) for folder, pid in said]
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    _task_folder.remove_unused()
+    assert dead.exists() and kept.exists(), "both are in use"
+    if killed == "both":
+        os.kill(warden_pid, signal.SIGKILL)
+    agents[0].kill()
+    agents[0].wait()
+    assert is_gone(warden_pid)
+    # The warden removes it, unless it was killed, too: then the next agent does.
+    assert dead.exists() == (killed == "both")
+    if killed == "both":
+        folder, descriptor = _task_folder.make()
+        _task_folder.remove_unused()
+        assert not dead.exists() and folder.exists()
+        _task_folder.remove(folder, descriptor)
+    assert list(place.iterdir()) == [kept], "that of the other agent stays"
+    agents[1].communicate()
+    assert is_gone(other_pid) and list(place.iterdir()) == []
+
+
+def test_an_agent_that_cannot_start_its_program_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError):
+        _agent.arm(_agent.Task("1", "a", "r", ("gen",)))
+    assert list(tmp_path.iterdir()) == [] and _agent._tasks == {}
 
 
 def test_instants_are_written_with_all_digits() -> None:
@@ -327,11 +379,11 @@ print("result", json.dumps({
 class Site:
     """Six hosts as namespaces, with a Dask worker each, and a seventh with the scheduler and the controller."""
 
-    def __init__(self, lab: netlathe.Lab) -> None:
-        self.lab = lab
+    def __init__(self, lab: netlathe.Lab, folder: Path) -> None:
+        self.lab, self.folder = lab, folder
         self.head = lab.clients[HOSTS]
         self.scheduler = f"tcp://{self.head.address}:8786"
-        env = {**os.environ, "PYTHONPATH": SOURCES}
+        env = {**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(folder)}
         self.options: dict[str, Any] = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         dask = [sys.executable, "-m"]
         self.scheduling = self.head.start(
@@ -373,6 +425,10 @@ class Site:
                     found.append(int(pid))
         return found
 
+    def folders(self) -> list[Path]:
+        """The folders of tasks, of all hosts."""
+        return list(self.folder.glob("netlathe-fleet-*"))
+
 
 def result_of(process: subprocess.Popen[Any], patience_s: float = 120) -> dict[str, Any]:
     out, err = process.communicate(timeout=patience_s)
@@ -383,7 +439,7 @@ def result_of(process: subprocess.Popen[Any], patience_s: float = 120) -> dict[s
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[Site]:
     pytest.importorskip("distributed")
     if os.geteuid() != 0:
         pytest.skip("labs of an ordinary user hide their namespaces from this test: run it as root")
@@ -392,7 +448,7 @@ def site() -> Iterator[Site]:
     except netlathe.Refused as refused:
         pytest.skip(f"no lab: {refused.message}")
     with lab:
-        yield Site(lab)
+        yield Site(lab, tmp_path)
 
 
 def wait_for_state(process: subprocess.Popen[Any], wanted: str) -> None:
@@ -429,20 +485,23 @@ def test_six_hosts_whose_clocks_disagree_start_together(site: Site, tmp_path: Pa
     assert (middle[HOSTS - 2] - middle[1]) / 1e3 < 5_000, first
 
 
-@pytest.mark.parametrize("what", ["agent", "link", "scheduler", "controller", "ctrl-c"])
-def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: str) -> None:
+@pytest.mark.parametrize("what", ["agent", "host", "link", "scheduler", "controller", "ctrl-c"])
+def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     process = site.drive(duration_s=60, command=[
         "gen", "--out", "dpdk:net_null0", "--rate", "10pps", "--stream", "udp 10.77.0.{index}:1 > 10.9.9.9:9",
     ])
     wait_for_state(process, "running")
-    assert site.programs()
-    if what == "agent":
+    assert site.programs() and len(site.folders()) == HOSTS
+    if what == "host":
+        # What it started ends with it, also the warden.
         site.workers[2].kill()
+    elif what == "agent":
         pid = subprocess.run(
             ["ip", "netns", "pids", f"nl-{site.lab.name}-client3"], capture_output=True, text=True
         ).stdout.split()
         for one in pid:
-            if b"dask_worker" in Path(f"/proc/{one}/cmdline").read_bytes():
+            line = Path(f"/proc/{one}/cmdline").read_bytes()
+            if b"dask_worker" in line and b"lab\0run" not in line:
                 os.kill(int(one), signal.SIGKILL)
     elif what == "link":
         site.lab.clients[2].call(["ip", "link", "set", "eth0", "down"])
@@ -462,16 +521,23 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
     if what == "ctrl-c":
         assert process.wait(60) != 0 and "KeyboardInterrupt" in process.stderr.read()  # type: ignore[union-attr]
         assert site.programs() == [], "Ctrl-C ends all programs before it is raised"
-    elif what in ("agent", "link"):
+    elif what in ("agent", "host", "link"):
         missing = result_of(process)["missing"]
         assert "lost" in missing["h3"], missing
     elif what == "scheduler":
         missing = result_of(process)["missing"]
         assert len(missing) == HOSTS, missing
     end = time.monotonic() + 30
-    while site.programs() and time.monotonic() < end:
+    if what == "host":
+        while len(site.folders()) > 1 and time.monotonic() < end:
+            time.sleep(0.2)
+        # As the next agent of that host does.
+        monkeypatch.setattr(tempfile, "tempdir", str(site.folder))
+        _task_folder.remove_unused()
+    while (site.programs() or site.folders()) and time.monotonic() < end:
         time.sleep(0.2)
     assert site.programs() == [], [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in site.programs()]
+    assert site.folders() == []
 
 
 def test_the_others_go_on_if_they_should(site: Site) -> None:

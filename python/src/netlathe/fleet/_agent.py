@@ -9,16 +9,15 @@ from __future__ import annotations
 import heapq
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from netlathe.fleet import _task_folder
 from netlathe.fleet._task_folder import LEASE_ENDED, STATUS
 
 _NS = 1_000_000_000
@@ -63,6 +62,8 @@ class _Running:
     started: bool = False
     process: subprocess.Popen[bytes] | None = None
     folder: Path | None = None
+    in_use: int | None = None
+    """The descriptor of the folder. The warden has a copy."""
     asked_ns: int = 0
     obtained_ns: int = 0
     ended: bool = False
@@ -131,30 +132,41 @@ def arm(task: Task) -> State:
     """Starts the program of a task, which opens its ports and waits for the instant."""
     running = _Running(task)
     if task.arguments:
-        running.folder = Path(tempfile.mkdtemp(prefix="netlathe-fleet-"))
-        here = running.folder / "files"
-        here.mkdir()
-        for name, text in task.files:
-            (here / name).write_text(text)
-        warden = [sys.executable, "-m", "netlathe.fleet._warden", str(max(task.arm_s, task.lease_s)), str(task.lease_s)]
         own = [program(), *task.arguments, "--start-at", "stdin", "--json"]
         # A search keeps no histograms.
         own += [] if task.arguments[0] == "search" else ["--histograms"]
-        environment = {**os.environ, **dict(task.environment)}
-        # The package may not be installed, but be on the path of this process.
-        paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        running.process = subprocess.Popen(
-            [*warden, str(running.folder), "--", *own],
-            stdin=subprocess.PIPE,
-            env=environment,
-            # Paths on the command line are those of the agent's folder, unless files came with the task.
-            cwd=here if task.files else None,
-            start_new_session=True,
-        )
+        _task_folder.remove_unused()
+        running.folder, running.in_use = _task_folder.make()
+        try:
+            running.process = _start_warden(task, running.folder, running.in_use, own)
+        except BaseException:
+            _task_folder.remove(running.folder, running.in_use)
+            raise
     with _lock:
         _tasks[task.number] = running
     return look(task.number)
+
+
+def _start_warden(task: Task, folder: Path, in_use: int, own: list[str]) -> subprocess.Popen[bytes]:
+    """Starts the warden of a task, which starts the program `own`."""
+    here = folder / "files"
+    here.mkdir()
+    for name, text in task.files:
+        (here / name).write_text(text)
+    warden = [sys.executable, "-m", "netlathe.fleet._warden", str(max(task.arm_s, task.lease_s)), str(task.lease_s)]
+    environment = {**os.environ, **dict(task.environment)}
+    # The package may not be installed, but be on the path of this process.
+    paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return subprocess.Popen(
+        [*warden, str(folder), "--", *own],
+        stdin=subprocess.PIPE,
+        env=environment,
+        # Paths on the command line are those of the agent's folder, unless files came with the task.
+        cwd=here if task.files else None,
+        start_new_session=True,
+        pass_fds=[in_use],
+    )
 
 
 def go(number: str, instant_ns: int) -> State:
@@ -219,8 +231,8 @@ def forget(number: str) -> None:
     except subprocess.TimeoutExpired:
         running.process.kill()
         running.process.wait()
-    if running.folder:
-        shutil.rmtree(running.folder, ignore_errors=True)
+    if running.folder and running.in_use is not None:
+        _task_folder.remove(running.folder, running.in_use)
 
 
 def rfc3339(unix_ns: int) -> str:
