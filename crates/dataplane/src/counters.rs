@@ -1,6 +1,6 @@
 use dpdk::Mbuf;
 use engine::Pipeline;
-use measure::{DropReason, Drops, FrameCounters};
+use measure::{Distributions, DropReason, Drops, FrameCounters, Octaves};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -29,6 +29,8 @@ pub struct Counters {
     pub late_median_ns: AtomicU64,
     /// Largest lateness so far in ns.
     pub late_max_ns: AtomicU64,
+    /// Distributions of departures so far.
+    pub octaves: OctaveCounters,
     /// Frames sent or dropped, minus copies made: the difference between what this part of a pipeline was given and
     /// what it still has. Wraps below zero.
     pub gone: AtomicU64,
@@ -37,6 +39,67 @@ pub struct Counters {
     dropped: AtomicU64,
     /// Counters of the way back, if they are wanted. Their `running` is set once there is a way back.
     pub back: Option<Arc<Counters>>,
+}
+
+/// [`Distributions`] for observers.
+#[derive(Debug, Default)]
+pub struct OctaveCounters {
+    lateness: OctaveCounter,
+    gap_error: OctaveCounter,
+    delay: OctaveCounter,
+}
+
+#[derive(Debug)]
+struct OctaveCounter {
+    counts: [AtomicU64; Octaves::NUMBER],
+    total_ns: AtomicU64,
+}
+
+impl Default for OctaveCounter {
+    fn default() -> Self {
+        OctaveCounter { counts: [const { AtomicU64::new(0) }; Octaves::NUMBER], total_ns: AtomicU64::new(0) }
+    }
+}
+
+impl OctaveCounters {
+    fn publish(&self, distributions: &Distributions) {
+        self.lateness.publish(&distributions.lateness);
+        self.gap_error.publish(&distributions.gap_error);
+        self.delay.publish(&distributions.delay);
+    }
+
+    fn copy(&self, from: &OctaveCounters) {
+        self.lateness.copy(&from.lateness);
+        self.gap_error.copy(&from.gap_error);
+        self.delay.copy(&from.delay);
+    }
+
+    /// The distributions as they were published last.
+    #[must_use]
+    pub fn load(&self) -> Distributions {
+        Distributions { lateness: self.lateness.load(), gap_error: self.gap_error.load(), delay: self.delay.load() }
+    }
+}
+
+impl OctaveCounter {
+    fn publish(&self, octaves: &Octaves) {
+        for (counter, count) in self.counts.iter().zip(octaves.counts) {
+            counter.store(count, Ordering::Relaxed);
+        }
+        self.total_ns.store(octaves.total_ns(), Ordering::Relaxed);
+    }
+
+    fn copy(&self, from: &OctaveCounter) {
+        let totals = std::iter::once((&self.total_ns, &from.total_ns));
+        for (shown, told) in self.counts.iter().zip(&from.counts).chain(totals) {
+            shown.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn load(&self) -> Octaves {
+        let counts = self.counts.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        Octaves::published(counts, self.total_ns.load(Ordering::Relaxed))
+    }
 }
 
 impl Counters {
@@ -78,11 +141,12 @@ impl Counters {
         }
     }
 
-    /// Publishes the lateness so far. Too slow to call between any two departures.
+    /// Publishes the lateness and the distributions so far. Too slow to call between any two departures.
     pub(crate) fn publish_lateness(&self, pipeline: &Pipeline<Mbuf>) {
         let (median, max) = pipeline.lateness_so_far();
         self.late_median_ns.store(median, Ordering::Relaxed);
         self.late_max_ns.store(max, Ordering::Relaxed);
+        self.octaves.publish(&pipeline.distributions());
     }
 
     /// Publishes the progress of a run. Called between departures; takes some tens of ns.
@@ -121,5 +185,6 @@ impl Counters {
         ] {
             shown.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        self.octaves.copy(&departing.octaves);
     }
 }

@@ -12,7 +12,9 @@ use crate::schedules::{Due, Schedule};
 use crate::slices::{ClassTraces, FrameTrace, Passing, Reading, Sampling};
 use crate::stages::{Log, Stage};
 use crate::sync::SyncSpec;
-use measure::{DepartureMeter, DropReason, Forgiven, FrameCounters, PipelineReport, SentStreams, Shortfall};
+use measure::{
+    DepartureMeter, Distributions, DropReason, Forgiven, FrameCounters, Octaves, PipelineReport, SentStreams, Shortfall,
+};
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
@@ -436,6 +438,21 @@ impl<F: Frame> Pipeline<F> {
         self.meter.as_ref().map_or((0, 0), DepartureMeter::lateness_so_far)
     }
 
+    /// Lateness, gap errors and delays so far.
+    #[must_use]
+    pub fn distributions(&self) -> Distributions {
+        let mut all = self.meter.as_ref().map_or_else(Distributions::default, DepartureMeter::distributions);
+        all.delay = self.delays_so_far();
+        all
+    }
+
+    /// Delays by stages of all classes.
+    fn delays_so_far(&self) -> Octaves {
+        let mut delays = Octaves::default();
+        self.lanes.iter().for_each(|lane| delays.add(&lane.held_for.octaves()));
+        delays
+    }
+
     /// How far the run fell behind its target; see [`DepartureMeter::shortfall`].
     #[must_use]
     pub fn shortfall(&self, excused: Span) -> Option<Shortfall> {
@@ -473,7 +490,10 @@ impl<F: Frame> Pipeline<F> {
     fn report_effects(&self, report: &mut PipelineReport) {
         match &self.lanes[..] {
             [lane] => report.add_effects(&lane.outlet.effects, &lane.held_for),
-            lanes => lanes.iter().for_each(|lane| report.effects.add_all(&lane.outlet.effects.counts())),
+            lanes => {
+                lanes.iter().for_each(|lane| report.effects.add_all(&lane.outlet.effects.counts()));
+                report.add_delays(&self.delays_so_far());
+            }
         }
     }
 
@@ -498,6 +518,7 @@ impl<F: Frame> Pipeline<F> {
                 None => DepartureMeter::none(&lane.books, held),
             };
             of_class.add_effects(&lane.outlet.effects, &lane.held_for);
+            of_class.octaves = None;
             of_class.name.clone_from(&class.name);
             of_class.rule.clone_from(&class.rule);
             of_class.starved = (!class.free).then_some(lane.starved);

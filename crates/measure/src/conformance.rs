@@ -2,6 +2,7 @@ use crate::buckets::{Buckets, steps};
 use crate::histogram::Tallies;
 use crate::moments::Moments;
 use crate::ns;
+use crate::octaves::Octaves;
 use crate::report::{ConformanceReport, SharesWithin};
 use hdrhistogram::Histogram;
 use units::{FrameLen, PS_PER_NS, Span, Time};
@@ -122,6 +123,11 @@ impl ConformanceMeter {
         self.largest = self.largest.max(error);
         self.within.count(error, times);
         self.back_to_back += if back_to_back { times } else { 0 };
+    }
+
+    /// All errors, by powers of two.
+    pub(crate) fn octaves(&self) -> Octaves {
+        self.errors.octaves()
     }
 
     /// The figures so far; `None` before the first gap.

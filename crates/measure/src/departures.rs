@@ -3,6 +3,7 @@ use crate::fit::{FitMeter, Reference};
 use crate::frame_counters::{FrameCounters, Tally};
 use crate::gaps::GapMeter;
 use crate::lateness::LatenessMeter;
+use crate::octaves::{Distributions, OctavesReport};
 use crate::plots::Plots;
 use crate::rates::RateMeter;
 use crate::report::{Histograms, PipelineReport, RateReport, Shortfall};
@@ -295,6 +296,13 @@ impl DepartureMeter {
         self.meters.lateness.so_far()
     }
 
+    /// Lateness and gap errors so far, but for departures that repeat the one before.
+    #[must_use]
+    pub fn distributions(&self) -> Distributions {
+        let Meters { lateness, conformance, .. } = &self.meters;
+        Distributions { lateness: lateness.octaves(), gap_error: conformance.octaves(), ..Distributions::default() }
+    }
+
     /// A report of these figures and of the counters of the pipeline, which holds `held` frames.
     #[must_use]
     pub fn report(&self, books: &FrameCounters, held: u64) -> PipelineReport {
@@ -303,6 +311,11 @@ impl DepartureMeter {
         meters.run(self.run.times, self.last, self.last_length);
         meters.intervals(interval, times + self.run.times);
         let Meters { gaps, conformance, rate, lateness, timeline } = meters;
+        let distributions = Distributions {
+            lateness: lateness.octaves(),
+            gap_error: conformance.octaves(),
+            ..Distributions::default()
+        };
         let gap = gaps.report();
         let rate = rate.report().map(|rate| rate.with_frames(gap.as_ref()));
         let whole = !self.target_changed;
@@ -314,6 +327,7 @@ impl DepartureMeter {
             conformance: conformance.report(),
             rate: rate.map(|rate| RateReport { steps, ..rate }),
             lateness: lateness.report(),
+            octaves: OctavesReport::of(&distributions),
             histograms: Some(Histograms { gap_ps: gaps.whole(), lateness_ps: lateness.whole(), delay_ps: Vec::new() }),
             first_departure: self.first.map(|(_, start)| start),
             plots: Some(Box::new(Plots::of(&gaps, Some(&conformance), &timeline))),

@@ -1,6 +1,7 @@
 use crate::histogram::{Tallies, whole};
 use crate::moments::Moments;
 use crate::ns;
+use crate::octaves::Octaves;
 use crate::plots::GapPlot;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
@@ -56,6 +57,12 @@ impl HeldMeter {
         let error =
             DelayError { mean_ns: got.mean_ns - asked.mean_ns, max_ns, p50_ns: quantile(0.5), p99_ns: quantile(0.99) };
         Some(DelayReport { count: self.got.moments.count(), got, asked, error })
+    }
+
+    /// All measured delays, by powers of two.
+    #[must_use]
+    pub fn octaves(&self) -> Octaves {
+        self.got.tallies.octaves()
     }
 
     /// All measured delays.

@@ -1,3 +1,4 @@
+use crate::octaves::Octaves;
 use hdrhistogram::Histogram;
 use units::PS_PER_S;
 
@@ -18,6 +19,7 @@ pub(crate) struct Counts {
 pub(crate) struct Tallies {
     counts: Counts,
     counted: u64,
+    octaves: Octaves,
     /// The last value, and how often it has repeated.
     value: u64,
     times: u64,
@@ -148,6 +150,7 @@ impl Tallies {
         if value != self.value {
             self.counts.count(self.value, self.times);
             self.counted += self.times;
+            self.octaves.count(self.value, self.times);
             (self.value, self.times) = (value, 0);
         }
         self.times += times;
@@ -156,6 +159,13 @@ impl Tallies {
     /// The number of values.
     pub(crate) fn len(&self) -> u64 {
         self.counted + self.times
+    }
+
+    /// All values in ps, by powers of two. Fast enough to call while a run goes on.
+    pub(crate) fn octaves(&self) -> Octaves {
+        let mut octaves = self.octaves;
+        octaves.count(self.value, self.times);
+        octaves
     }
 
     /// All values.

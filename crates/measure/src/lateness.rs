@@ -1,6 +1,7 @@
 use crate::buckets::steps;
 use crate::histogram::{Tallies, whole};
 use crate::ns;
+use crate::octaves::Octaves;
 use crate::report::{Hiccups, LatenessReport};
 use units::{PS_PER_NS, Time};
 
@@ -74,6 +75,11 @@ impl LatenessMeter {
         });
         let (least, next) = middle.map_or((0, 0), |middle| (least(middle), least(middle + 1)));
         (u64::midpoint(least, next.saturating_sub(1).max(least)), self.latest / PS_PER_NS)
+    }
+
+    /// All latenesses, by powers of two.
+    pub(crate) fn octaves(&self) -> Octaves {
+        self.late.octaves()
     }
 
     /// All latenesses in ps.

@@ -8,6 +8,7 @@ use crate::fit::FitReport;
 use crate::frame_counters::{DropReason, Drops, Tally};
 use crate::held::{DelayReport, HeldMeter};
 use crate::limit::LimitReport;
+use crate::octaves::{Octaves, OctavesReport};
 use crate::plots::Plots;
 use crate::programs::ProgramReport;
 use crate::replay::ReplayReport;
@@ -223,6 +224,9 @@ pub struct PipelineReport {
     /// Whole histograms, with `--histograms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histograms: Option<Histograms>,
+    /// Distributions by powers of two, as metrics have them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub octaves: Option<OctavesReport>,
     /// The rate over time, with `--histograms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_curve: Option<RateCurve>,
@@ -244,10 +248,17 @@ impl PipelineReport {
         self.choices = effects.choices();
         if self.delay.is_some() {
             self.histograms.get_or_insert_default().delay_ps = held.whole();
+            self.add_delays(&held.octaves());
         }
         if let Some(plots) = self.plots.as_mut().filter(|_| self.delay.is_some()) {
             plots.delay = held.plot(effects.law().as_ref());
         }
+    }
+
+    /// Adds delays of departed frames to the distributions.
+    pub fn add_delays(&mut self, delays: &Octaves) {
+        let octaves = self.octaves.get_or_insert_default();
+        (octaves.delay, octaves.delay_total_ns) = (delays.pairs(), delays.total_ns());
     }
 
     /// Moves frames from those sent to those dropped, because they could not be written to their file.
@@ -283,6 +294,9 @@ impl PipelineReport {
         self.conformance = None;
         self.starved = self.starved.map(|_| 0);
         self.buffer = None;
+        if let Some(octaves) = &mut self.octaves {
+            (octaves.gap_error, octaves.gap_error_total_ns) = (Vec::new(), 0);
+        }
         if let Some(plots) = &mut self.plots {
             plots.forget_ask();
         }

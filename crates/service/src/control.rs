@@ -132,6 +132,9 @@ pub struct PipelineFigures {
     /// Lateness of departures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
+    /// Distributions of departures so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub octaves: Option<Octaves>,
     /// Frames that the kernel dropped before a receiver read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_drops: Option<u64>,
@@ -139,6 +142,28 @@ pub struct PipelineFigures {
     #[serde(rename = "return", default, skip_serializing_if = "Option::is_none")]
     #[schema(no_recursion)]
     pub back: Option<Box<PipelineFigures>>,
+}
+
+/// Distributions by powers of two of a second: pairs of a power from -30 to 8 and the number of times up to it and above the
+/// power before, and the sum of all times. Times above 2⁸ s have power 9.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Octaves {
+    /// Lateness of departures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lateness: Vec<(i32, u64)>,
+    /// Sum of all lateness.
+    pub lateness_total_ns: u64,
+    /// Difference between each inter-departure time and the asked one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gap_error: Vec<(i32, u64)>,
+    /// Sum of all gap errors.
+    pub gap_error_total_ns: u64,
+    /// Measured delays by stages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delay: Vec<(i32, u64)>,
+    /// Sum of all delays.
+    pub delay_total_ns: u64,
 }
 
 /// Frames and their bytes (layer 2, with FCS).

@@ -2,9 +2,11 @@
 //! are few labels, which limits the number of series: run, pipeline, direction, and reason of a drop.
 
 use crate::answers::RunView;
-use crate::control::{FrameCount, PipelineFigures, RunState};
+use crate::control::{FrameCount, Octaves, PipelineFigures, RunState};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeMetric as _, NativeHistogram, NativeHistogramBuckets, prometheus_protobuf, text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -12,19 +14,61 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// The content type of [`write`].
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// A format of the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics.
+    Text,
+    /// That of Prometheus, which has native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// The format that a client prefers by its `Accept` header: text, unless it prefers protobuf.
+    pub(crate) fn accepted(accept: &str) -> Format {
+        let quality = |wanted: &[&str]| {
+            let ranges = accept.split(',').filter(|range| wanted.iter().all(|part| range.contains(part)));
+            let qualities = ranges.map(|range| {
+                let of = range.split(';').find_map(|part| part.trim().strip_prefix("q="));
+                of.map_or(1.0, |quality| quality.parse().unwrap_or(0.0))
+            });
+            qualities.fold(0.0, f64::max)
+        };
+        let protobuf = quality(&["application/vnd.google.protobuf", "io.prometheus.client.MetricFamily", "delimited"]);
+        if protobuf > quality(&["application/openmetrics-text"]) { Format::Protobuf } else { Format::Text }
+    }
+
+    /// Its content type.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        }
+    }
+}
 
 type Labels = Vec<(&'static str, String)>;
 
-/// All figures as text.
-pub(crate) fn write(runs: Vec<RunView>) -> Result<String, fmt::Error> {
+/// All figures.
+pub(crate) fn write(runs: Vec<RunView>, format: Format) -> Result<Vec<u8>, prometheus_protobuf::EncodeError> {
+    let registry = registry(runs);
+    match format {
+        Format::Text => {
+            let mut written = String::new();
+            text::encode(&mut written, &registry)?;
+            Ok(written.into_bytes())
+        }
+        Format::Protobuf => prometheus_protobuf::encode_to_vec(&registry),
+    }
+}
+
+fn registry(runs: Vec<RunView>) -> Registry {
     let mut registry = Registry::default();
     registry.register("netlathe_build", "The program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
     registry.register_collector(Box::new(AllRuns(runs)));
-    let mut written = String::new();
-    text::encode(&mut written, &registry)?;
-    Ok(written)
+    registry
 }
 
 #[derive(Debug)]
@@ -72,6 +116,43 @@ impl AllRuns {
                 let labels = with(&labels, "direction", way[1]);
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A histogram. Its classic buckets are those of schema 0 of native histograms, which the protobuf format has besides.
+    fn histogram(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        of: impl Fn(&Octaves) -> (&[(i32, u64)], u64),
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (labels, figures, way) in self.lines() {
+            let Some((pairs, total_ns)) = figures.octaves.as_ref().map(&of).filter(|(pairs, _)| !pairs.is_empty())
+            else {
+                continue;
+            };
+            let count = |power: i32| pairs.iter().find(|(at, _)| *at == power).map_or(0, |(_, count)| *count);
+            let bound = |power: i32| if power > 8 { f64::INFINITY } else { f64::from(power).exp2() };
+            let buckets: Vec<(f64, u64)> = (-30..=9).map(|power| (bound(power), count(power))).collect();
+            let above: Vec<i64> = (-29..=9).map(|power| count(power).cast_signed()).collect();
+            let deltas: Vec<i64> =
+                above.iter().scan(0, |before, now| Some(now - std::mem::replace(before, *now))).collect();
+            let native = NativeHistogram {
+                schema: 0,
+                zero_threshold: bound(-30),
+                zero_count: count(-30),
+                negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
+                // Times above 256 s are in the bucket up to 512 s.
+                positive: NativeHistogramBuckets { spans: &[(-29, above.len() as u32)], deltas: &deltas },
+                created: None,
+            };
+            let all = pairs.iter().map(|(_, count)| count).sum();
+            let labels = with(&labels, "direction", way[1]);
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_histogram_with_native::<Labels>(total_ns as f64 / 1e9, all, &buckets, None, native)?;
         }
         Ok(())
     }
@@ -146,6 +227,18 @@ impl Collector for AllRuns {
             "Largest lateness of a departure since the run began",
             |figures| figures.lateness.map(|lateness| seconds(lateness.max_ns)),
         )?;
+        self.histogram(encoder, "netlathe_lateness_seconds", "Lateness of departures", |octaves| {
+            (&octaves.lateness, octaves.lateness_total_ns)
+        })?;
+        self.histogram(
+            encoder,
+            "netlathe_gap_error_seconds",
+            "Difference between each inter-departure time and the asked one",
+            |octaves| (&octaves.gap_error, octaves.gap_error_total_ns),
+        )?;
+        self.histogram(encoder, "netlathe_delay_seconds", "Measured delays by stages", |octaves| {
+            (&octaves.delay, octaves.delay_total_ns)
+        })?;
         let mut info = encoder.encode_descriptor("netlathe_run", "A run", None, MetricType::Info)?;
         for run in &self.0 {
             let labels = vec![("run", run.id.to_string()), ("command", run.command.clone())];
@@ -196,17 +289,56 @@ mod tests {
         let mut pipeline = PipelineFigures { name: "a\"b".to_owned(), ..PipelineFigures::default() };
         pipeline.left = FrameCount { frames: 7, bytes: 448 };
         pipeline.drops.insert("loss".to_owned(), 3);
+        pipeline.octaves = Some(Octaves {
+            lateness: vec![(-30, 2), (-20, 4), (9, 1)],
+            lateness_total_ns: 2_000_000_000,
+            ..Octaves::default()
+        });
         let mut run = RunView { id: 2, ..RunView::default() };
         run.figures.pipelines.push(pipeline);
-        let text = write(vec![run]).expect("text");
+        let text = write(vec![run.clone()], Format::Text).expect("text");
+        let text = String::from_utf8(text).expect("text");
         for line in [
             r#"netlathe_frames_total{run="2",pipeline="a\"b",direction="out"} 7"#,
             r#"netlathe_bytes_total{run="2",pipeline="a\"b",direction="out"} 448"#,
             r#"netlathe_dropped_frames_total{run="2",pipeline="a\"b",direction="out",reason="loss"} 3"#,
             r#"netlathe_run_state{run="2",state="starting"} 1"#,
+            r#"netlathe_lateness_seconds_bucket{le="9.313225746154786e-10",run="2",pipeline="a\"b",direction="out"} 2"#,
+            r#"netlathe_lateness_seconds_bucket{le="9.5367431640625e-7",run="2",pipeline="a\"b",direction="out"} 6"#,
+            r#"netlathe_lateness_seconds_bucket{le="256.0",run="2",pipeline="a\"b",direction="out"} 6"#,
+            r#"netlathe_lateness_seconds_bucket{le="+Inf",run="2",pipeline="a\"b",direction="out"} 7"#,
+            r#"netlathe_lateness_seconds_count{run="2",pipeline="a\"b",direction="out"} 7"#,
+            r#"netlathe_lateness_seconds_sum{run="2",pipeline="a\"b",direction="out"} 2.0"#,
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+        }
+        let families = prometheus_protobuf::encode(&registry(vec![run])).expect("families");
+        let lateness = families.iter().find(|family| family.name == "netlathe_lateness_seconds").expect("it is there");
+        let histogram = lateness.metric[0].histogram.as_ref().expect("a histogram");
+        assert_eq!((histogram.schema, histogram.zero_count, histogram.sample_count), (0, 2, 7));
+        let counts = histogram.positive_delta.iter().scan(0, |sum, delta| {
+            *sum += delta;
+            Some(*sum)
+        });
+        let first = histogram.positive_span[0].offset;
+        let counted: Vec<_> = (first..).zip(counts).filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(-20, 4), (9, 1)]);
+    }
+
+    #[test]
+    fn prometheus_gets_the_format_it_prefers() {
+        let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        let text = "application/openmetrics-text;version=1.0.0";
+        for (accept, format) in [
+            (String::new(), Format::Text),
+            ("*/*".to_owned(), Format::Text),
+            (protobuf.to_owned(), Format::Protobuf),
+            (format!("{protobuf};q=0.6,{text};q=0.5,text/plain;q=0.3,*/*;q=0.2"), Format::Protobuf),
+            (format!("{text};q=0.6,{protobuf};q=0.5"), Format::Text),
+            ("application/vnd.google.protobuf;proto=other;encoding=delimited".to_owned(), Format::Text),
+        ] {
+            assert_eq!(Format::accepted(&accept), format, "{accept}");
         }
     }
 }

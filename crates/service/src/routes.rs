@@ -5,7 +5,7 @@ use crate::answers::{ChangeList, ChangeRequest, NewRun, RunList, RunView, Settin
 use crate::control::{Accepted, Change};
 use crate::events::Hub;
 use crate::listen::Peer;
-use crate::metrics;
+use crate::metrics::{self, Format};
 use crate::problem::{ErrorBody, ErrorDetail, Problem};
 use crate::runs::{Ending, Runs};
 use axum::body::{Body, to_bytes};
@@ -168,16 +168,19 @@ async fn document() -> Response {
 
 /// Figures for Prometheus
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", responses(
-    (status = 200, description = "The figures of all runs, as OpenMetrics", content_type = "application/openmetrics-text", body = String),
+    (status = 200, description = "The figures of all runs, as OpenMetrics, or as protobuf with native histograms for a client that prefers it",
+        content((String = "application/openmetrics-text"), (String = "application/vnd.google.protobuf"))),
     (status = 400, description = "A query was given", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
     (status = 421, description = "The Host header names another host", body = ErrorBody),
 ))]
-async fn metrics(State(service): State<Arc<Service>>) -> Response {
-    // Writing to a string cannot fail.
-    let text = metrics::write(service.runs.list().await).unwrap_or_default();
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+async fn metrics(State(service): State<Arc<Service>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = Format::accepted(accept);
+    // Writing to memory cannot fail.
+    let text = metrics::write(service.runs.list().await, format).unwrap_or_default();
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
 /// Events of all runs, as they come

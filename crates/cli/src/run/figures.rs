@@ -1,7 +1,7 @@
 //! Converts a report to the figures of a run in progress.
 
-use measure::{Drops, PipelineReport, ReturnReport, Tally};
-use service::control::{FrameCount, Lateness, PipelineFigures};
+use measure::{Drops, OctavesReport, PipelineReport, ReturnReport, Tally};
+use service::control::{FrameCount, Lateness, Octaves, PipelineFigures};
 use std::collections::BTreeMap;
 
 /// The figures of a pipeline that has ended.
@@ -25,9 +25,16 @@ pub(crate) fn of_report(report: &PipelineReport) -> PipelineFigures {
         held: report.held,
         starved: report.starved,
         lateness: lateness.map(|lateness| Lateness { p50_ns: lateness.p50_ns, max_ns: lateness.max_ns }),
+        octaves: report.octaves.clone().map(octaves),
         back,
         ..PipelineFigures::default()
     }
+}
+
+/// Distributions of the report.
+pub(crate) fn octaves(report: OctavesReport) -> Octaves {
+    let OctavesReport { lateness, lateness_total_ns, gap_error, gap_error_total_ns, delay, delay_total_ns } = report;
+    Octaves { lateness, lateness_total_ns, gap_error, gap_error_total_ns, delay, delay_total_ns }
 }
 
 /// A tally of the report.

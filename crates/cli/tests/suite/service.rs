@@ -254,6 +254,17 @@ fn a_posted_scenario_runs_and_events_and_metrics_equal_its_report() {
         pipeline["drops"]["loss"]
     );
 
+    // Virtual time is exact.
+    let sent = pipeline["out"]["frames"].as_u64().expect("a count");
+    for (name, times) in [("netlathe_lateness_seconds", sent), ("netlathe_gap_error_seconds", sent - 1)] {
+        assert_eq!(figure(&format!("{name}_count"), "direction=\"out\""), times, "{name}");
+        let least =
+            format!("{name}_bucket{{le=\"9.313225746154786e-10\",run=\"{id}\",pipeline=\"down\",direction=\"out\"}} ");
+        let count =
+            metrics.body.lines().find_map(|line| line.strip_prefix(&least)).and_then(|count| count.parse().ok());
+        assert_eq!(count, Some(times), "{name}");
+    }
+
     assert_eq!(service.ask("DELETE", &format!("/v1/runs/{id}"), None).status, 204);
     assert_eq!(service.ask("GET", &format!("/v1/runs/{id}"), None).status, 404);
     let json = r#"{"schema": 1, "pipeline": [{"name": "a", "stream": ["udp 10.0.0.1:1 > 10.0.0.2:9"], "count": 5, "out": "null"}]}"#;

@@ -7,7 +7,7 @@ use crate::plan::files;
 use crate::render::output_file::cannot_write;
 use crate::run::figures::{self, count};
 use dataplane::Counters;
-use measure::{PipelineReport, Report, Tally};
+use measure::{OctavesReport, PipelineReport, Report, Tally};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use serde::Serialize;
@@ -40,6 +40,10 @@ struct Line<'a> {
 pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> PipelineFigures {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let count = |frames, bytes| FrameCount { frames: load(frames), bytes: load(bytes) };
+    let mut octaves = counters.octaves.load();
+    if !asked {
+        octaves.gap_error = measure::Octaves::default();
+    }
     // Departures are read first, so that they never exceed arrivals plus copies.
     let left = count(&counters.left, &counters.left_bytes);
     PipelineFigures {
@@ -54,6 +58,7 @@ pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Pipel
             p50_ns: load(&counters.late_median_ns) as f64,
             max_ns: load(&counters.late_max_ns) as f64,
         }),
+        octaves: OctavesReport::of(&octaves).map(figures::octaves),
         ..PipelineFigures::default()
     }
 }
