@@ -1,7 +1,7 @@
 //! Bytes that come over a network: requests of the service and of the Open Traffic Generator API, clocks, reports of hosts.
 
 use crate::Outcome;
-use measure::{ClockExchange, ClockMeter, HostReportFile};
+use measure::{ClockExchange, ClockMeter, ClockStamps, HostReportFile};
 use serde_json::Value;
 
 #[path = "../../cli/src/run/clock/message.rs"]
@@ -60,7 +60,7 @@ pub(crate) fn clock(input: &[u8]) -> Outcome {
         // Ours are sensible; those of the peer may be any.
         let way = word(&stamps[..8]).rem_euclid(1_000_000_000);
         if let Some(exchange) = ClockExchange::of(now, word(&stamps[8..16]), word(&stamps[16..]), now + way) {
-            meter.add(exchange);
+            meter.add(exchange, ClockStamps::Kernel);
             added += 1;
         }
         now += way + 1;

@@ -31,6 +31,27 @@ impl ClockExchange {
     }
 }
 
+/// The source of this host's stamps of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockStamps {
+    /// The kernel, at departure and arrival.
+    Kernel,
+    /// The program, before it sent the request or after it read the answer.
+    Program,
+}
+
+impl ClockStamps {
+    /// The name, as in the report.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ClockStamps::Kernel => "kernel",
+            ClockStamps::Program => "program",
+        }
+    }
+}
+
 /// Exchanges with one peer. Only the fastest of each interval is kept, because queues only add delay.
 #[derive(Clone, Debug)]
 pub struct ClockMeter {
@@ -38,6 +59,7 @@ pub struct ClockMeter {
     interval_ns: i64,
     fastest: Vec<ClockExchange>,
     count: u64,
+    by_kernel: u64,
     first_at: i64,
 }
 
@@ -46,7 +68,7 @@ const MOST: usize = 1_024;
 
 impl Default for ClockMeter {
     fn default() -> Self {
-        ClockMeter { interval_ns: 200_000_000, fastest: Vec::new(), count: 0, first_at: 0 }
+        ClockMeter { interval_ns: 200_000_000, fastest: Vec::new(), count: 0, by_kernel: 0, first_at: 0 }
     }
 }
 
@@ -59,11 +81,12 @@ struct Drift {
 
 impl ClockMeter {
     /// Adds an exchange.
-    pub fn add(&mut self, exchange: ClockExchange) {
+    pub fn add(&mut self, exchange: ClockExchange, stamps: ClockStamps) {
         if self.count == 0 {
             self.first_at = exchange.at_ns;
         }
         self.count += 1;
+        self.by_kernel += u64::from(stamps == ClockStamps::Kernel);
         let number = |at: i64, interval: i64| at.saturating_sub(self.first_at).div_euclid(interval);
         match self.fastest.last_mut() {
             Some(last) if number(last.at_ns, self.interval_ns) == number(exchange.at_ns, self.interval_ns) => {
@@ -122,6 +145,7 @@ impl ClockMeter {
             peer: peer.to_owned(),
             asked,
             answered: self.count,
+            stamps: if 2 * self.by_kernel > self.count { ClockStamps::Kernel } else { ClockStamps::Program },
             offset_ns,
             error_ns: best.half_ns() + resolution_ns,
             worst_ns: self.fastest.iter().map(beyond).fold(0.0, f64::max) + resolution_ns,
@@ -142,6 +166,8 @@ pub struct ClockReport {
     pub asked: u64,
     /// Exchanges that were answered.
     pub answered: u64,
+    /// The source of this host's stamps in most of them.
+    pub stamps: ClockStamps,
     /// The peer's clock minus ours at the last exchange: the offset of the fastest exchange plus the drift since.
     pub offset_ns: f64,
     /// Error bound of the offset: half the smallest round trip, plus the resolution of the timestamps.
@@ -172,6 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn most_exchanges_decide_the_source_of_stamps() {
+        use ClockStamps::{Kernel, Program};
+        for (sources, most) in
+            [(&[Kernel][..], Kernel), (&[Kernel, Program], Program), (&[Program, Kernel, Kernel], Kernel)]
+        {
+            let mut meter = ClockMeter::default();
+            for (source, at) in sources.iter().zip(1..) {
+                meter.add(exchange(at * 1_000_000, 7, 1_000, 1_000), *source);
+            }
+            assert_eq!(meter.report("a", 3, 1.0).map(|report| report.stamps), Some(most), "{sources:?}");
+        }
+    }
+
+    #[test]
     fn the_offset_is_within_half_the_round_trip() {
         for (there, back) in [(5_000, 5_000), (9_000, 1_000), (0, 40_000)] {
             let one = exchange(1_000_000, -123_456, there, back);
@@ -187,7 +227,7 @@ mod tests {
         for i in 0..400_i64 {
             // Every seventh exchange is fast; the others are queued in one direction only.
             let wait = if i % 7 == 0 { 0 } else { 30_000 + 1_000 * (i % 90) };
-            meter.add(exchange(i * 10_000_000, 2_000_000, 4_000 + wait, 4_200));
+            meter.add(exchange(i * 10_000_000, 2_000_000, 4_000 + wait, 4_200), ClockStamps::Kernel);
         }
         let report = meter.report("b", 410, 1.0).expect("exchanges");
         assert!((report.offset_ns - 2_000_000.0).abs() < 200.0, "{report:?}");
@@ -203,7 +243,7 @@ mod tests {
             let at = i * 10_000_000;
             // The best exchange is at the start.
             let wait = if i == 3 { 0 } else { 2_000 };
-            meter.add(exchange(at, 5_000 + at / 20_000, 3_000 + wait, 3_000 + wait));
+            meter.add(exchange(at, 5_000 + at / 20_000, 3_000 + wait, 3_000 + wait), ClockStamps::Kernel);
         }
         let report = meter.report("b", 3_000, 1.0).expect("exchanges");
         let drift = report.drift_ppm.expect("30 s");
@@ -216,7 +256,7 @@ mod tests {
     fn memory_is_bounded_for_days() {
         let mut meter = ClockMeter::default();
         for i in 0..200_000_i64 {
-            meter.add(exchange(i * 100_000_000, 77, 1_000 + i % 50, 1_000));
+            meter.add(exchange(i * 100_000_000, 77, 1_000 + i % 50, 1_000), ClockStamps::Kernel);
         }
         assert!(meter.fastest.len() <= MOST);
         assert!(meter.report("b", 0, 0.0).is_some_and(|report| (report.offset_ns - 77.0).abs() < 30.0));

@@ -43,7 +43,7 @@ mod timeline;
 pub use arrivals::{ApartReport, ArrivalMeter, ArrivalsReport, SourceArrivals, SourceCurve};
 pub use buckets::Buckets;
 pub use caveats::{Caveat, CaveatKind, ClockSource, FrameSource, SharedEvent};
-pub use clock_offset::{ClockExchange, ClockMeter, ClockReport};
+pub use clock_offset::{ClockExchange, ClockMeter, ClockReport, ClockStamps};
 pub use conformance::ConformanceMeter;
 pub use crest_gaps::{CrestGapMeter, CrestGapPlot, CrestGapReport};
 pub use departures::{ClassTarget, DepartureMeter};

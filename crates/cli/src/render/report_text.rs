@@ -40,11 +40,12 @@ pub(crate) fn table(report: &Report) -> String {
         let sign = if clock.offset_ns < 0.0 { "−" } else { "+" };
         let _ = writeln!(
             text,
-            "clock of {}: {sign}{} ± {} from this host's at the end, at most {} during the run",
+            "clock of {}: {sign}{} ± {} from this host's at the end, at most {} during the run; stamps by the {}",
             clock.peer,
             time(clock.offset_ns.abs()),
             time(clock.error_ns),
-            time(clock.worst_ns)
+            time(clock.worst_ns),
+            clock.stamps.name()
         );
     }
     for program in &report.programs {

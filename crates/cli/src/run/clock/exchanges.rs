@@ -5,7 +5,7 @@ use super::stamped_socket::StampedSocket;
 use crate::options::clock::PORT;
 use crate::options::host_clock::HostClock;
 use crate::output::Failure;
-use measure::{ClockExchange, ClockMeter, ClockReport};
+use measure::{ClockExchange, ClockMeter, ClockReport, ClockStamps};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -25,8 +25,6 @@ pub(super) struct Exchanges {
     nonces: RandomState,
     asked: u64,
     meter: ClockMeter,
-    /// Answers with both stamps from the kernel.
-    by_kernel: u64,
     refused: bool,
 }
 
@@ -51,7 +49,6 @@ impl Exchanges {
             nonces: RandomState::new(),
             asked: 0,
             meter: ClockMeter::default(),
-            by_kernel: 0,
             refused: false,
         })
     }
@@ -81,8 +78,8 @@ impl Exchanges {
             let left = self.socket.left().filter(|left| (begun..=arrived.at).contains(left));
             let sent = left.unwrap_or(begun);
             if let Some(exchange) = ClockExchange::of(sent, answer.came, answer.sent, arrived.at) {
-                self.meter.add(exchange);
-                self.by_kernel += u64::from(left.is_some() && arrived.by_kernel);
+                let by_kernel = left.is_some() && arrived.by_kernel;
+                self.meter.add(exchange, if by_kernel { ClockStamps::Kernel } else { ClockStamps::Program });
                 return Ok(true);
             }
         }
@@ -97,12 +94,6 @@ impl Exchanges {
     /// The figures so far.
     pub(super) fn report(&self) -> Option<ClockReport> {
         self.meter.report(&self.name, self.asked, RESOLUTION_NS)
-    }
-
-    /// The source of most stamps.
-    pub(super) fn stamps(&self) -> &'static str {
-        let answered = self.report().map_or(0, |report| report.answered);
-        if 2 * self.by_kernel > answered { "kernel" } else { "program" }
     }
 
     /// The figures, or why there are none.

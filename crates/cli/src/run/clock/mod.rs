@@ -102,7 +102,7 @@ impl Clock {
         let peers: Vec<_> = found
             .iter()
             .map(|(report, peer)| {
-                let mut peer = json!({ "address": peer.address.to_string(), "stamps": peer.stamps() });
+                let mut peer = json!({ "address": peer.address.to_string() });
                 let figures = json!(report);
                 if let (Some(object), Some(figures)) = (peer.as_object_mut(), figures.as_object()) {
                     object.extend(figures.clone());
@@ -170,8 +170,8 @@ fn table(found: &[(ClockReport, &Exchanges)], services: &[TimeService], clock: H
     if clock.injected_ns != 0 {
         text += &format!("warning: {} adds {} ns to this host's clock\n", HostClock::VARIABLE, clock.injected_ns);
     }
-    for (report, peer) in found {
-        text += &format!("  {:<width$}  {}; stamps by the {}\n", report.peer, row(report), peer.stamps());
+    for (report, _) in found {
+        text += &format!("  {:<width$}  {}; stamps by the {}\n", report.peer, row(report), report.stamps.name());
     }
     for service in services {
         text += &format!("  {:<15}  {}\n", service.name, service.state);

@@ -70,7 +70,7 @@ fn a_run_refuses_clocks_that_disagree_and_reports_the_worst() {
     }
     let ran = start(&bed, Node::Client(1), "", &gen_line("--max-clock-error 4ms")).wait();
     let clock = &ran.whole_report()["clocks"][0];
-    assert_eq!(clock["peer"], "10.77.0.2");
+    assert_eq!((&clock["peer"], &clock["stamps"]), (&json!("10.77.0.2"), &json!("kernel")), "{clock}");
     let worst = figure(clock, "/worst_ns");
     assert!((figure(clock, "/offset_ns") - 3e6).abs() < 20_000.0 && (3e6..4e6).contains(&worst), "{clock}");
     let report = number(&ran.whole_report(), "/pipelines/0/out/frames");
