@@ -94,8 +94,10 @@ async fn let_in(
     next: Next,
 ) -> Result<Response, Problem> {
     service.access.check(&peer, request.method(), request.uri(), request.headers())?;
-    let starts_run = request.method() == Method::POST && request.uri().path() == "/v1/runs";
-    let takes_query = starts_run || request.uri().path().ends_with("/changes");
+    let path = request.uri().path();
+    // Of a list of runs only the POST takes one. Methods that the path does not take are refused as such.
+    let lists = matches!(*request.method(), Method::GET | Method::HEAD);
+    let takes_query = path.ends_with("/changes") || path == "/v1/runs" && !lists;
     if request.uri().query().is_some() && !takes_query {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,

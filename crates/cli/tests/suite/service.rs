@@ -288,6 +288,8 @@ fn bad_requests_are_refused_with_a_remedy() {
         ("GET", "/v1/runs/+1", None, 404),
         ("GET", "/v1/runs/%ff", None, 404),
         ("PUT", "/v1/runs", None, 405),
+        ("PUT", "/v1/runs?start-at=+5s", None, 405),
+        ("GET", "/v1/runs?start-at=+5s", None, 400),
         ("GET", "/v1/runs?state=ended", None, 400),
         ("POST", "/v1/runs", Some(("text/plain", SHORT)), 415),
         ("POST", "/v1/runs", None, 415),
