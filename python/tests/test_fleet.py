@@ -137,8 +137,8 @@ def test_the_folder_of_a_killed_agent_is_removed(tmp_path: Path, monkeypatch: py
     said = [agent.stdout.readline().split() for agent in agents if agent.stdout]
     (dead, warden_pid), (kept, other_pid) = [(Path(folder), int(pid)) for folder, pid in said]
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    _task_folder.remove_unused()
-    assert dead.exists() and kept.exists(), "both are in use"
+    with _task_folder.made():
+        assert dead.exists() and kept.exists(), "both are in use"
     if killed == "both":
         os.kill(warden_pid, signal.SIGKILL)
     agents[0].kill()
@@ -147,13 +147,28 @@ def test_the_folder_of_a_killed_agent_is_removed(tmp_path: Path, monkeypatch: py
     # The warden removes it, unless it was killed, too: then the next agent does.
     assert dead.exists() == (killed == "both")
     if killed == "both":
-        folder, descriptor = _task_folder.make()
-        _task_folder.remove_unused()
-        assert not dead.exists() and folder.exists()
-        _task_folder.remove(folder, descriptor)
+        with _task_folder.made() as (folder, _):
+            assert not dead.exists() and folder.exists()
     assert list(place.iterdir()) == [kept], "that of the other agent stays"
     agents[1].communicate()
     assert is_gone(other_pid) and list(place.iterdir()) == []
+
+
+MAKER = """
+import os
+from netlathe.fleet import _task_folder
+for _ in range(200):
+    with _task_folder.made() as (folder, _):
+        (folder / "file").write_text("x")
+        assert os.listdir(folder) == ["file"], folder
+"""
+
+
+def test_processes_that_make_folders_at_once_take_none_of_each_other(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path)}
+    makers = [subprocess.Popen([sys.executable, "-c", MAKER], env=env) for _ in range(6)]
+    assert [maker.wait(120) for maker in makers] == [0] * 6
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_agent_that_cannot_start_its_program_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +177,25 @@ def test_an_agent_that_cannot_start_its_program_leaves_no_folder(tmp_path: Path,
     with pytest.raises(FileNotFoundError):
         _agent.arm(_agent.Task("1", "a", "r", ("gen",)))
     assert list(tmp_path.iterdir()) == [] and _agent._tasks == {}
+
+
+CONTROLLER = """
+from netlathe import fleet
+scenario = fleet.Scenario([fleet.Phase("run", [fleet.Role("agent", 1)], 300)], max_clock_error_s=1.0, clock_s=0.5, lease_s=60)
+fleet.run(scenario, fleet.Threads(["a"]), progress=lambda phase, states: print(phase, flush=True))
+"""
+
+
+def test_the_reference_clock_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", CONTROLLER], stdout=subprocess.PIPE, env=env) as controller:
+        assert controller.stdout and controller.stdout.readline() == b"run\n"
+        warden_pid = child_of(controller)
+        clock_pid = int(Path(f"/proc/{warden_pid}/task/{warden_pid}/children").read_text())
+        assert b"--answer" in Path(f"/proc/{clock_pid}/cmdline").read_bytes() and len(list(tmp_path.iterdir())) == 1
+        controller.kill()
+    assert is_gone(clock_pid) and is_gone(warden_pid)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_instants_are_written_with_all_digits() -> None:
@@ -491,7 +525,8 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
         "gen", "--out", "dpdk:net_null0", "--rate", "10pps", "--stream", "udp 10.77.0.{index}:1 > 10.9.9.9:9",
     ])
     wait_for_state(process, "running")
-    assert site.programs() and len(site.folders()) == HOSTS
+    # One more is of the reference clock.
+    assert site.programs() and len(site.folders()) == HOSTS + 1
     if what == "host":
         # What it started ends with it, also the warden.
         site.workers[2].kill()
@@ -533,7 +568,8 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
             time.sleep(0.2)
         # As the next agent of that host does.
         monkeypatch.setattr(tempfile, "tempdir", str(site.folder))
-        _task_folder.remove_unused()
+        with _task_folder.made():
+            pass
     while (site.programs() or site.folders()) and time.monotonic() < end:
         time.sleep(0.2)
     assert site.programs() == [], [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in site.programs()]

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from netlathe.fleet import _task_folder
-from netlathe.fleet._task_folder import LEASE_ENDED, STATUS
+from netlathe.fleet._task_folder import LEASE_ENDED, STATUS, read
 
 _NS = 1_000_000_000
 
@@ -135,10 +136,20 @@ def arm(task: Task) -> State:
         own = [program(), *task.arguments, "--start-at", "stdin", "--json"]
         # A search keeps no histograms.
         own += [] if task.arguments[0] == "search" else ["--histograms"]
-        _task_folder.remove_unused()
         running.folder, running.in_use = _task_folder.make()
         try:
-            running.process = _start_warden(task, running.folder, running.in_use, own)
+            here = running.folder / "files"
+            here.mkdir()
+            for name, text in task.files:
+                (here / name).write_text(text)
+            running.process = start_warden(
+                own,
+                (running.folder, running.in_use),
+                (max(task.arm_s, task.lease_s), task.lease_s),
+                {**os.environ, **dict(task.environment)},
+                # Paths on the command line are those of the agent's folder, unless files came with the task.
+                here if task.files else None,
+            )
         except BaseException:
             _task_folder.remove(running.folder, running.in_use)
             raise
@@ -147,23 +158,23 @@ def arm(task: Task) -> State:
     return look(task.number)
 
 
-def _start_warden(task: Task, folder: Path, in_use: int, own: list[str]) -> subprocess.Popen[bytes]:
-    """Starts the warden of a task, which starts the program `own`."""
-    here = folder / "files"
-    here.mkdir()
-    for name, text in task.files:
-        (here / name).write_text(text)
-    warden = [sys.executable, "-m", "netlathe.fleet._warden", str(max(task.arm_s, task.lease_s)), str(task.lease_s)]
-    environment = {**os.environ, **dict(task.environment)}
+def start_warden(
+    program_line: Sequence[str],
+    folder: tuple[Path, int],
+    leases_s: tuple[float, float],
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a program with a warden, which ends it when this process is gone."""
+    path, in_use = folder
+    warden = [sys.executable, "-m", "netlathe.fleet._warden", *map(str, leases_s), str(path), "--"]
     # The package may not be installed, but be on the path of this process.
     paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return subprocess.Popen(
-        [*warden, str(folder), "--", *own],
+        [*warden, *program_line],
         stdin=subprocess.PIPE,
-        env=environment,
-        # Paths on the command line are those of the agent's folder, unless files came with the task.
-        cwd=here if task.files else None,
+        env={**environment, "PYTHONPATH": os.pathsep.join(part for part in paths if part)},
+        cwd=cwd,
         start_new_session=True,
         pass_fds=[in_use],
     )
@@ -195,14 +206,14 @@ def look(number: str) -> State:
         running.ended = True
         why = "ended, since no controller renewed the lease" if gone == LEASE_ENDED else "its warden was killed"
         return State(number, "ended", gone, why)
-    status = _read(running.folder / STATUS)
-    messages = _read(running.folder / "stderr")
+    status = read(running.folder / STATUS)
+    messages = read(running.folder / "stderr")
     if not status:
         armed = "netlathe: armed" in messages
         phase = "running" if running.started else "armed" if armed else "arming"
         return State(number, phase, messages=messages)
     running.ended = True
-    return State(number, "ended", int(status), messages, _read(running.folder / "stdout"))
+    return State(number, "ended", int(status), messages, read(running.folder / "stdout"))
 
 
 def stop(number: str) -> State:
@@ -249,13 +260,6 @@ def _tell(running: _Running, line: str) -> None:
     except (BrokenPipeError, ValueError):
         # It has ended, which its status says.
         pass
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
 
 
 def _of_timekeeper(running: _Running) -> State:

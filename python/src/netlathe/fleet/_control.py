@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from netlathe._errors import Error, Failed, Refused
 from netlathe._program import Program
 from netlathe._report import Report
-from netlathe.fleet import _agent
+from netlathe.fleet import _agent, _task_folder
 from netlathe.fleet._agent import State, Task
 from netlathe.fleet._engines import Engine, Lost
 
@@ -204,25 +204,20 @@ def _answering(program: Program, address: str) -> Iterator[str]:
         free.bind(("", 0))
         port = free.getsockname()[1]
     listen = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
-    process = subprocess.Popen(
-        program.line("clock", "--answer", "--listen", listen),
-        env=program.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        assert process.stderr
-        said = process.stderr.readline().decode(errors="replace")
-        if "answers on" not in said:
-            raise Refused(f"the reference clock does not answer: {said.strip()}")
-        yield f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-        if process.stderr:
-            process.stderr.close()
+    with _task_folder.made() as (folder, in_use):
+        line = program.line("clock", "--answer", "--listen", listen)
+        # No lease: it ends with this process, also where that is killed.
+        warden = _agent.start_warden(line, (folder, in_use), (math.inf, math.inf), program.environment())
+        assert warden.stdin
+        try:
+            while "answers on" not in (said := _task_folder.read(folder / "stderr")):
+                if (folder / _task_folder.STATUS).exists() or warden.poll() is not None:
+                    raise Refused(f"the reference clock does not answer: {said.strip()}")
+                time.sleep(0.02)
+            yield f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        finally:
+            warden.stdin.close()
+            warden.wait()
 
 
 def _compare(scenario: Scenario, engine: Engine, hosts: Sequence[str], reference: str) -> dict[str, dict[str, Any]]:
@@ -441,8 +436,8 @@ def _received(results: Iterable[HostResult]) -> list[dict[str, Any]]:
 def _merge(program: Program, results: Sequence[HostResult], folder: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
     """One report for each phase and role, by `netlathe merge`."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="netlathe-merge-") as scratch:
-        base = folder or Path(scratch)
+    with _task_folder.made() as (scratch, _):
+        base = folder or scratch
         for key in dict.fromkeys((result.phase, result.role) for result in results):
             own = [result for result in results if (result.phase, result.role) == key and result.report is not None]
             if not own:
