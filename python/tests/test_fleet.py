@@ -317,6 +317,31 @@ def test_a_host_that_is_slow_to_end_is_asked_again() -> None:
     assert engine.stops == ["a", "b", "c", "b"]
 
 
+@pytest.mark.parametrize("arms", ["before", "after"])
+def test_ctrl_c_while_programs_arm_ends_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arms: str) -> None:
+    class Interrupted(fleet.Threads):
+        """Ctrl-C comes while the calls that arm are on their way, before or after they have reached the hosts."""
+
+        def call(self, calls: Any, timeout_s: float) -> list[Any]:
+            if calls and calls[0][1] is _agent.arm:
+                self.arming = calls
+                if arms == "before":
+                    super().call(calls, timeout_s)
+                raise KeyboardInterrupt
+            return super().call(calls, timeout_s)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(_agent, "program", lambda: "sleep")
+    monkeypatch.setattr(_agent, "_tasks", {})
+    engine = Interrupted(["a", "b"])
+    with pytest.raises(KeyboardInterrupt):
+        fleet.run(scenario(fleet.Role("sender", 2, ["300"])), engine, progress=lambda phase, states: None)
+    if arms == "after":
+        late = fleet.Threads(["a", "b"]).call(engine.arming, 30.0)
+        assert all("interrupted" in str(answer) for answer in late), late
+    assert _agent._tasks == {} and list(tmp_path.iterdir()) == []
+
+
 def test_a_scheduler_that_is_lost_in_a_call_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
 

@@ -72,6 +72,8 @@ class _Running:
 
 
 _tasks: dict[str, _Running] = {}
+_forgotten: set[str] = set()
+"""Tasks that were forgotten before they were armed: the calls of a controller that is interrupted may overtake each other."""
 _lock = threading.RLock()
 
 
@@ -155,6 +157,10 @@ def arm(task: Task) -> State:
             raise
     with _lock:
         _tasks[task.number] = running
+        is_late = task.number in _forgotten
+    if is_late:
+        forget(task.number)
+        raise RuntimeError("its controller was interrupted before it was armed")
     return look(task.number)
 
 
@@ -229,6 +235,10 @@ def forget(number: str) -> None:
     """Removes what is left of a task. One that still runs is ended."""
     with _lock:
         running = _tasks.pop(number, None)
+        if running is None:
+            _forgotten.add(number)
+        else:
+            _forgotten.discard(number)
     if running is None or running.process is None:
         return
     if running.process.stdin:

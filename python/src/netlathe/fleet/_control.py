@@ -388,8 +388,9 @@ class _Control:
     def _end(self) -> None:
         """Ends what still runs, and takes the reports."""
         patience_s = self.scenario.lease_s / 2
-        alive = [task for task in self._alive() if task.number in self.states]
-        running = [task for task in alive if self.states[task.number].phase != "ended"]
+        alive = self._alive()
+        # Ctrl-C may have come before the answer to arming.
+        running = [task for task in alive if task.number in self.states and self.states[task.number].phase != "ended"]
         begun = time.monotonic()
         end = begun + 15
         while (waiting := [task for task in running if task in self._alive() and self.states[task.number].phase != "ended"]) and (
