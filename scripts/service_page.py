@@ -126,11 +126,12 @@ def main():
             url = "http://" + next(line for line in said if "listening on " in line).split()[-1]
             secret = token.read_text().strip()
             headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/toml"}
-            urllib.request.urlopen(urllib.request.Request(f"{url}/v1/runs", SCENARIO.encode(), headers)).close()
+            urllib.request.urlopen(urllib.request.Request(f"{url}/v1/runs?start-at=+5s", SCENARIO.encode(), headers)).close()
             browser = Browser(folder, url)
             browser.wait("the question for the token", "!document.getElementById('login').hidden")
             browser.run(f"document.getElementById('token').value = {json.dumps(secret)}")
             browser.click("Show the runs")
+            browser.wait("the asked start", "document.querySelector('section .note').innerText.includes('first departure asked at 20')")
             before = browser.wait("the rate of the scenario", AROUND.format(at_least=9, at_most=11))
             time.sleep(3)
             fields = "document.querySelectorAll('section form input')"
