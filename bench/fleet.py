@@ -3,7 +3,7 @@
 
     bench/fleet.py skew [ROUNDS]     six hosts whose clocks disagree start together; the receiver states the skew
     bench/fleet.py crests [ROUNDS]   Fig. 7: three hosts send bursts at once, a shaper puts them in order; then one is late
-    bench/fleet.py kills [TIMES]     an agent, its host's link or the scheduler is lost at a random moment
+    bench/fleet.py kills [TIMES]     an agent, its host's link, the scheduler or the controller is lost at a random moment, or Ctrl-C
     bench/fleet.py agents [N]        N agents that only keep time, on the real scheduler
     bench/fleet.py matrix [SITES]    a lab of sites: time to set it up, and each pair's round trip against the asked one
 
@@ -173,6 +173,7 @@ def control(about):
         }
 
     scenario = fleet.Scenario(phases, **options)
+    print("begun", flush=True)
     print("result", json.dumps(shown(fleet.run(scenario, engine, progress=progress, folder=about.get("folder")))), flush=True)
 
 
@@ -288,11 +289,11 @@ def crests(rounds):
 
 
 def left_behind(rack):
-    """What should be gone: programs and wardens on hosts."""
+    """What should be gone: programs and wardens on hosts, and the reference clock."""
     found = []
-    for name in rack.hosts:
+    for name in ["head", *rack.hosts]:
         for line in processes(rack.ns(name)).values():
-            if "--start-at" in line or "fleet._warden" in line:
+            if "--start-at" in line or "fleet._warden" in line or "clock --answer" in line:
                 found.append(f"{name}: {line[:90]}")
     return found
 
@@ -304,7 +305,7 @@ def state():
         "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
         "mounts": sorted(line.split()[1] for line in mounts),
         "interfaces": sorted(os.listdir("/sys/class/net")),
-        "folders": sorted(name for name in os.listdir(tempfile.gettempdir()) if name.startswith(("netlathe-fleet-", "netlathe-merge-"))),
+        "folders": sorted(name for name in os.listdir(tempfile.gettempdir()) if name.startswith("netlathe-fleet-")),
         "memory": sorted(name for name in os.listdir("/dev/shm") if "netlathe" in name),
         "undo": sorted(os.listdir("/run/netlathe")) if os.path.isdir("/run/netlathe") else [],
     }
@@ -315,26 +316,28 @@ def kills(times):
     before = state()
     failed = 0
     for number in range(times):
-        what = generator.choice(["agent", "link", "scheduler"])
+        what = generator.choice(["agent", "link", "scheduler", "controller", "ctrl-c"])
         on_loss = generator.choice(["end", "go-on"])
         victim = generator.choice(HOSTS)
-        at_s = generator.uniform(0.0, 4.0)
+        # From the first look at the clocks, through arming, to the last frame.
+        at_s = generator.uniform(0.0, 6.0)
         rack = Rack(HOSTS)
         wrong = []
         try:
             options = {"lease_s": 3.0, "on_loss": on_loss, "clock_s": 0.5, "max_clock_error_s": 20e-3}
             process = rack.drive(roles=[{"name": "sender", "hosts": HOSTS, "command": gen(rate="50pps", count="200")}], duration_s=30, options=options)
             for line in process.stdout:
-                if line.startswith("states ") and json.loads(line.removeprefix("states ")).get("armed"):
+                if line == "begun\n":
                     break
             time.sleep(at_s)
             if what == "link":
                 ip("-n", rack.ns(victim), "link", "set", "ctl0", "down")
             else:
-                name, program = (victim, "dask_worker") if what == "agent" else ("head", "dask_scheduler")
+                programs = {"agent": (victim, "dask_worker"), "scheduler": ("head", "dask_scheduler")}
+                name, program = programs.get(what, ("head", "fleet.py _control"))
                 for pid, line in processes(rack.ns(name)).items():
                     if program in line:
-                        os.kill(pid, signal.SIGKILL)
+                        os.kill(pid, signal.SIGINT if what == "ctrl-c" else signal.SIGKILL)
             try:
                 out, err = process.communicate(timeout=90)
             except subprocess.TimeoutExpired:
@@ -347,14 +350,18 @@ def kills(times):
             done = {name: report["pipelines"][0]["out"]["frames"] for name, report in (result or {"reports": {}})["reports"].items() if report}
             # Not the ConnectionRefusedError that Dask logs.
             refused = "Refused: " in err
-            if result is None and not refused:
+            if what == "ctrl-c" and result is None:
+                # It ends all programs before it is raised.
+                wrong += left_behind(rack) + ([] if "KeyboardInterrupt" in err else [f"no KeyboardInterrupt: {err[-2000:]}"])
+            elif result is None and not refused and what != "controller":
                 wrong.append(f"no result: {err[-2000:]}")
-            if result and what != "scheduler":
+            if result and what in ("agent", "link"):
                 if set(missing) - {victim}:
                     wrong.append(f"others are missing: {missing}")
                 if on_loss == "go-on" and any(frames != 200 for name, frames in done.items() if name != victim):
                     wrong.append(f"others did not go on: {done}")
-            end = time.monotonic() + 20
+            # arm_s, the first lease of a program whose controller was killed while others armed, and its end.
+            end = time.monotonic() + (80 if what == "controller" else 20)
             while left_behind(rack) and time.monotonic() < end:
                 time.sleep(0.2)
             wrong += left_behind(rack)
