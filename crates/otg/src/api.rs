@@ -4,13 +4,13 @@ use crate::capture;
 use crate::config;
 use crate::engine::{Engine, LiveFlow, PortView, Rates};
 use crate::flow;
-use crate::meters::{Figures, Transmission};
+use crate::meters::{Figures, TagValues, Transmission};
 use crate::pattern::Tag;
 use crate::reader::{Node, Object, Problem, Read};
 use crate::receiver::lock;
 use crate::wire::OpenPort;
 use serde_json::{Map, Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -583,18 +583,35 @@ fn flow_metric(flow: &LiveFlow, config: &config::Config, rates: Rates, columns: 
 
 fn tagged_metrics(flow: &LiveFlow, config: &config::Config, request: &TagRequest) -> Vec<Value> {
     let is_wanted = |name: &str| request.names.is_empty() || request.names.iter().any(|(wanted, _)| wanted == name);
+    let by_rx = is_wanted(RX_NAME);
+    let shown: Vec<bool> = flow.meters.tags().iter().map(|tag| is_wanted(&tag.name)).collect();
+    if !by_rx && !shown.contains(&true) {
+        return Vec::new();
+    }
+    // Rows that differ only in what was not asked for are one.
+    let mut rows: BTreeMap<TagValues, Figures> = BTreeMap::new();
+    for ((values, port), figures) in flow.meters.tagged_figures() {
+        let values = values.into_iter().zip(&shown).filter(|(_, shown)| **shown).map(|(value, _)| value).collect();
+        rows.entry((values, port.filter(|_| by_rx))).or_default().add(&figures);
+    }
     let value = |(tag, value): (&Tag, &u128)| {
         let digits = tag.length.div_ceil(4);
         json!({ "name": tag.name, "value": { "choice": "hex", "hex": format!("{value:0digits$x}") } })
     };
-    let row = |((values, port), figures): ((Vec<u128>, Option<usize>), Figures)| {
-        let tags = flow.meters.tags().iter().zip(&values).filter(|(tag, _)| is_wanted(&tag.name)).map(value);
+    // Frames that were sent have no port of arrival, so they are in other rows than those that came.
+    let has_ports = rows.keys().any(|(_, port)| port.is_some());
+    let row = |((values, port), figures): (TagValues, Figures)| {
+        let tags = flow.meters.tags().iter().zip(&shown).filter(|(_, shown)| **shown).map(|(tag, _)| tag);
+        let tags = tags.zip(&values).map(value);
         let name = port.and_then(|of| config.ports.iter().find(|port| port.of == of)).map(|port| &port.name);
         let of_port = name.map(|name| json!({ "name": RX_NAME, "value": { "choice": "str", "str": name } }));
         let mut metric = Map::new();
         metric.insert("tags".to_owned(), tags.chain(of_port).collect());
         set_figures(&mut metric, flow, &figures);
+        if has_ports {
+            metric.remove("loss");
+        }
         pick(metric, &request.columns)
     };
-    flow.meters.tagged_figures().into_iter().map(row).collect()
+    rows.into_iter().map(row).collect()
 }

@@ -113,7 +113,7 @@ const IPV6: Fields = &[
 fn filter(node: &Node<'_>) -> Read<Vec<Condition>> {
     let mut object = node.object()?;
     let choice = object.choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], Some("custom"))?;
-    let content = object.required(choice)?;
+    let content = object.chosen(choice)?;
     object.finish()?;
     let mut object = content.object()?;
     let (fields, layer): (Fields, LayerKind) = match choice {
@@ -182,6 +182,8 @@ pub(crate) struct Capture {
     /// Frames dropped for lack of room.
     pub(crate) left_out: u64,
     pub(crate) active: bool,
+    /// Frames that arrived before this are not captured, although they are taken from the port later.
+    since_ns: u64,
 }
 
 impl Capture {
@@ -190,11 +192,11 @@ impl Capture {
         *self = Capture { settings, ..Capture::default() };
     }
 
-    /// Deletes the stored frames and starts.
-    pub(crate) fn start(&mut self) {
+    /// Deletes the stored frames and starts with frames that arrive at this time or later.
+    pub(crate) fn start(&mut self, since_ns: u64) {
         let settings = self.settings.take();
         self.reset(settings);
-        self.active = true;
+        (self.active, self.since_ns) = (true, since_ns);
     }
 
     /// Whether the configuration has a capture on this port.
@@ -204,7 +206,8 @@ impl Capture {
 
     /// Takes a frame, given without FCS, if it passes the filters.
     pub(crate) fn take(&mut self, time_ns: u64, frame: &[u8]) {
-        let Some(settings) = self.settings.as_ref().filter(|_| self.active) else { return };
+        let is_due = self.active && time_ns >= self.since_ns;
+        let Some(settings) = self.settings.as_ref().filter(|_| is_due) else { return };
         if !settings.conditions.is_empty() {
             let layers = Layers::of(frame);
             if !settings.conditions.iter().all(|condition| condition.holds(frame, &layers)) {
@@ -329,7 +332,7 @@ mod tests {
         let (_, _, settings) = read(&Node::root(&value)).expect("a capture");
         let mut capture = Capture::default();
         capture.reset(Some(settings));
-        capture.start();
+        capture.start(0);
         for frame in frames {
             capture.take(1_000_000_007, frame);
         }
@@ -362,7 +365,7 @@ mod tests {
         let format = Format::Pcap;
         capture.reset(Some(CaptureSettings { conditions: Vec::new(), overwrite: true, snap: 65_535, format }));
         capture.take(1, &[7; 60]);
-        capture.start();
+        capture.start(0);
         capture.take(1_000_000_007, &[7; 60]);
         let file = capture.file((0, usize::MAX));
         assert_eq!(file.len(), 24 + 16 + 64, "one frame: the other came before the start");
@@ -377,7 +380,7 @@ mod tests {
         let (_, _, settings) = read(&Node::root(&value)).expect("a capture");
         let mut capture = Capture::default();
         capture.reset(Some(settings));
-        capture.start();
+        capture.start(0);
         capture.take(7 << 32 | 9, &[7; 60]);
         let file = capture.file((0, usize::MAX));
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("4 bytes"));

@@ -297,7 +297,7 @@ fn interface(node: &Node<'_>, config: &Config) -> Read<Interface> {
     let connection = object.required("connection")?;
     let mut inner = connection.object()?;
     inner.choice(&["port_name"], Some("port_name"))?;
-    let port = inner.required("port_name")?;
+    let port = inner.chosen("port_name")?;
     let port = port_named(config, port.text()?, &port.path)?;
     inner.finish()?;
     let number = config.interfaces.len() as u16;

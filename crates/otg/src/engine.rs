@@ -3,7 +3,7 @@
 use crate::config::{Available, Config, DeviceTag, Interface, MOST_FLOWS, PlannedFlow, Sender};
 use crate::flow::{FCS, Rate, Sizes};
 use crate::frame::{FrameMaker, Payload};
-use crate::meters::{FlowMeters, Transmission};
+use crate::meters::{FlowMeters, Transmission, now_ns};
 use crate::reader::{Node, Problem};
 use crate::receiver::{self, Awaited, Expected, Neighbours, Shared, lock};
 use crate::sender::{self, Command, Departures};
@@ -207,11 +207,11 @@ impl Engine {
                 }
                 if let Some(signature) = &signature
                     && flow.metrics.enable
-                    && !port.add_unstamped(signature, &live.meters)
+                    && !port.add_unstamped(signature.clone(), &live.meters)
                 {
                     let needed = flow.maker.header_length() + packet::Stamp::LENGTH + FCS;
                     problems.push(Problem::new(&format!("{}.size", flow.path), format!(
-                        "its frames have no room for a stamp, and their headers are those of another flow, so that arrivals cannot be counted: write {needed} B or more, or let a field differ"
+                        "its frames have no room for a stamp, and they may look like those of another flow, so that arrivals cannot be counted: write {needed} B or more, or let a field differ"
                     )));
                 }
             }
@@ -303,13 +303,18 @@ impl Engine {
         lock(&self.samples).clear();
     }
 
+    /// Stops all flows and captures. Frames in flight have arrived, or are lost, when it returns.
     fn stop_all(&self, flows: &[LiveFlow]) {
+        let sends = flows.iter().any(|flow| flow.meters.state() != Transmission::Stopped);
         for (of, port) in self.ports.iter().enumerate() {
             let streams = flows.iter().map(|flow| flow.stream).collect();
             self.tell(of, Command::Stop(streams));
             lock(&port.shared.capture).active = false;
         }
         self.await_senders();
+        if sends {
+            thread::sleep(SETTLE);
+        }
     }
 
     /// The flows of these names; all if there are no names.
@@ -352,9 +357,15 @@ impl Engine {
         let fresh: Vec<ReadyFlow<'_>> =
             chosen.into_iter().filter(|(flow, _)| !resume || flow.meters.state() == Transmission::Stopped).collect();
         let fresh_flows: Vec<&LiveFlow> = fresh.iter().map(|(flow, _)| *flow).collect();
+        let were_sent = fresh_flows.iter().any(|flow| flow.meters.state() != Transmission::Stopped);
         self.group(current, &paused, Command::Resume);
         self.group(current, &fresh_flows, Command::Stop);
         self.await_senders();
+        if were_sent {
+            // Frames in flight are of the run before.
+            thread::sleep(SETTLE);
+            lock(&self.samples).clear();
+        }
         if !resume {
             if current.flows.iter().all(|flow| flow.meters.state() == Transmission::Stopped) {
                 self.ports.iter().for_each(|port| port.shared.meters.clear());
@@ -470,7 +481,7 @@ impl Engine {
             if !start {
                 capture.active = false;
             } else if capture.is_configured() {
-                capture.start();
+                capture.start(now_ns());
             }
         }
         Ok(())
@@ -570,13 +581,14 @@ impl Engine {
         }
         let hop = if shares_prefix(own.address, to, own.prefix) { to } else { own.gateway };
         let awaited = &self.ports[of].shared.awaited;
-        let waiting = Awaited::Neighbour { interface: number, address: hop };
+        let tags = &interface.tags;
+        let waiting = Awaited::Neighbour { interface: number, address: hop, tags: tags.clone() };
         lock(awaited).push(waiting.clone());
         self.tell(of, Command::Send(asking(&interface, own.address, hop)));
         let mac = wait_for(ECHO, || self.neighbours.get(number, hop));
         lock(awaited).retain(|one| *one != waiting);
         let Some(mac) = mac else { return Ok(false) };
-        let echo = |came| Awaited::Echo { from: own.address, to, identifier, came };
+        let echo = |came| Awaited::Echo { from: own.address, to, identifier, tags: tags.clone(), came };
         lock(awaited).push(echo(false));
         self.tell(of, Command::Send(echo_request(&interface, own.address, to, mac, identifier)));
         let came = wait_for(ECHO, || lock(awaited).contains(&echo(true)).then_some(()));

@@ -234,7 +234,7 @@ pub(crate) fn read(node: &Node<'_>) -> Read<Flow> {
 fn ends(node: &Node<'_>) -> Read<Ends> {
     let mut object = node.object()?;
     let choice = object.choice(&["port", "device"], Some("port"))?;
-    let content = object.required(choice)?;
+    let content = object.chosen(choice)?;
     object.finish()?;
     let mut object = content.object()?;
     let ends = if choice == "port" {

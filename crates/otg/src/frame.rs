@@ -82,6 +82,50 @@ struct Varying {
     pattern: Pattern,
 }
 
+/// What all frames of a flow have in common, and which values their other fields have.
+#[derive(Clone, Debug)]
+pub(crate) struct Signature {
+    /// Offsets of bytes that are the same in all frames, in order.
+    pub(crate) places: Vec<usize>,
+    /// These bytes.
+    pub(crate) bytes: Vec<u8>,
+    varying: Vec<Varying>,
+}
+
+impl Signature {
+    /// Whether the fields of a frame that has these bytes have values of this flow.
+    pub(crate) fn fits(&self, frame: &[u8]) -> bool {
+        let fits =
+            |field: &Varying| read_bits(frame, field.bit, field.width).is_some_and(|it| field.pattern.may_be(it));
+        self.varying.iter().all(fits)
+    }
+
+    /// The byte at an offset, if all frames have the same.
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.places.binary_search(&at).ok().map(|n| self.bytes[n])
+    }
+
+    /// Whether a frame may belong to both flows, as far as a byte or a field can tell.
+    pub(crate) fn is_like(&self, other: &Signature) -> bool {
+        let differs = |at: &usize| other.byte(*at).is_some_and(|byte| Some(byte) != self.byte(*at));
+        let is_apart = |field: &Varying, of: &Signature| {
+            let mut fields = of.varying.iter();
+            if let Some(same) = fields.find(|one| (one.bit, one.width) == (field.bit, field.width)) {
+                return field.pattern.is_apart(&same.pattern);
+            }
+            let mut bytes = vec![0; (field.bit + field.width).div_ceil(8)];
+            for (at, byte) in bytes.iter_mut().enumerate().skip(field.bit / 8) {
+                let Some(steady) = of.byte(at) else { return false };
+                *byte = steady;
+            }
+            read_bits(&bytes, field.bit, field.width).is_some_and(|value| !field.pattern.may_be(value))
+        };
+        !self.places.iter().any(differs)
+            && !self.varying.iter().any(|field| is_apart(field, other))
+            && !other.varying.iter().any(|field| is_apart(field, self))
+    }
+}
+
 /// A length of 16 bits.
 #[derive(Clone, Copy, Debug)]
 struct LengthField {
@@ -133,6 +177,8 @@ pub(crate) struct FrameMaker {
     next_hops: Vec<usize>,
     /// Bytes that are equal at the receiver: those that neither vary nor are changed by routers.
     steady: Vec<usize>,
+    /// Bytes that routers change.
+    changed: Vec<usize>,
     pub(crate) tags: Vec<Tag>,
 }
 
@@ -152,6 +198,7 @@ impl FrameMaker {
             trailer: 0,
             next_hops: Vec::new(),
             steady: Vec::new(),
+            changed: Vec::new(),
             tags: Vec::new(),
         };
         let mut unsteady: Vec<usize> = (0..12).collect();
@@ -160,6 +207,7 @@ impl FrameMaker {
             let (this, next) = (&parsed[n], parsed.get(n + 1));
             maker.add(this, next, &mut packet_around, &mut unsteady)?;
         }
+        maker.changed = unsteady.clone();
         maker.sums.reverse();
         let sums = maker.sums.iter().flat_map(|sum| [sum.at, sum.at + 1]);
         let lengths = maker.lengths.iter().flat_map(|length| [length.at, length.at + 1]);
@@ -327,9 +375,17 @@ impl FrameMaker {
         }
     }
 
-    /// The bytes by which the receiver recognises frames without a stamp.
-    pub(crate) fn signature(&self) -> Vec<(usize, u8)> {
-        self.steady.iter().map(|at| (*at, self.headers[*at])).collect()
+    /// By what the receiver recognises frames without a stamp.
+    pub(crate) fn signature(&self) -> Signature {
+        let arrives = |field: &&Varying| {
+            let bytes = field.bit / 8..(field.bit + field.width).div_ceil(8);
+            !self.changed.iter().any(|at| bytes.contains(at))
+        };
+        Signature {
+            places: self.steady.clone(),
+            bytes: self.steady.iter().map(|at| self.headers[*at]).collect(),
+            varying: self.varying.iter().filter(arrives).cloned().collect(),
+        }
     }
 
     /// Makes frame number `n`, of `length` bytes, with a stamp that has no time yet.

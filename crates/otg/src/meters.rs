@@ -35,6 +35,26 @@ pub(crate) struct Figures {
     pub(crate) latency_ns: Option<(u64, u64, f64)>,
 }
 
+impl Figures {
+    /// Adds those of other frames of the flow.
+    pub(crate) fn add(&mut self, other: &Figures) {
+        let weights = (self.rx_frames as f64, other.rx_frames as f64);
+        self.latency_ns = match (self.latency_ns, other.latency_ns) {
+            (Some((least, most, mean)), Some((other_least, other_most, other_mean))) => {
+                let mean = (mean * weights.0 + other_mean * weights.1) / (weights.0 + weights.1);
+                Some((least.min(other_least), most.max(other_most), mean))
+            }
+            (one, other) => one.or(other),
+        };
+        self.tx_frames += other.tx_frames;
+        self.tx_bytes += other.tx_bytes;
+        self.rx_frames += other.rx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.first_ns = self.first_ns.into_iter().chain(other.first_ns).min();
+        self.last_ns = self.last_ns.max(other.last_ns);
+    }
+}
+
 /// Counts of one flow, or of one value of its tags.
 #[derive(Debug)]
 pub(crate) struct Counts {
@@ -128,7 +148,7 @@ pub(crate) type TagValues = (Vec<u128>, Option<usize>);
 pub(crate) struct FlowMeters {
     counts: Counts,
     state: AtomicU8,
-    /// Frames that departed before this belong to an earlier run.
+    /// Frames that departed before this, or without a stamp arrived before it, belong to an earlier run.
     since_ns: AtomicU64,
     tags: Vec<Tag>,
     by_rx: bool,
@@ -170,7 +190,7 @@ impl FlowMeters {
 
     /// Counts an arrived frame. `departed_ns` is from its stamp.
     pub(crate) fn came(&self, frame: &[u8], port: usize, time_ns: u64, bytes: u64, departed_ns: Option<u64>) {
-        if departed_ns.is_some_and(|departed| departed < self.since_ns.load(Relaxed)) {
+        if departed_ns.unwrap_or(time_ns) < self.since_ns.load(Relaxed) {
             return;
         }
         let latency = departed_ns.map(|departed| time_ns.saturating_sub(departed));
@@ -220,6 +240,8 @@ pub(crate) struct PortMeters {
     pub(crate) rx_bytes: AtomicU64,
     /// Frames that the receiver lost, and those lost before the last reset.
     pub(crate) lost: AtomicU64,
+    /// Frames that arrived before this belong to an earlier run.
+    since_ns: AtomicU64,
 }
 
 impl PortMeters {
@@ -227,6 +249,7 @@ impl PortMeters {
         for count in [&self.tx_frames, &self.tx_bytes, &self.rx_frames, &self.rx_bytes] {
             count.store(0, Relaxed);
         }
+        self.since_ns.store(now_ns(), Relaxed);
     }
 
     pub(crate) fn sent(&self, bytes: u64) {
@@ -234,7 +257,10 @@ impl PortMeters {
         self.tx_bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn came(&self, bytes: u64) {
+    pub(crate) fn came(&self, time_ns: u64, bytes: u64) {
+        if time_ns < self.since_ns.load(Relaxed) {
+            return;
+        }
         self.rx_frames.fetch_add(1, Relaxed);
         self.rx_bytes.fetch_add(bytes, Relaxed);
     }

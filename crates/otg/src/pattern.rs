@@ -78,6 +78,42 @@ impl Pattern {
         }
     }
 
+    /// Whether some frame may have this value. Of random values, all of their range may be.
+    pub(crate) fn may_be(&self, value: u128) -> bool {
+        match self {
+            Pattern::Value(only) => *only == value,
+            Pattern::Values(values) => values.contains(&value),
+            Pattern::Steps { start, step, count, down, most } => {
+                let way = if *down { start.wrapping_sub(value) } else { value.wrapping_sub(*start) } & most;
+                match way.checked_div(*step) {
+                    None => way == 0,
+                    // A walk that wraps may also come by a longer way.
+                    Some(_) if step.checked_mul((*count).into()).is_none_or(|all| all > *most) => true,
+                    Some(steps) => way.is_multiple_of(*step) && steps < (*count).into(),
+                }
+            }
+            Pattern::Random { least, most, .. } => (least..=most).contains(&&value),
+        }
+    }
+
+    /// Whether two fields of the same place never have the same value. False if that takes long to find out.
+    pub(crate) fn is_apart(&self, other: &Pattern) -> bool {
+        let few = |pattern: &Pattern| {
+            match pattern {
+                Pattern::Value(_) => Some(1),
+                Pattern::Values(values) => Some(values.len() as u64),
+                Pattern::Steps { count, .. } | Pattern::Random { count, .. } => Some(*count),
+            }
+            .filter(|count| *count <= 4_096)
+        };
+        let apart = |few: u64, one: &Pattern, other: &Pattern| (0..few).all(|n| !other.may_be(one.at(n)));
+        match (few(self), few(other)) {
+            (Some(count), _) => apart(count, self, other),
+            (None, Some(count)) => apart(count, other, self),
+            (None, None) => false,
+        }
+    }
+
     /// Whether the value is the same in all frames.
     pub(crate) fn is_constant(&self) -> bool {
         match self {
@@ -234,6 +270,26 @@ mod tests {
         assert_eq!(values(&mac, Kind::Mac, 2), [255, 256]);
         let address = json!({ "value": "10.0.0.1" });
         assert_eq!(values(&address, Kind::Ipv4, 1), [0x0a00_0001]);
+    }
+
+    #[test]
+    fn values_that_may_be_are_those_of_frames() {
+        let bits = Kind::Bits(8);
+        for value in [
+            json!({ "value": 9 }),
+            json!({ "values": [1, 5, 250] }),
+            json!({ "increment": { "start": 250, "step": 3, "count": 4 } }),
+            json!({ "decrement": { "start": 4, "step": 5, "count": 3 } }),
+            json!({ "increment": { "start": 4, "step": 0, "count": 3 } }),
+        ] {
+            let asked = read(&Node::root(&value), bits, 7, false).expect("a pattern");
+            let pattern = asked.pattern.expect("it has values");
+            let has = values(&value, bits, 20);
+            for one in 0..=255 {
+                assert_eq!(pattern.may_be(one), has.contains(&one), "{one} of {value}");
+            }
+            assert!(!pattern.is_apart(&pattern) && pattern.is_apart(&Pattern::Value(100)), "{value}");
+        }
     }
 
     #[test]

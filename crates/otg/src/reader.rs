@@ -189,6 +189,15 @@ impl<'v> Object<'v> {
         self.get(key).ok_or_else(|| Problem::new(&self.path_of(key), "this field is required"))
     }
 
+    /// The field of a [choice](Object::choice), which must be there. A field that netlathe does not serve explains more than
+    /// a missing one.
+    pub(crate) fn chosen(&mut self, choice: &'static str) -> Read<Node<'v>> {
+        match self.get(choice) {
+            Some(node) => Ok(node),
+            None => self.finish_ref().and_then(|()| self.required(choice)),
+        }
+    }
+
     /// The items of an optional list.
     pub(crate) fn items(&mut self, key: &'static str) -> Read<Vec<Node<'v>>> {
         self.get(key).map_or(Ok(Vec::new()), |node| node.list())

@@ -1,12 +1,13 @@
 //! The thread that receives on one port: it counts, captures, and answers and learns neighbours.
 
 use crate::capture::Capture;
-use crate::config::Interface;
+use crate::config::{DeviceTag, Interface};
 use crate::flow::FCS;
+use crate::frame::Signature;
 use crate::meters::{FlowMeters, PortMeters};
 use crate::wire::Receive;
 use packet::layers::{LayerKind, Layers};
-use packet::{MacAddr, Stamp, answer, told};
+use packet::{Headers, MacAddr, Stamp, answer, told};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,8 +22,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Flows, identified by bytes at certain offsets of their frames.
-type FlowsByBytes = HashMap<Vec<u8>, Arc<FlowMeters>>;
+/// Flows, identified by bytes at certain offsets of their frames. Flows with the same bytes differ in other fields.
+type FlowsByBytes = HashMap<Vec<u8>, Vec<(Signature, Arc<FlowMeters>)>>;
 
 /// The expected flows of one port.
 #[derive(Debug, Default)]
@@ -40,20 +41,26 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Adds a flow that is identified by these bytes. Returns false if another flow has the same bytes.
-    pub(crate) fn add_unstamped(&mut self, signature: &[(usize, u8)], meters: &Arc<FlowMeters>) -> bool {
-        let places: Vec<usize> = signature.iter().map(|(at, _)| *at).collect();
-        let bytes = signature.iter().map(|(_, byte)| *byte).collect();
-        let group = match self.unstamped.iter().position(|(known, _)| *known == places) {
+    /// Adds a flow that is identified by this. Returns false if a frame of it may look like one of another flow.
+    pub(crate) fn add_unstamped(&mut self, signature: Signature, meters: &Arc<FlowMeters>) -> bool {
+        let is_like = |(other, _): &(Signature, Arc<FlowMeters>)| signature.is_like(other);
+        let is_taken = self.unstamped.iter().any(|(places, flows)| {
+            if *places == signature.places {
+                flows.get(&signature.bytes).is_some_and(|flows| flows.iter().any(is_like))
+            } else {
+                flows.values().flatten().any(is_like)
+            }
+        });
+        let group = match self.unstamped.iter().position(|(places, _)| *places == signature.places) {
             Some(group) => group,
             None => {
-                self.unstamped.push((places, HashMap::new()));
-                // The match with the most bytes comes first.
-                self.unstamped.sort_by_key(|(places, _)| std::cmp::Reverse(places.len()));
-                return self.add_unstamped(signature, meters);
+                self.unstamped.push((signature.places.clone(), HashMap::new()));
+                self.unstamped.len() - 1
             }
         };
-        self.unstamped[group].1.insert(bytes, Arc::clone(meters)).is_none()
+        let bytes = signature.bytes.clone();
+        self.unstamped[group].1.entry(bytes).or_default().push((signature, Arc::clone(meters)));
+        !is_taken
     }
 
     /// The stamp of a frame. Headers that do not announce what they hold must not hide one before a trailer.
@@ -65,7 +72,8 @@ impl Expected {
     fn unstamped_flow(&self, frame: &[u8]) -> Option<&Arc<FlowMeters>> {
         self.unstamped.iter().find_map(|(places, flows)| {
             let bytes: Option<Vec<u8>> = places.iter().map(|at| frame.get(*at).copied()).collect();
-            flows.get(&bytes?)
+            let found = flows.get(&bytes?)?.iter().find(|(signature, _)| signature.fits(frame));
+            found.map(|(_, meters)| meters)
         })
     }
 }
@@ -92,9 +100,9 @@ impl Neighbours {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// The hardware address of a neighbour of this interface.
-    Neighbour { interface: usize, address: IpAddr },
+    Neighbour { interface: usize, address: IpAddr, tags: Vec<DeviceTag> },
     /// The echo with this identifier, from the first address to the second.
-    Echo { from: IpAddr, to: IpAddr, identifier: u16, came: bool },
+    Echo { from: IpAddr, to: IpAddr, identifier: u16, tags: Vec<DeviceTag>, came: bool },
 }
 
 /// State that a receiver shares with requests.
@@ -117,7 +125,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
         let mut expected = None;
         let received = port.receive(WAIT, &mut |time_ns, frame| {
             let bytes = (frame.len() + FCS) as u64;
-            shared.meters.came(bytes);
+            shared.meters.came(time_ns, bytes);
             lock(&shared.capture).take(time_ns, frame);
             let expected = &**expected.get_or_insert_with(|| Arc::clone(&lock(&shared.expected)));
             if let Some(stamp) = expected.stamp(frame) {
@@ -137,18 +145,17 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
             }
             let owner = |address: IpAddr, tags: [Option<u16>; 2]| {
                 let is = |interface: &&(usize, Interface)| {
-                    let own = interface.1.tags.iter().map(|tag| tag.tci & 0xfff);
-                    own.eq(tags.into_iter().flatten()) && interface.1.addresses.iter().any(|one| one.address == address)
+                    has_tags(tags, &interface.1.tags) && interface.1.addresses.iter().any(|one| one.address == address)
                 };
                 expected.interfaces.iter().find(is).map(|interface| interface.1.mac)
             };
-            if answer(frame, owner, &mut reply).is_some() {
-                replies.push(std::mem::take(&mut reply));
-                return;
-            }
+            // A question tells the address of its sender, too.
             learn(frame, expected, neighbours);
             if awaits {
                 notice(frame, &mut lock(&shared.awaited), neighbours);
+            }
+            if answer(frame, owner, &mut reply).is_some() {
+                replies.push(std::mem::take(&mut reply));
             }
         });
         // The receiver cannot send while it delivers frames, so answers wait for the end of the batch.
@@ -166,10 +173,20 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
     }
 }
 
-/// Learns the hardware addresses of gateways.
+/// Whether a frame has the tags of a device, by their identifiers.
+fn has_tags(of_frame: [Option<u16>; 2], of_device: &[DeviceTag]) -> bool {
+    of_device.iter().map(|tag| tag.tci & 0xfff).eq(of_frame.into_iter().flatten().map(|tag| tag & 0xfff))
+}
+
+fn tags_of(frame: &[u8]) -> [Option<u16>; 2] {
+    Headers::of(frame).map_or([None; 2], |headers| headers.tags)
+}
+
+/// Learns the hardware addresses of gateways, but those that the configuration gives.
 fn learn(frame: &[u8], expected: &Expected, neighbours: &Neighbours) {
-    for (number, interface) in &expected.interfaces {
-        for address in &interface.addresses {
+    let tags = tags_of(frame);
+    for (number, interface) in expected.interfaces.iter().filter(|(_, interface)| has_tags(tags, &interface.tags)) {
+        for address in interface.addresses.iter().filter(|address| address.gateway_mac.is_none()) {
             if let Some(mac) = told(frame, address.gateway) {
                 neighbours.set(*number, address.gateway, mac);
             }
@@ -180,14 +197,16 @@ fn learn(frame: &[u8], expected: &Expected, neighbours: &Neighbours) {
 /// Checks whether a frame is an answer that a request waits for.
 fn notice(frame: &[u8], awaited: &mut [Awaited], neighbours: &Neighbours) {
     let layers = Layers::of(frame);
+    let tags_here = tags_of(frame);
     for one in awaited {
         match one {
-            Awaited::Neighbour { interface, address } => {
+            Awaited::Neighbour { tags, .. } | Awaited::Echo { tags, .. } if !has_tags(tags_here, tags) => {}
+            Awaited::Neighbour { interface, address, .. } => {
                 if let Some(mac) = told(frame, *address) {
                     neighbours.set(*interface, *address, mac);
                 }
             }
-            Awaited::Echo { from, to, identifier, came } => {
+            Awaited::Echo { from, to, identifier, came, .. } => {
                 let number = |kind: LayerKind, at: usize, width: usize| {
                     let layer = layers.all().iter().find(|layer| layer.kind == kind)?;
                     crate::frame::read_bits(frame, layer.start as usize * 8 + at, width)

@@ -170,6 +170,60 @@ fn short_frames_are_counted_by_their_headers() {
     assert_eq!(bed.flows().len(), 2, "the configuration before stays");
 }
 
+/// One in ten frames of the first flow is a frame of the second one.
+#[test]
+fn short_frames_of_a_range_are_not_mistaken_for_those_of_a_flow_in_it() {
+    let bed = Bed::new();
+    let to = |port: Value, vlan: Value| {
+        json!({
+            "packet": [{ "ethernet": {} }, { "vlan": { "id": vlan } }, { "ipv4": {} }, { "tcp": { "dst_port": port } }],
+            "size": { "fixed": 64 }, "metrics": { "enable": true },
+        })
+    };
+    let up = |start: u64, count: u64| json!({ "increment": { "start": start, "count": count } });
+    let one = |value: u64| json!({ "value": value });
+    for (ranged, single) in [((up(80, 10), one(5)), (one(85), one(5))), ((one(80), up(1, 10)), (one(80), one(5)))] {
+        for (first, second) in [(&ranged, &single), (&single, &ranged)] {
+            let flows = [("a", first), ("b", second)];
+            let flows = flows.map(|(name, (port, vlan))| flow(name, 9, 1_000, to(port.clone(), vlan.clone())));
+            let refusal = bed.ask(Request::SetConfig, &config(flows.to_vec())).expect_err("they may be alike");
+            assert_eq!(refusal.0[0].path, "flows[1].size");
+        }
+    }
+    let ranges = [(up(80, 10), one(5)), (one(90), one(5)), (up(100, 20), one(5)), (one(80), up(6, 9))];
+    let flows = ranges.into_iter().zip(["a", "b", "c", "d"]);
+    let flows = flows.map(|((port, vlan), name)| flow(name, 40, 1_000, to(port, vlan)));
+    bed.does(Request::SetConfig, &config(flows.collect()));
+    bed.transmit("start", &[]);
+    let counts: Vec<Value> = bed.at_end().iter().map(|flow| flow["frames_rx"].clone()).collect();
+    assert_eq!(counts, [40, 40, 40, 40]);
+}
+
+/// Of short frames nothing but the wait tells which run they are of.
+#[test]
+fn frames_in_flight_count_for_the_run_before() {
+    let bed = Bed::new();
+    let endless = json!({ "duration": { "choice": "continuous" }, "size": { "fixed": 64 }, "metrics": { "enable": true }, "packet": [{ "ethernet": {} }, { "ipv4": {} }, { "tcp": {} }] });
+    let configuration = config(vec![flow("a", 1, 20_000, endless)]);
+    for _ in 0..5 {
+        bed.does(Request::SetConfig, &configuration);
+        bed.transmit("start", &[]);
+        thread::sleep(Duration::from_millis(50));
+        bed.transmit("start", &[]);
+        thread::sleep(Duration::from_millis(50));
+        bed.transmit("stop", &[]);
+        let flow = &bed.at_end()[0];
+        assert_eq!(flow["frames_rx"], flow["frames_tx"]);
+        bed.transmit("start", &[]);
+        thread::sleep(Duration::from_millis(50));
+        bed.does(Request::SetConfig, &configuration);
+        thread::sleep(Duration::from_millis(50));
+        let ports = bed.does(Request::GetMetrics, &json!({ "choice": "port", "port": {} }));
+        let counts = [0, 1].map(|n| [&ports["port_metrics"][n]["frames_tx"], &ports["port_metrics"][n]["frames_rx"]]);
+        assert_eq!(counts, [[&json!(0); 2]; 2]);
+    }
+}
+
 #[test]
 fn rates_change_while_flows_run_and_are_measured() {
     let bed = Bed::new();
@@ -241,7 +295,7 @@ fn tags_split_metrics_by_their_values() {
             { "ipv4": { "priority": { "dscp": { "phb": { "values": [10, 46], "metric_tags": [{ "name": "dscp" }] } } } } },
             { "udp": {} },
         ],
-        "metrics": { "enable": true, "predefined_metric_tags": { "rx_name": true } },
+        "metrics": { "enable": true, "loss": true, "predefined_metric_tags": { "rx_name": true } },
     });
     bed.does(Request::SetConfig, &config(vec![flow("a", 101, 2_000, packet)]));
     bed.transmit("start", &[]);
@@ -260,6 +314,20 @@ fn tags_split_metrics_by_their_values() {
             .iter()
             .any(|row| row["tags"][1] == json!({ "name": "rx_name", "value": { "choice": "str", "str": "p2" } }))
     );
+    // Rows of sent frames have no port of arrival, so no row has a loss.
+    assert!(tagged.iter().all(|row| row["loss"].is_null()), "{tagged:?}");
+    let filtered = |name: &str| {
+        let request = json!({ "choice": "flow", "flow": { "tagged_metrics": { "filters": [{ "name": name }] } } });
+        let answer = bed.does(Request::GetMetrics, &request);
+        answer["flow_metrics"][0]["tagged_metrics"].as_array().expect("a list").clone()
+    };
+    let rows = filtered("dscp");
+    let counts: Vec<_> = rows.iter().map(|row| (&row["frames_tx"], &row["frames_rx"], &row["loss"])).collect();
+    let both = [51, 50].map(|frames| (json!(frames), json!(frames), json!(0.0)));
+    assert_eq!(counts, both.each_ref().map(|(sent, came, loss)| (sent, came, loss)));
+    assert!(rows.iter().all(|row| row["tags"].as_array().is_some_and(|tags| tags.len() == 1)), "{rows:?}");
+    let came: Vec<u64> = filtered("rx_name").iter().map(|row| row["frames_rx"].as_u64().expect("a count")).collect();
+    assert_eq!(came, [0, 101], "sent and received frames");
 }
 
 #[test]
@@ -350,6 +418,35 @@ fn devices_find_their_neighbours_and_answer_pings() {
     assert!(states["ipv4_neighbors"][0]["link_layer_address"].is_null(), "{states}");
     bed.does(Request::SetControlState, &devices("start"));
     assert_eq!(other_way(), "succeeded");
+}
+
+/// Two gateways have one address, each in a VLAN of its own.
+#[test]
+fn neighbours_are_those_of_the_same_vlan() {
+    let bed = Bed::new();
+    let device = |port: u8, vlan: u8, own: u8, gateway: u8| {
+        json!({ "name": format!("d{port}{vlan}"), "ethernets": [{
+            "name": format!("e{port}{vlan}"), "connection": { "port_name": format!("p{port}") },
+            "mac": format!("00:00:01:01:0{port}:{vlan}"), "vlans": [{ "name": format!("v{port}{vlan}"), "id": vlan }],
+            "ipv4_addresses": [{ "name": format!("i{port}{vlan}"), "address": format!("10.5.0.{own}"), "gateway": format!("10.5.0.{gateway}") }],
+        }] })
+    };
+    let mut configuration = config(Vec::new());
+    configuration["devices"] =
+        json!([device(1, 10, 2, 1), device(1, 20, 2, 1), device(2, 10, 1, 2), device(2, 20, 1, 2)]);
+    bed.does(Request::SetConfig, &configuration);
+    let end = Instant::now() + Duration::from_secs(10);
+    let macs = loop {
+        let answer = bed.does(Request::GetStates, &json!({ "choice": "ipv4_neighbors", "ipv4_neighbors": {} }));
+        let states = answer["ipv4_neighbors"].as_array().expect("a list").iter();
+        let macs: Vec<Value> = states.map(|state| state["link_layer_address"].clone()).collect();
+        if macs.iter().all(|mac| !mac.is_null()) {
+            break macs;
+        }
+        assert!(Instant::now() < end, "{macs:?}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(macs, ["00:00:01:01:02:10", "00:00:01:01:02:20", "00:00:01:01:01:10", "00:00:01:01:01:20"]);
 }
 
 #[test]
@@ -455,6 +552,16 @@ fn what_is_not_served_is_refused_by_its_path() {
         (Request::SetConfig, json!({ "devices": [{ "name": "d", "isis": {} }] }), "devices[0].isis"),
         (Request::SetConfig, json!({ "devices": [{ "name": "d", "macsec": {} }] }), "devices[0].macsec"),
         (Request::SetConfig, json!({ "stateful_flows": {} }), "stateful_flows"),
+        (
+            Request::SetConfig,
+            config(vec![flow("a", 1, 1, json!({ "tx_rx": { "group": {} } }))]),
+            "flows[0].tx_rx.group",
+        ),
+        (
+            Request::SetConfig,
+            json!({ "devices": [{ "name": "d", "ethernets": [{ "name": "e", "connection": { "lag_name": "l" } }] }] }),
+            "devices[0].ethernets[0].connection.lag_name",
+        ),
         (
             Request::SetControlState,
             json!({ "choice": "protocol", "protocol": { "choice": "lacp", "lacp": {} } }),

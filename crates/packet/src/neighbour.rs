@@ -181,8 +181,8 @@ fn icmp_v6<'a>(frame: &'a [u8], headers: &Headers) -> Option<(IpAddr, &'a [u8])>
     Some((ip.source(frame)?, message))
 }
 
-/// The hardware address of `neighbour`, if the frame tells it: an ARP packet that it sent, or an
-/// advertisement of it.
+/// The hardware address of `neighbour`, if the frame tells it: an ARP packet that it sent, a question included (RFC 826), an
+/// advertisement of it, or a solicitation by it with its address (RFC 4861, 7.2.3).
 #[must_use]
 pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
     let headers = Headers::of(frame)?;
@@ -190,23 +190,30 @@ pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
         IpAddr::V4(neighbour) if headers.ether_type == ARP => {
             let packet = frame.get(headers.network..headers.network + 28)?;
             let sender: [u8; 6] = packet[8..14].try_into().ok()?;
-            (packet[..6] == [0, 1, 8, 0, 6, 4] && packet[6..8] == [0, 2] && packet[14..18] == neighbour.octets())
-                .then_some(MacAddr(sender))
+            (packet[..6] == [0, 1, 8, 0, 6, 4]
+                && matches!(packet[6..8], [0, 1 | 2])
+                && packet[14..18] == neighbour.octets())
+            .then_some(MacAddr(sender))
         }
         IpAddr::V6(neighbour) => {
             let ip = headers.ip.filter(|ip| ip.version == 6 && ip.protocol == ICMPV6 && ip.end <= frame.len())?;
             let message = frame.get(ip.transport?..ip.end).filter(|message| message.len() >= 24)?;
-            let right = sum_v6(ip.source(frame)?, ip.destination(frame)?, message)? == 0
+            let source = ip.source(frame)?;
+            // Options are type, length in eights of bytes, content; 1 is the sender's hardware address, 2 the target's.
+            let (wanted, is_of_it) = match message[..2] {
+                [ADVERTISEMENT, 0] => (2, message[8..24] == neighbour.octets()),
+                [SOLICITATION, 0] => (1, source == IpAddr::V6(neighbour)),
+                _ => return None,
+            };
+            let right = sum_v6(source, ip.destination(frame)?, message)? == 0
                 && frame[ip.start + 7] == NEIGHBOUR_HOPS
-                && message[..2] == [ADVERTISEMENT, 0]
-                && message[8..24] == neighbour.octets();
-            // Options are type, length in eights of bytes, content; 2 is the target's hardware address.
+                && is_of_it;
             let mut options = message.get(24..).filter(|_| right)?;
             while let [kind, length, ..] = options
                 && *length > 0
             {
                 let (option, rest) = options.split_at_checked(usize::from(*length) * 8)?;
-                if *kind == 2 {
+                if *kind == wanted {
                     return option[2..8].try_into().ok().map(MacAddr);
                 }
                 options = rest;
@@ -398,7 +405,11 @@ mod tests {
                 let tags = Headers::of(&reply).map(|headers| headers.tags);
                 assert_eq!(tags, Some(vlans), "the tags of what it answers");
                 assert_eq!((told(&reply, wanted), told(&reply, asks)), (Some(OWN), None));
-                assert_eq!(told(&question, asks), None, "a question is not an answer");
+                assert_eq!(
+                    (told(&question, asks), told(&question, wanted)),
+                    (Some(host(asks).mac), None),
+                    "a question has the address of its sender"
+                );
                 // No answer for a foreign address, in another VLAN, or to another machine's frame.
                 assert_eq!(reply_to(&super::question(&Asker { vlans, ..host(asks) }, asks)), None);
                 assert_eq!(reply_to(&super::question(&Asker { vlans: [Some(7), None], ..host(asks) }, wanted)), None);
