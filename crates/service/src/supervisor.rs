@@ -171,8 +171,7 @@ impl Run {
             let mut known = self.known();
             // It may have ended meanwhile.
             if known.process.is_some() {
-                let start_at = known.view.start_at.take();
-                known.view = RunView { id: self.id, start_at, ..view };
+                known.view = while_it_lives(&known.view, view);
             }
         }
         self.known().view.clone()
@@ -431,6 +430,13 @@ impl Supervisor {
     }
 }
 
+/// The state of a run whose process lives, as `said` by the run itself. A run says that it has ended before its process has,
+/// and only then is there a status and a report.
+fn while_it_lives(known: &RunView, said: RunView) -> RunView {
+    let state = if said.state == RunState::Ended { known.state } else { said.state };
+    RunView { id: known.id, start_at: known.start_at.clone(), state, ..said }
+}
+
 /// Which of the runs that have ended, given in the order of their start with the bytes of their reports, are forgotten.
 fn beyond(ended: &[(u64, usize)]) -> Vec<u64> {
     let mut bytes = 0_usize;
@@ -477,6 +483,17 @@ mod tests {
         let large: Vec<(u64, usize)> = (1..=7).map(|id| (id, LONGEST_REPORT)).collect();
         assert_eq!(beyond(&large), [1, 2, 3], "four reports of the longest fit");
         assert_eq!(beyond(&[]), [0; 0]);
+    }
+
+    /// A client that waits for the end wants the status and the report.
+    #[test]
+    fn a_run_ends_with_its_process() {
+        let known =
+            RunView { id: 7, start_at: Some("then".to_owned()), state: RunState::Running, ..RunView::default() };
+        for (state, shown) in [(RunState::Paused, RunState::Paused), (RunState::Ended, RunState::Running)] {
+            let view = while_it_lives(&known, RunView { id: 1, state, changes: 3, ..RunView::default() });
+            assert_eq!((view.id, view.state, view.changes, view.start_at.as_deref()), (7, shown, 3, Some("then")));
+        }
     }
 
     #[test]
