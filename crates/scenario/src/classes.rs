@@ -55,12 +55,12 @@ const LONGEST_BUFFER: Span = Span::from_ms(86_400_000);
 pub const DEFAULT_CLASS: &str = "default";
 
 /// The fields of a pipeline in a report. Expectations use `down.gap.max_ns`, and `down.api.gap.max_ns` for a class.
-pub(crate) const FIELDS: [&str; 49] = [
+pub(crate) const FIELDS: [&str; 50] = [
     "name", "match", "start", "in", "left_out", "skipped", "out", "return", "answers", "copies", "drops", "effects",
     "choices", "delay", "reorder", "held", "gap", "fit", "forfeited_ratio", "conformance", "rate", "lateness",
     "starved", "buffer", "forgiven", "carried", "crowded", "contended", "shortfall", "underruns", "fillers", "line",
     "pace", "depth", "pacer", "flow", "sources", "arrivals", "crest_gap", "classes", "limit", "streams",
-    "streams_beyond", "replay", "changes", "segments", "slices", "histograms", "rate_curve",
+    "streams_beyond", "replay", "changes", "segments", "slices", "histograms", "octaves", "rate_curve",
 ];
 
 /// Creates the plans of classes, or notes every problem; `default` is the name of the class without a rule.
