@@ -380,8 +380,10 @@ impl Template {
         sums.seal(self.ip.as_ref(), self.checksum, &mut self.image);
         frame.copy_from_slice(&self.image[..frame.len()]);
         self.write_stamp(sequence, frame);
-        self.prepare(frame);
-        self.seal_layers(frame);
+        if self.layers.is_some() || self.crc {
+            self.prepare(frame);
+            self.seal_layers(frame);
+        }
     }
 
     /// Writes all that frames of this length have in common, and gives the sums that each of them begins
@@ -407,11 +409,13 @@ impl Template {
     pub fn seal(&self, sums: Sums, sequence: u64, frame: &mut [u8]) {
         sums.seal(self.ip.as_ref(), self.checksum, frame);
         self.write_stamp(sequence, frame);
-        self.seal_layers(frame);
+        if self.layers.is_some() || self.crc {
+            self.seal_layers(frame);
+        }
     }
 
     /// Prepares the checksums of frames as long as this one, which is complete but for them.
-    #[inline]
+    #[inline(never)]
     fn prepare(&mut self, frame: &[u8]) {
         let Some(layers) = &self.layers else { return };
         if self.prepared.len() < PREPARED_LENGTHS && self.prepared.iter().all(|(length, _)| *length != frame.len()) {
@@ -420,7 +424,8 @@ impl Template {
         }
     }
 
-    #[inline]
+    // Out of line, so that frames without tunnels pay no call.
+    #[inline(never)]
     fn seal_layers(&self, frame: &mut [u8]) {
         if let Some(layers) = &self.layers {
             match self.prepared.iter().find(|(length, _)| *length == frame.len()) {
