@@ -35,15 +35,32 @@ pub struct Template {
     /// What the innermost packet of a given frame carries, if it is in a tunnel: the stamp ends there.
     inner: Option<Range<usize>>,
     /// The layers of a frame that is made in tunnels: their lengths and checksums are made for each frame.
-    layers: Option<Box<Layers>>,
-    /// Bytes of fields that vary, in a frame that is made in tunnels.
-    varied: Vec<Range<usize>>,
-    /// The checksums of a frame that is made in tunnels, by its length; none if they cannot be prepared.
-    prepared: Vec<(usize, Option<PreparedChecksums>)>,
+    layers: Option<Box<Layered>>,
     /// Bytes behind the payload that belong to a header: the ICRC of RoCE.
     trailer: usize,
     /// The given frame has right CRCs, which each frame gets.
     crc: bool,
+}
+
+/// The layers of frames that are made in tunnels.
+#[derive(Clone, Debug)]
+struct Layered {
+    layers: Layers,
+    /// Bytes of fields that vary.
+    varied: Vec<Range<usize>>,
+    /// The checksums of frames by their length; none if they cannot be prepared.
+    prepared: Vec<(usize, Option<PreparedChecksums>)>,
+}
+
+impl Layered {
+    /// Prepares the checksums of frames as long as this one, which is complete but for them.
+    #[inline(never)]
+    fn prepare(&mut self, frame: &[u8]) {
+        if self.prepared.len() < PREPARED_LENGTHS && self.prepared.iter().all(|(length, _)| *length != frame.len()) {
+            let checksums = PreparedChecksums::of(frame, &self.layers.resized(frame.len()), &self.varied);
+            self.prepared.push((frame.len(), checksums));
+        }
+    }
 }
 
 /// Bytes of a frame that Ethernet pads to, without FCS.
@@ -101,7 +118,7 @@ impl Template {
         }
         let found = Headers { tags: [None; 2], ether_type: 0, network: 14, ip: None };
         let mut template = Template::new(image, payload, found, None);
-        template.layers = Some(Box::new(layers));
+        template.layers = Some(Box::new(Layered { layers, varied: Vec::new(), prepared: Vec::new() }));
         template.trailer = if kinds.last() == Some(&LayerKind::Roce) { ICRC } else { 0 };
         template.sum_payload();
         Ok(template)
@@ -183,8 +200,6 @@ impl Template {
             stream: None,
             inner: None,
             layers: None,
-            varied: Vec::new(),
-            prepared: Vec::new(),
             trailer: 0,
             crc: false,
         }
@@ -239,7 +254,7 @@ impl Template {
     /// Stamps the frames as those of this stream.
     pub fn stamp(&mut self, stream: u16) {
         self.stream = Some(stream);
-        self.prepared.clear();
+        self.layers_change();
         self.make_up_for_stamp();
     }
 
@@ -300,8 +315,8 @@ impl Template {
     /// Where a field is, if the stack has it.
     #[must_use]
     pub fn site(&self, key: Key) -> Option<Site> {
-        if let Some(layers) = &self.layers {
-            return key.site_in(&self.image, layers);
+        if let Some(layered) = &self.layers {
+            return key.site_in(&self.image, &layered.layers);
         }
         let mut site = key.site(&self.image[..self.payload.max(14)], &Headers::of(&self.image)?)?;
         site.in_transport &= self.checksum.is_some() && !self.beyond_sum(site);
@@ -311,7 +326,7 @@ impl Template {
     /// Where a field of layer number `of` of a [layered](Template::layered) frame is.
     #[must_use]
     pub fn site_of(&self, of: usize, field: &Field) -> Option<Site> {
-        let layer = self.layers.as_ref()?.all().get(of)?;
+        let layer = self.layers.as_ref()?.layers.all().get(of)?;
         let offset = field.offset(layer.header(&self.image))?;
         Site::of_bits(layer.start as usize * 8 + usize::from(offset), field.width().into(), &self.image)
     }
@@ -331,14 +346,23 @@ impl Template {
     pub fn fix(&mut self, site: &Site, value: u128) {
         self.leave_out(site);
         self.base.put(site, value, &mut self.image);
-        self.prepared.clear();
+        self.layers_change();
     }
 
     /// The field will be set for each frame.
     pub fn vary(&mut self, site: &Site) {
         self.leave_out(site);
-        self.varied.push(site.at..site.at + site.width);
-        self.prepared.clear();
+        self.layers_change();
+        if let Some(layered) = &mut self.layers {
+            layered.varied.push(site.at..site.at + site.width);
+        }
+    }
+
+    /// Checksums are to be prepared anew.
+    fn layers_change(&mut self) {
+        if let Some(layered) = &mut self.layers {
+            layered.prepared.clear();
+        }
     }
 
     fn leave_out(&mut self, site: &Site) {
@@ -380,8 +404,10 @@ impl Template {
         sums.seal(self.ip.as_ref(), self.checksum, &mut self.image);
         frame.copy_from_slice(&self.image[..frame.len()]);
         self.write_stamp(sequence, frame);
+        if let Some(layered) = &mut self.layers {
+            layered.prepare(frame);
+        }
         if self.layers.is_some() || self.crc {
-            self.prepare(frame);
             self.seal_layers(frame);
         }
     }
@@ -397,7 +423,9 @@ impl Template {
         self.put_lengths(frame.len(), &mut sums);
         frame.copy_from_slice(&self.image[..frame.len()]);
         self.write_stamp(0, frame);
-        self.prepare(frame);
+        if let Some(layered) = &mut self.layers {
+            layered.prepare(frame);
+        }
         sums
     }
 
@@ -414,21 +442,11 @@ impl Template {
         }
     }
 
-    /// Prepares the checksums of frames as long as this one, which is complete but for them.
-    #[inline(never)]
-    fn prepare(&mut self, frame: &[u8]) {
-        let Some(layers) = &self.layers else { return };
-        if self.prepared.len() < PREPARED_LENGTHS && self.prepared.iter().all(|(length, _)| *length != frame.len()) {
-            let checksums = PreparedChecksums::of(frame, &layers.resized(frame.len()), &self.varied);
-            self.prepared.push((frame.len(), checksums));
-        }
-    }
-
     // Out of line, so that frames without tunnels pay no call.
     #[inline(never)]
     fn seal_layers(&self, frame: &mut [u8]) {
-        if let Some(layers) = &self.layers {
-            match self.prepared.iter().find(|(length, _)| *length == frame.len()) {
+        if let Some(Layered { layers, prepared, .. }) = self.layers.as_deref() {
+            match prepared.iter().find(|(length, _)| *length == frame.len()) {
                 Some((_, Some(prepared))) => prepared.write(frame),
                 _ => make_checksums_right(frame, &layers.resized(frame.len())),
             }
@@ -452,8 +470,8 @@ impl Template {
         for bytes in drawn.chunks_mut(8) {
             bytes.copy_from_slice(&draw().to_le_bytes()[..bytes.len()]);
         }
-        if let Some(layers) = &self.layers {
-            make_checksums_right(frame, &layers.resized(frame.len()));
+        if let Some(layered) = &self.layers {
+            make_checksums_right(frame, &layered.layers.resized(frame.len()));
             return;
         }
         if self.crc {
@@ -471,7 +489,7 @@ impl Template {
     pub fn stamp_end(&self, length: usize) -> Option<usize> {
         let has_crc =
             |layers: &Layers| layers.all().iter().any(|layer| matches!(layer.kind, LayerKind::Sctp | LayerKind::Roce));
-        if self.crc || self.layers.as_deref().is_some_and(has_crc) {
+        if self.crc || self.layers.as_ref().is_some_and(|layered| has_crc(&layered.layers)) {
             return None;
         }
         self.stream.map(|_| self.stamped_end().unwrap_or(length))
@@ -488,8 +506,8 @@ impl Template {
     /// Writes the lengths in the headers of a frame of `length` bytes, and adds them and the payload to its sums.
     #[inline]
     fn put_lengths(&mut self, length: usize, sums: &mut Sums) {
-        if let Some(layers) = &self.layers {
-            for layer in layers.all() {
+        if let Some(layered) = &self.layers {
+            for layer in layered.layers.all() {
                 if let Some(Length { at, less }) = layer.kind.description().length {
                     let start = layer.start as usize;
                     let at = start.saturating_add_signed(at);
@@ -796,11 +814,16 @@ mod tests {
                         template.seal(sums, i, &mut frame);
                     }
                     let mut right = frame.clone();
-                    make_checksums_right(&mut right, &template.layers.as_ref().expect("layers").resized(length));
+                    make_checksums_right(&mut right, &template.layers.as_ref().expect("layers").layers.resized(length));
                     assert_eq!(frame, right, "{kinds:?}, {length} B, frame {i}");
                     assert_eq!(Stamp::of(&frame).map(|stamp| u64::from(stamp.sequence)), stamp.then_some(i));
                 }
-                let prepared = template.prepared.iter().filter(|(_, prepared)| prepared.is_some()).count();
+                let prepared = template
+                    .layers
+                    .iter()
+                    .flat_map(|layered| &layered.prepared)
+                    .filter(|(_, prepared)| prepared.is_some())
+                    .count();
                 assert_eq!(prepared == 1, are_prepared, "{kinds:?}");
             }
         }
