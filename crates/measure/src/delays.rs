@@ -1,61 +1,50 @@
 use crate::held::DelayFigures;
+use crate::histogram::Counts;
 use crate::moments::Moments;
 use crate::streams::Quantiles;
-use hdrhistogram::Histogram;
 
 /// Delays whose quantiles are precise to 0.1 % of their distance from the first delay, because clocks may be far apart
 /// and delays negative.
 #[derive(Debug)]
 pub(crate) struct Delays {
     first: i64,
-    below: Histogram<u64>,
-    above: Histogram<u64>,
+    below: Counts,
+    above: Counts,
     moments: Moments,
-}
-
-/// A histogram that grows to any value.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("one to five digits are possible")
 }
 
 impl Delays {
     pub(crate) fn around(first: i64) -> Self {
-        Delays { first, below: histogram(), above: histogram(), moments: Moments::default() }
+        Delays { first, below: Counts::default(), above: Counts::default(), moments: Moments::default() }
     }
 
     pub(crate) fn record(&mut self, delay: i64) {
         self.moments.add(delay);
         let off = delay.saturating_sub(self.first);
         let side = if off < 0 { &mut self.below } else { &mut self.above };
-        side.record(off.unsigned_abs()).expect("the histogram grows to any value");
+        side.count(off.unsigned_abs(), 1);
     }
 
     /// Adds the delays of `other`, which may count from another first delay.
     pub(crate) fn merge(&mut self, other: &Delays) {
         self.moments.merge(&other.moments);
-        let (below, above) = (other.below.iter_recorded(), other.above.iter_recorded());
-        let offs = below.map(|value| (-1, value)).chain(above.map(|value| (1, value)));
-        for (sign, value) in offs {
-            let off = i64::try_from(value.value_iterated_to()).unwrap_or(i64::MAX);
+        let below = other.below.buckets().map(|bucket| (-1, bucket));
+        for (sign, (off, times)) in below.chain(other.above.buckets().map(|bucket| (1, bucket))) {
+            let off = i64::try_from(off).unwrap_or(i64::MAX);
             let off = other.first.saturating_add(sign * off).saturating_sub(self.first);
             let side = if off < 0 { &mut self.below } else { &mut self.above };
-            side.record_n(off.unsigned_abs(), value.count_at_value()).expect("the histogram grows to any value");
+            side.count(off.unsigned_abs(), times);
         }
     }
 
     fn quantile(&self, share: f64) -> f64 {
         let (below, above) = (self.below.len(), self.above.len());
         let rank = ((below + above) as f64 * share).ceil().max(1.0) as u64;
-        // Uses the middle of a rank, because its end may round into the next rank when divided and multiplied again.
-        let at =
-            |side: &Histogram<u64>, rank: u64| side.value_at_quantile((rank as f64 - 0.5) / side.len() as f64) as f64;
         let off = if rank <= below {
             // The lowest rank is the farthest below.
-            -at(&self.below, below - rank + 1)
-        } else if above == 0 {
-            0.0
+            -(self.below.at_rank(below - rank + 1) as f64)
         } else {
-            at(&self.above, rank - below)
+            self.above.at_rank(rank - below) as f64
         };
         (self.first as f64 + off).clamp(self.moments.min() as f64, self.moments.max() as f64)
     }

@@ -63,6 +63,12 @@ fn least(bucket: usize) -> u64 {
     (bucket as u64 - (shift << BITS)) << shift
 }
 
+/// The largest value of a bucket.
+fn largest(bucket: usize) -> u64 {
+    // The bucket after the last one begins at 2⁶⁴.
+    least(bucket + 1).wrapping_sub(1)
+}
+
 impl Counts {
     /// Allocates memory for values up to 100 s in ps, so that nothing waits for it later.
     pub(crate) fn at_hand(&mut self) {
@@ -100,23 +106,31 @@ impl Counts {
         self.tables.iter().enumerate().filter_map(|(n, table)| Some((n, &**table.as_ref()?)))
     }
 
-    /// The highest value of the bucket that contains this quantile, as in `HdrHistogram`; 0 without values.
+    /// The non-empty buckets from the lowest on: the largest value of each, and its count.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.found().flat_map(|(n, table)| (n * TABLE..).zip(table));
+        counts.filter(|(_, times)| **times > 0).map(|(bucket, times)| (largest(bucket), *times))
+    }
+
+    /// The number of values.
+    pub(crate) fn len(&self) -> u64 {
+        self.found().map(|(_, table)| table.iter().sum::<u64>()).sum()
+    }
+
+    /// The largest value of the bucket with the value of this rank, counted from 1; 0 beyond the number of values.
+    pub(crate) fn at_rank(&self, rank: u64) -> u64 {
+        let mut up_to = 0;
+        let reached = self.buckets().find(|(_, times)| {
+            up_to += times;
+            up_to >= rank
+        });
+        reached.map_or(0, |(value, _)| value)
+    }
+
+    /// The largest value of the bucket that contains this quantile, as in `HdrHistogram`; 0 without values.
     /// `HdrHistogram` itself would first allocate a table of a quarter of a megabyte.
     pub(crate) fn at_quantile(&self, quantile: f64) -> u64 {
-        let counts = || self.found().map(|(n, table)| (n, table, table.iter().sum::<u64>()));
-        let wanted = ((quantile * counts().map(|(.., count)| count).sum::<u64>() as f64).ceil() as u64).max(1);
-        let mut before = 0;
-        for (n, table, count) in counts() {
-            if before + count >= wanted {
-                let reached = table.iter().position(|times| {
-                    before += times;
-                    before >= wanted
-                });
-                return least(n * TABLE + reached.unwrap_or(TABLE) + 1) - 1;
-            }
-            before += count;
-        }
-        0
+        self.at_rank(((quantile * self.len() as f64).ceil() as u64).max(1))
     }
 
     /// All values.

@@ -1,7 +1,7 @@
-use crate::delays::{Delays, histogram};
+use crate::delays::Delays;
 use crate::held::DelayFigures;
+use crate::histogram::Counts;
 use crate::moments::Moments;
-use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -308,7 +308,7 @@ struct Stream {
     ahead: Ahead,
     delays: Delays,
     recent: Recent,
-    ipdv: Histogram<u64>,
+    ipdv: Counts,
     ipdv_moments: Moments,
 }
 
@@ -329,7 +329,7 @@ impl Stream {
             ahead: Ahead::default(),
             delays: Delays::around(delay),
             recent: Recent::default(),
-            ipdv: histogram(),
+            ipdv: Counts::default(),
             ipdv_moments: Moments::default(),
         }
     }
@@ -344,9 +344,30 @@ impl Stream {
         stream
     }
 
+    #[inline]
     fn record(&mut self, sequence: u32, delay: i64) -> bool {
         let off = sequence.wrapping_sub(self.highest as u32).cast_signed();
         let number = self.highest.saturating_add_signed(i64::from(off));
+        if off == 1 {
+            self.highest = number;
+            self.mark(number);
+            self.ahead.push(number, self.received);
+        } else if !self.record_out_of_order(number) {
+            return false;
+        }
+        self.received += 1;
+        self.delays.record(delay);
+        self.recent.keep(number, self.highest, delay);
+        self.pair(number - 1, delay);
+        if off != 1 {
+            self.pair(number + 1, delay);
+        }
+        true
+    }
+
+    /// Records a frame that is not the next one. False for a duplicate.
+    #[cold]
+    fn record_out_of_order(&mut self, number: u64) -> bool {
         if number > self.highest {
             // The numbers in between have not arrived yet.
             for passed in (self.highest + 1..number).take(WINDOW as usize) {
@@ -355,31 +376,31 @@ impl Stream {
             self.highest = number;
             self.mark(number);
             self.ahead.push(number, self.received);
-        } else {
-            if self.highest - number < WINDOW {
-                if self.has(number) {
-                    self.duplicates += 1;
-                    return false;
-                }
-                self.mark(number);
-            }
-            self.reordered += 1;
-            if let Some(index) = self.ahead.first_from(number) {
-                self.max_extent = self.max_extent.max(self.received - index);
-            }
-            self.lowest = self.lowest.min(number);
+            return true;
         }
-        self.received += 1;
-        self.delays.record(delay);
-        self.recent.keep(number, self.highest, delay);
-        for neighbour in [number - 1, number + 1] {
-            let known = self.recent.get(neighbour, self.highest).filter(|_| self.has(neighbour));
-            let Some(other) = known else { continue };
-            let difference = delay.saturating_sub(other).unsigned_abs();
-            self.ipdv.record(difference).expect("the histogram grows to any value");
-            self.ipdv_moments.add(i64::try_from(difference).unwrap_or(i64::MAX));
+        if self.highest - number < WINDOW {
+            if self.has(number) {
+                self.duplicates += 1;
+                return false;
+            }
+            self.mark(number);
         }
+        self.reordered += 1;
+        if let Some(index) = self.ahead.first_from(number) {
+            self.max_extent = self.max_extent.max(self.received - index);
+        }
+        self.lowest = self.lowest.min(number);
         true
+    }
+
+    /// Records the difference between this delay and that of frame `neighbour`, if it arrived and is recent enough.
+    #[inline]
+    fn pair(&mut self, neighbour: u64, delay: i64) {
+        let known = self.recent.get(neighbour, self.highest).filter(|_| self.has(neighbour));
+        let Some(other) = known else { return };
+        let difference = delay.saturating_sub(other).unsigned_abs();
+        self.ipdv.count(difference, 1);
+        self.ipdv_moments.add(i64::try_from(difference).unwrap_or(i64::MAX));
     }
 
     /// Adds the figures of the same stream on another queue.
@@ -391,7 +412,7 @@ impl Stream {
         self.lowest = self.lowest.min(other.lowest);
         self.highest = self.highest.max(other.highest);
         self.delays.merge(&other.delays);
-        self.ipdv.add(&other.ipdv).expect("the histogram grows to any value");
+        other.ipdv.buckets().for_each(|(difference, times)| self.ipdv.count(difference, times));
         self.ipdv_moments.merge(&other.ipdv_moments);
     }
 
@@ -430,13 +451,13 @@ impl Stream {
             reorder_max_extent: self.max_extent,
             delay: (self.received > 0).then(|| self.delays.report()),
             pdv: (self.received > 0).then(|| self.delays.variation()),
-            ipdv: (!self.ipdv.is_empty()).then(|| {
+            ipdv: (self.ipdv_moments.count() > 0).then(|| {
                 let max_ns = self.ipdv_moments.max() as f64;
                 // The upper end of a bucket may exceed every value in it.
-                let quantile = |share| (self.ipdv.value_at_quantile(share) as f64).min(max_ns);
+                let quantile = |share| (self.ipdv.at_quantile(share) as f64).min(max_ns);
                 let (p50, p99) = (quantile(0.5), quantile(0.99));
                 IpdvReport {
-                    count: self.ipdv.len(),
+                    count: self.ipdv_moments.count(),
                     mean_ns: self.ipdv_moments.mean(),
                     p50_ns: p50,
                     p99_ns: p99,
@@ -465,26 +486,38 @@ struct Run {
 }
 
 impl Ahead {
-    /// Adds frame `number`, which arrived as number `index`. Drops the earliest beyond the window.
+    /// Adds frame `number`, which arrived as number `index`.
     #[inline]
     fn push(&mut self, number: u64, index: u64) {
+        self.frames += 1;
         match self.runs.back_mut() {
             Some(run) if run.number + run.frames == number && run.index + run.frames == index => run.frames += 1,
-            _ => self.runs.push_back(Run { number, index, frames: 1 }),
+            _ => self.begin_run(number, index),
         }
-        if self.frames < WINDOW {
-            self.frames += 1;
-            return;
-        }
-        let Some(first) = self.runs.front_mut() else { return };
-        (first.number, first.index, first.frames) = (first.number + 1, first.index + 1, first.frames - 1);
-        if first.frames == 0 {
-            self.runs.pop_front();
+    }
+
+    #[cold]
+    fn begin_run(&mut self, number: u64, index: u64) {
+        self.runs.push_back(Run { number, index, frames: 1 });
+        self.drop_early();
+    }
+
+    /// Drops all but the last frames, as many as the window has.
+    fn drop_early(&mut self) {
+        while let Some(first) = self.runs.front_mut().filter(|_| self.frames > WINDOW) {
+            let dropped = first.frames.min(self.frames - WINDOW);
+            (first.number, first.index, first.frames) =
+                (first.number + dropped, first.index + dropped, first.frames - dropped);
+            self.frames -= dropped;
+            if first.frames == 0 {
+                self.runs.pop_front();
+            }
         }
     }
 
     /// The arrival index of the first frame with this number or a higher one.
-    fn first_from(&self, number: u64) -> Option<u64> {
+    fn first_from(&mut self, number: u64) -> Option<u64> {
+        self.drop_early();
         let run = self.runs.get(self.runs.partition_point(|run| run.number + run.frames <= number))?;
         Some(run.index + number.saturating_sub(run.number))
     }
