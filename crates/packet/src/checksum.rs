@@ -7,7 +7,7 @@ pub fn internet_checksum(pieces: &[&[u8]]) -> u16 {
     !folded(pieces.iter().map(|piece| sum(piece)).sum())
 }
 
-/// The sum of a piece, two words at a time, which folding adds up (RFC 1071 §2(C)).
+/// The sum of a piece in 32-bit words; [`folded`] adds their halves (RFC 1071 §2(C)).
 #[inline]
 pub(crate) fn sum(piece: &[u8]) -> u64 {
     let mut words = piece.chunks_exact(4);
@@ -23,7 +23,7 @@ pub(crate) fn sum(piece: &[u8]) -> u64 {
     }
 }
 
-/// A sum below 2⁴⁸, as that of any frame is, in ones' complement of 16 bits.
+/// Folds a sum below 2⁴⁸, as that of any frame is, into 16 bits in ones' complement.
 #[inline]
 pub(crate) fn folded(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
@@ -32,10 +32,9 @@ pub(crate) fn folded(sum: u64) -> u16 {
     sum as u16
 }
 
-/// Fills in the checksum of TCP or UDP where the sum of the pseudo header alone stands in its place, and tells whether it
-/// did. Linux leaves the rest to the device that a frame goes out by (`CHECKSUM_PARTIAL`, include/linux/skbuff.h), and the
-/// virtual devices leave it unfinished, since frames stay in one memory. Any other checksum stays as it is, right
-/// or wrong.
+/// Completes a TCP or UDP checksum that so far holds only the sum of the pseudo header. Returns whether it did. Linux
+/// leaves the rest to the outgoing device (`CHECKSUM_PARTIAL`, include/linux/skbuff.h), and virtual devices leave it
+/// undone, since their frames never leave memory. Any other checksum stays as it is, right or wrong.
 pub fn complete_checksum(frame: &mut [u8]) -> bool {
     unfinished(frame).is_some_and(|(at, whole)| {
         frame[at..at + 2].copy_from_slice(&whole.to_be_bytes());
@@ -43,7 +42,7 @@ pub fn complete_checksum(frame: &mut [u8]) -> bool {
     })
 }
 
-/// Where a checksum is to be completed, and what it is to be.
+/// Offset of an unfinished checksum, and its final value.
 fn unfinished(frame: &[u8]) -> Option<(usize, u16)> {
     let Summed { ip, at, segment, pseudo } = Summed::of(frame).filter(|of| matches!(of.ip.protocol, TCP | UDP))?;
     let found = u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -51,14 +50,14 @@ fn unfinished(frame: &[u8]) -> Option<(usize, u16)> {
         return None;
     }
     let whole = unlike_none(&ip, internet_checksum(&[segment]));
-    // One in 65 536 that are whole looks like this.
+    // One finished checksum in 65 536 equals the sum of its pseudo header.
     (whole != found).then_some((at, whole))
 }
 
-/// What the checksum of a transport is over.
+/// What a transport checksum covers.
 struct Summed<'f> {
     ip: IpHeader,
-    /// Where it is.
+    /// Offset of the checksum.
     at: usize,
     segment: &'f [u8],
     /// Checksum of the pseudo header alone.
@@ -66,7 +65,7 @@ struct Summed<'f> {
 }
 
 impl Summed<'_> {
-    /// None of what has no checksum, or not all of what it is over.
+    /// `None` without a transport checksum, or if part of what it covers is missing.
     fn of(frame: &[u8]) -> Option<Summed<'_>> {
         let ip = Headers::of(frame)?.ip.filter(|ip| !ip.fragment)?;
         let (at, addresses) = (transport_checksum(&ip, frame)?, ip.both_addresses(frame)?);
@@ -76,7 +75,7 @@ impl Summed<'_> {
     }
 }
 
-/// For UDP, 0 says that there is no checksum, and a computed zero is sent as all ones (RFC 768).
+/// In UDP, 0 means no checksum, and a computed zero is sent as all ones (RFC 768).
 #[inline]
 pub(crate) fn unlike_none(ip: &IpHeader, sum: u16) -> u16 {
     if sum == 0 && ip.protocol == UDP { 0xffff } else { sum }
@@ -89,7 +88,7 @@ mod tests {
     use crate::template::Template;
     use proptest::prelude::*;
 
-    /// A frame with a right checksum, where that is, and the sum of its pseudo header.
+    /// A frame with a correct checksum, the offset of that checksum, and the sum of its pseudo header.
     fn frame(protocol: Protocol, v6: bool, payload: &[u8]) -> (Vec<u8>, usize, u16) {
         let headers = protocol.headers(v6, 1);
         let mut frame = vec![0; headers.len() + payload.len()];

@@ -1,21 +1,21 @@
 use crate::mac::MacAddr;
 use units::FrameLen;
 
-/// What a filler frame looks like, which decides who throws it away.
+/// Form of a filler frame. It decides which device drops the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillerKind {
-    /// Destination and source are the same address: the first learning switch sees that the frame
-    /// is where it wants to go, and drops it.
+    /// Destination and source are the same address: the first learning switch sees that the frame is already on the
+    /// port of its destination, and drops it.
     Own,
-    /// To an address that a switch was told to discard (LightShaper §2.3).
+    /// To an address that a switch is configured to discard (LightShaper §2.3).
     BlackHole(MacAddr),
-    /// A MAC control frame (IEEE 802.3 clause 31) with an opcode without a meaning: consumed by the receiving MAC.
+    /// A MAC control frame (IEEE 802.3 clause 31) with an unassigned opcode: consumed by the receiving MAC.
     MacControl,
 }
 
 /// Source address of fillers: a locally administered address that no device has.
 const FILLER_SOURCE: MacAddr = MacAddr([0x02, 0x6e, 0x6c, 0x00, 0x00, 0xf1]);
-/// Where MAC control frames go.
+/// Destination address of MAC control frames.
 const MAC_CONTROL: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x01]);
 /// IEEE 802 local experimental EtherType 1.
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
@@ -26,7 +26,7 @@ impl FillerKind {
         let (destination, kind): (_, &[u8]) = match self {
             FillerKind::Own => (FILLER_SOURCE, &EXPERIMENTAL),
             FillerKind::BlackHole(hole) => (hole, &EXPERIMENTAL),
-            // Opcode ffff is assigned to nothing.
+            // Opcode ffff is unassigned.
             FillerKind::MacControl => (MAC_CONTROL, &[0x88, 0x08, 0xff, 0xff]),
         };
         buffer.clear();

@@ -2,35 +2,35 @@ use crate::headers::{Headers, SCTP, TCP, UDP};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
-/// Recognises a frame behind a switch or router.
+/// Identifies a frame after switches and routers have forwarded it.
 ///
-/// Link addresses, VLAN tags and padding are ignored, and so is what a router changes in the header of IP: TTL or hop
-/// limit, traffic class, and the checksum of IPv4 (RFC 1812 section 5.2.1, RFC 8200 section 3).
+/// Excludes link addresses, VLAN tags, padding, and the IP header fields that a router changes: TTL or hop limit,
+/// traffic class, and the IPv4 checksum (RFC 1812 section 5.2.1, RFC 8200 section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Digest of all other bytes.
     pub whole: u64,
-    /// Digest of addresses, protocol, identification, and ports and sequence number: recognises a frame whose payload
-    /// was changed. `None` for frames without TCP, UDP, SCTP or another protocol over IP.
+    /// Digest of addresses, protocol, identification, ports and sequence number: identifies a frame whose payload was
+    /// changed. `None` for frames without IP.
     pub header: Option<u64>,
-    /// Digest of the payload of TCP or UDP: recognises a frame whose addresses or ports were changed. `None` for
-    /// payloads under 8 bytes.
+    /// Digest of the TCP or UDP payload: identifies a frame whose addresses or ports were changed. `None` without such
+    /// a payload, or if it has fewer than 8 bytes.
     pub payload: Option<u64>,
 }
 
-/// Payloads that are shorter occur in many frames.
+/// Shorter payloads occur in many frames.
 const SHORTEST_PAYLOAD: usize = 8;
-/// Bytes of a transport header that identify a packet: ports and TCP's sequence number, or the first of any other.
+/// Bytes of a TCP or SCTP header in the digest: ports, and sequence number or verification tag.
 const START: usize = 8;
 
 impl Fingerprint {
-    /// The fingerprint of a frame; `None` for what is shorter than an Ethernet header.
+    /// The fingerprint of a frame; `None` if its Ethernet header or VLAN tags are truncated.
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Fingerprint> {
         let headers = Headers::of(frame)?;
         let packet = frame.get(headers.network..)?;
         let Some(ip) = headers.ip else {
-            // Padding cannot be told from zeros at the end.
+            // Padding looks like trailing zeros.
             let end = packet.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             return Some(Fingerprint {
                 whole: digest(&(headers.ether_type, &packet[..end])),
@@ -64,7 +64,7 @@ fn transport_start(frame: &[u8], headers: &Headers) -> Option<u64> {
     let ip = headers.ip?;
     let addresses: (IpAddr, IpAddr) = (ip.source(frame)?, ip.destination(frame)?);
     let id = if ip.version == 4 { frame.get(ip.start + 4..ip.start + 8)? } else { &[] };
-    // Length and checksum of UDP change with its payload; SCTP's tag identifies an association only.
+    // UDP's length and checksum change with its payload. SCTP's verification tag only identifies an association.
     let length = match ip.protocol {
         UDP => 4,
         TCP | SCTP => START,
@@ -84,7 +84,7 @@ fn digest(value: &impl Hash) -> u64 {
 mod tests {
     use super::*;
 
-    /// A datagram of IPv4 with `payload`, padded to 60 bytes.
+    /// An IPv4 UDP datagram with `payload`, padded to 60 bytes.
     fn udp(ttl: u8, destination: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend([8, 0, 0x45, 0]);

@@ -2,57 +2,56 @@ use units::{FrameLen, Span};
 
 /// A frame in memory: from the first byte of the destination address to the last before the FCS.
 ///
-/// The engine moves frames and reads their bytes; whether they live on the heap or in a DPDK
-/// buffer is the driver's affair.
+/// The engine moves frames and reads their bytes. Drivers decide whether these are on the heap or in a DPDK buffer.
 pub trait Frame {
-    /// The bytes held. Fewer than the frame had, if a capture cut it short.
+    /// The bytes in memory: fewer than the frame had if a capture truncated it.
     fn bytes(&self) -> &[u8];
 
-    /// The bytes held, to be rewritten.
+    /// The bytes in memory, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Another frame of the same bytes; `None` when there is no buffer for it.
+    /// Copies the frame; `None` if no buffer is free.
     fn copy(&self) -> Option<Self>
     where
         Self: Sized;
 
-    /// A number that goes with the frame for whoever follows it. Until it was set it may be any.
+    /// A number attached to the frame for its tracer. Undefined until it is set.
     fn tag(&self) -> u32 {
         0
     }
 
-    /// Sets that number.
+    /// Sets the tag.
     fn set_tag(&mut self, _tag: u32) {}
 
-    /// How long the frame had been there when its driver looked: the time that a stage knows of it is that look's.
-    /// Zero where the driver cannot tell, and where time is virtual.
+    /// Time that the frame had waited when its driver polled. Stages see the time of the poll as its arrival. Zero
+    /// where the driver cannot know, and in virtual time.
     fn waited(&self) -> Span {
         Span::ZERO
     }
 
-    /// From now on it has not waited: a stage gave it a time of its own.
+    /// Resets [`waited`](Frame::waited) to zero, after a stage has given the frame a time of its own.
     fn forget_wait(&mut self) {}
 
-    /// A time that the engine keeps with the frame while stages hold it. Until it was set it may be any.
+    /// A time that the engine keeps with the frame while stages hold it. Undefined until it is set.
     fn stage_time(&self) -> Span {
         Span::ZERO
     }
 
-    /// Sets that time.
+    /// Sets the stage time.
     fn set_stage_time(&mut self, _time: Span) {}
 
-    /// Makes it a whole frame of other bytes. False if there is no room for them; it is then as it was.
+    /// Replaces the content by another complete frame. Returns false, and changes nothing, if the buffer is too small.
     fn replace(&mut self, bytes: &[u8]) -> bool;
 
-    /// Length on the line, FCS included and padded to the minimum, also of what a capture cut off.
+    /// Length on the line with FCS, padded to the minimum. Includes what a capture truncated.
     fn length(&self) -> FrameLen {
         FrameLen::of_captured(self.bytes().len() as u32)
     }
 }
 
-/// A frame on the heap, as virtual time uses it. One pointer, as a buffer of a driver is: a frame is moved half a dozen
-/// times on its way, each time right after some of it was written, and a CPU waits where it reads more at a time than was
-/// written.
+/// A frame on the heap, as virtual time uses it. It is one pointer, like a driver's buffer: a frame is moved half a
+/// dozen times on its way, often just after a part of it was written, and a CPU stalls on a load that is wider than the
+/// recent store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeapFrame(Box<Content>);
 
@@ -65,36 +64,35 @@ struct Content {
 }
 
 impl HeapFrame {
-    /// A whole frame.
+    /// A complete frame.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         let original = bytes.len() as u32;
         HeapFrame(Box::new(Content { bytes, original, tag: 0, stage_time: Span::ZERO }))
     }
 
-    /// Makes the frame `length` bytes long, to be written. Keeps the allocation that it already has.
+    /// Resizes the frame to `length` bytes and returns them for writing. Keeps the existing allocation.
     pub fn resize(&mut self, length: usize) -> &mut [u8] {
         self.0.bytes.resize(length, 0);
         self.0.original = length as u32;
         &mut self.0.bytes
     }
 
-    /// Takes over the content of a record of a capture; `original` is the frame's length without
-    /// FCS before the capture cut it. Keeps the allocation that the frame already has.
+    /// Takes the content of a capture record. `original` is the frame's length without FCS before the capture truncated
+    /// it. Keeps the existing allocation.
     pub fn refill(&mut self, bytes: &[u8], original: u32) {
         self.0.bytes.clear();
         self.0.bytes.extend_from_slice(bytes);
         self.0.original = original.max(bytes.len() as u32);
     }
 
-    /// Leaves out the FCS that a record ends with: what a capture cut is missing at the end, of the FCS first.
+    /// Removes an FCS of `length` bytes from the end of a record. A capture truncates the FCS first, so it may be gone.
     pub fn leave_out_fcs(&mut self, length: u32) {
         self.0.original = self.0.original.saturating_sub(length);
         self.0.bytes.truncate(self.0.original as usize);
     }
 
-    /// Lets `change` change the bytes; what it adds or takes away, the frame had or had not before a
-    /// capture cut it, too.
+    /// Edits the bytes with `change`. The original length grows or shrinks by the same amount.
     pub fn edit(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
         let Content { bytes, original, .. } = &mut *self.0;
         let cut = *original - bytes.len() as u32;
@@ -103,10 +101,10 @@ impl HeapFrame {
         *original = (bytes.len() as u32).saturating_add(cut);
     }
 
-    /// Puts zeros where a capture cut it, so that it is as long as it was, and an Ethernet header at least: Linux sends
-    /// nothing shorter, and does not say so. True if anything was missing.
+    /// Replaces what a capture truncated by zeros. The frame then has its original length, and at least an Ethernet
+    /// header: Linux sends nothing shorter, and reports no error. Returns true if anything was missing.
     ///
-    /// A record may claim any length: beyond 64 KiB, more than any port sends, nothing is added.
+    /// A record may claim any length: nothing is added beyond 64 KiB, more than any port sends.
     pub fn make_whole(&mut self) -> bool {
         const LONGEST: usize = 1 << 16;
         const ETHERNET: usize = 14;
@@ -115,7 +113,7 @@ impl HeapFrame {
         held < was
     }
 
-    /// Length without FCS before a capture cut it.
+    /// Length without FCS before a capture truncated the frame.
     #[must_use]
     pub fn original(&self) -> u32 {
         self.0.original

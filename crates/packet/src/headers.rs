@@ -8,9 +8,9 @@ const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// What the smallest frame carries, padding included.
+/// Payload of the smallest frame in bytes, padding included.
 const SMALLEST: usize = 46;
-/// Extension headers of IPv6 that are passed; more than any sender has use for.
+/// IPv6 extension headers that are skipped at most; no sender needs more.
 const MOST_EXTENSIONS: usize = 8;
 
 /// Protocol number of TCP (RFC 9293).
@@ -20,43 +20,44 @@ pub const UDP: u8 = 17;
 /// Protocol number of SCTP (RFC 9260).
 pub const SCTP: u8 = 132;
 
-/// Where the headers of a frame are: found once, asked often.
+/// Offsets of the headers of a frame: found once, used often.
 ///
-/// Offsets count from the first byte of the destination address. What is cut off or contradicts
-/// itself is absent, never a panic: every accessor takes the same frame again and checks its length.
+/// Offsets count from the first byte of the destination address. A truncated or inconsistent header is absent; nothing
+/// panics, since each accessor takes the same frame again and checks its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Tag control information of the VLAN tags, outermost first; two at most (IEEE 802.1Q, 802.1ad).
     pub tags: [Option<u16>; 2],
     /// EtherType after the tags; a value below 0x0600 is a length (IEEE 802.3).
     pub ether_type: u16,
-    /// Where what the EtherType names starts.
+    /// Offset of the header that the EtherType announces.
     pub network: usize,
-    /// The IP packet, if there is one with its whole header.
+    /// The IP packet, if its header is complete.
     pub ip: Option<IpHeader>,
 }
 
 /// The header of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpHeader {
-    /// 6, or 4.
+    /// 4 or 6.
     pub version: u8,
-    /// Where it starts.
+    /// Offset of the header.
     pub start: usize,
-    /// Where the packet ends by its own length; padding follows, or the capture was cut before.
+    /// Offset of the packet's end by its own length. Padding may follow, or a capture may have truncated the packet
+    /// earlier.
     pub end: usize,
-    /// Protocol of the transport header: extension headers of IPv6 are passed.
+    /// Protocol of the transport header, after any IPv6 extension headers.
     pub protocol: u8,
     /// Type of service or traffic class: DSCP in the upper six bits, ECN in the lower two (RFC 2474, RFC 3168).
     pub traffic_class: u8,
-    /// It is a part of a larger packet.
+    /// The packet is a fragment.
     pub fragment: bool,
-    /// Where the transport header starts; `None` in all fragments but the first.
+    /// Offset of the transport header; `None` in later fragments, and if an extension header is truncated.
     pub transport: Option<usize>,
 }
 
 impl Headers {
-    /// Finds the headers; `None` for what is shorter than an Ethernet header.
+    /// Finds the headers; `None` if the Ethernet header or a VLAN tag is truncated.
     #[must_use]
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Headers> {
@@ -79,8 +80,8 @@ impl Headers {
         Some(Headers { tags, ether_type, network, ip })
     }
 
-    /// The same, and a packet that lies behind MPLS labels, PPPoE, SNAP or a third tag counts as if it had its EtherType:
-    /// the outermost packet of [`Layers`].
+    /// As [`of`](Headers::of), but also finds the packet after MPLS labels, PPPoE, SNAP or a third tag, as if its own
+    /// EtherType announced it: the outermost packet of [`Layers`].
     #[must_use]
     #[inline]
     pub fn outermost(frame: &[u8]) -> Option<Headers> {
@@ -91,7 +92,7 @@ impl Headers {
         Some(headers)
     }
 
-    /// Finds the headers again: a reference to those of the caller would keep them out of registers there.
+    /// Finds the headers again: a reference to the caller's would keep them out of registers there.
     #[cold]
     fn by_layers(frame: &[u8]) -> Option<Headers> {
         let layers = Layers::of(frame);
@@ -114,7 +115,7 @@ impl Headers {
         Some(Headers { tags, ..Headers::of(frame)? })
     }
 
-    /// Sender's and target's IPv4 address of ARP and RARP for IPv4 over Ethernet (RFC 826, RFC 903).
+    /// IPv4 addresses of sender and target in ARP and RARP over Ethernet (RFC 826, RFC 903).
     #[must_use]
     pub fn arp_addresses(&self, frame: &[u8]) -> Option<(u32, u32)> {
         if !matches!(self.ether_type, 0x0806 | 0x8035) {
@@ -125,7 +126,7 @@ impl Headers {
         (packet[..6] == [0, 1, 8, 0, 6, 4]).then(|| (address(14), address(24)))
     }
 
-    /// Identifier of the outermost VLAN; 0 is a priority tag without one.
+    /// Identifier of the outermost VLAN; 0 in a priority tag.
     #[must_use]
     pub fn vlan(&self) -> Option<u16> {
         self.tags[0].map(|tag| tag & 0x0fff)
@@ -146,8 +147,7 @@ impl Headers {
         frame.get(ip.transport? + 13).copied()
     }
 
-    /// Where the bytes of the application are: what TCP or UDP carries, up to the end of the packet or
-    /// of what was captured.
+    /// Range of the TCP or UDP payload, up to the end of the packet or of the captured bytes.
     #[must_use]
     pub fn payload(&self, frame: &[u8]) -> Option<Range<usize>> {
         let ip = self.ip?;
@@ -164,9 +164,9 @@ impl Headers {
 }
 
 impl IpHeader {
-    /// Whether the length in the header is valid for a frame with this many bytes after its Ethernet header. It is 0 in
-    /// packets of more than 64 KiB, and in those that a NIC is to cut (TSO, and BIG TCP of IPv6); a packet of IPv6
-    /// that is but its header has 0, too, and no more around it than padding.
+    /// Whether the length in the header is valid, if the frame has `rest` bytes from the IP header on. The length is 0
+    /// in packets of more than 64 KiB, and in packets that a NIC is to segment (TSO, BIG TCP of IPv6). It is also 0 in
+    /// an IPv6 packet without content, which only padding follows.
     fn tells_length(&self, rest: usize) -> bool {
         match self.version {
             4 => self.end > self.start,
@@ -208,13 +208,13 @@ impl IpHeader {
         Some(IpHeader { version: 6, start, end, protocol, traffic_class, fragment, transport })
     }
 
-    /// Source and destination, as bytes: four each, or sixteen.
+    /// Source and destination address as bytes: 4 each in IPv4, 16 each in IPv6.
     #[must_use]
     pub fn addresses<'f>(&self, frame: &'f [u8]) -> Option<(&'f [u8], &'f [u8])> {
         self.both_addresses(frame).map(|both| both.split_at(both.len() / 2))
     }
 
-    /// Source and destination, one behind the other.
+    /// Source and destination address, adjacent.
     #[inline]
     pub(crate) fn both_addresses<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
         let (from, length) = if self.version == 4 { (12, 8) } else { (8, 32) };
@@ -234,8 +234,8 @@ impl IpHeader {
     }
 }
 
-/// Passes hop-by-hop options, routing, fragment, authentication and destination options (RFC 8200, RFC 4302). Returns the
-/// protocol after them, whether this is a part of a larger packet, and where the transport header starts.
+/// Skips hop-by-hop options, routing, fragment, authentication and destination options headers (RFC 8200, RFC 4302).
+/// Returns the protocol after them, whether the packet is a fragment, and the offset of the transport header.
 #[inline(never)]
 fn pass_extensions(frame: &[u8], start: usize, first: u8) -> (u8, bool, Option<usize>) {
     let (mut at, mut protocol, mut part) = (start, first, false);
@@ -274,9 +274,9 @@ fn be16(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Length in bytes of the IPv4 or IPv6 packet in a frame of `length`, by its own header; behind up to two VLAN
-/// tags. All that follows the Ethernet header where the packet does not say, as those that a NIC was to cut into
-/// segments and that were captured before. `None` when the frame holds no IP packet or is cut within its header.
+/// Length in bytes of the IPv4 or IPv6 packet in a frame of `length`, by its own header, after up to two VLAN tags. If
+/// the header has no valid length, as in packets captured before a NIC segmented them, all bytes after the Ethernet
+/// header count. `None` if the frame has no IP packet, or its IP header is truncated.
 #[must_use]
 pub fn ip_length(frame: &[u8], length: FrameLen) -> Option<u32> {
     let ip = Headers::of(frame)?.ip?;
@@ -284,11 +284,11 @@ pub fn ip_length(frame: &[u8], length: FrameLen) -> Option<u32> {
     Some(if ip.tells_length(rest as usize) { (ip.end - ip.start) as u32 } else { rest })
 }
 
-/// A number that the frames of one flow share: of the VLAN tags, and of addresses and ports of the innermost packet that
-/// the [walk](Layers) finds, as Linux's flow dissector goes through VLAN tags, `PPPoE`, MPLS, GRE and IP in IP; and
-/// also through VXLAN, Geneve and GTP-U. ESP and AH count by their index, GRE by its key. Without an IP packet, the
-/// hardware addresses count. Fragments count by their addresses alone.
-/// Not for tables that an enemy may fill: it is FNV-1a without a key.
+/// A hash that all frames of a flow share. Covers the VLAN tags, and the addresses and ports of the innermost packet
+/// that the [walk](Layers) finds. Like Linux's flow dissector, it looks into VLAN tags, `PPPoE`, MPLS, GRE and IP in
+/// IP; unlike it, also into VXLAN, Geneve and GTP-U. ESP and AH count by their SPI, GRE by its key, fragments by their
+/// addresses alone, and frames without an IP packet by their hardware addresses.
+/// Not for tables that an attacker can fill: it is FNV-1a without a key.
 #[must_use]
 pub fn flow_hash(frame: &[u8]) -> u32 {
     let Some(headers) = Headers::of(frame) else { return fnv(SEED, frame) };
@@ -315,7 +315,7 @@ fn fnv(seed: u32, bytes: &[u8]) -> u32 {
 fn flow_of_layers(frame: &[u8]) -> u32 {
     let layers = Layers::of(frame);
     let mut hash = SEED;
-    // Of nested packets and frames, the innermost counts.
+    // Of nested packets and frames, only the innermost counts.
     let mut ends = frame.get(..12).unwrap_or(frame);
     let (mut ports, mut fragment): (&[u8], bool) = (&[], false);
     for layer in layers.all() {
@@ -341,7 +341,7 @@ fn flow_of_layers(frame: &[u8]) -> u32 {
 }
 
 impl Headers {
-    /// Whether layers may lie in the frame that these headers do not show: a tunnel, labels, a third tag.
+    /// Whether the frame may have layers that these headers do not show: a tunnel, labels, a third tag.
     #[inline]
     pub(crate) fn may_hold_more(&self, frame: &[u8]) -> bool {
         let Some(ip) = self.ip else {
@@ -430,7 +430,7 @@ mod tests {
             assert_eq!(ip_length(&bytes, length), Some(50), "{tags:?}");
             let payload = Headers::of(&bytes).and_then(|headers| headers.payload(&bytes)).expect("a payload");
             assert_eq!(&bytes[payload], b"GET / HTTP");
-            // What was not captured was on the wire.
+            // Bytes that the capture truncated were on the wire.
             assert_eq!(ip_length(&bytes[..40], length), Some(50), "{tags:?}");
         }
         let mut packet = vec![0x60, 0, 0, 0, 0, 0, 59, 64];
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(flow_hash(&of(1, 0x2000)), flow_hash(&of(2, 0x2000)), "fragments have no ports");
     }
 
-    /// Two flows in each of the tunnels: same outer headers, other inner ports or index.
+    /// Two flows in each of the tunnels, with the same outer headers but other inner ports or SPI.
     #[test]
     fn flows_in_tunnels_are_told_apart_by_their_inner_ends() {
         use crate::layers::{FieldPath, LayerKind, Layers, stack, write_field};
@@ -505,7 +505,7 @@ mod tests {
         }
         assert_eq!(ip_length(&[0x81; 64], FrameLen::new(68)), None);
         assert_eq!(ip_length(&frame(&[], 0x0806, &[0; 46]), FrameLen::MIN), None, "ARP");
-        // Extension headers that go round and round end.
+        // A long chain of extension headers comes to an end.
         let mut packet = vec![0x60, 0, 0, 0, 0, 200, 0, 64];
         packet.extend([0; 32 + 200]);
         assert!(Headers::of(&frame(&[], 0x86dd, &packet)).is_some());

@@ -1,9 +1,9 @@
 use crate::headers::{Headers, TCP, UDP};
 use std::net::IpAddr;
 
-/// What tells a packet of TCP or UDP from others, wherever on its way it is seen.
+/// Identifies a TCP or UDP packet wherever it is seen on its way.
 ///
-/// A retransmission of the same bytes has the same identity: times have to tell those apart.
+/// A retransmission of the same bytes has the same identity; only its time differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Sender's address.
@@ -16,7 +16,7 @@ pub struct Identity {
     pub destination_port: u16,
     /// 6 is TCP, 17 is UDP.
     pub protocol: u8,
-    /// TCP's sequence number; of UDP a digest of the IP identification and the first eight bytes of payload.
+    /// TCP's sequence number; in UDP, a digest of the IP identification and the first eight bytes of payload.
     pub number: u32,
     /// Bytes of payload.
     pub payload: u32,
@@ -33,7 +33,7 @@ pub(crate) fn digest(id: u16, payload: &[u8]) -> u32 {
 }
 
 impl Identity {
-    /// That of a frame; `None` without a payload of TCP or UDP, in fragments, and in what is cut off.
+    /// The identity of a frame; `None` without a TCP or UDP payload, in fragments, and if headers are truncated.
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Identity> {
         let headers = Headers::of(frame)?;

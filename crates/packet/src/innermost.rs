@@ -1,24 +1,24 @@
-//! What a program put into a frame, below tunnels.
+//! The payload of a program, inside tunnels.
 
 use crate::layers::{ICRC, Layer, LayerKind, Layers, Rest};
 use std::ops::Range;
 
-/// Why a frame has no such bytes.
+/// Why a frame has no innermost payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPayload {
-    /// No IP packet, or one that cannot be read.
+    /// No IP packet, or an unreadable one.
     NoIp,
-    /// A part of a larger packet.
+    /// A fragment of a larger packet.
     Fragment,
-    /// An IP packet that carries none of TCP, UDP, a chunk of data of SCTP, RoCE and the tunnels that are known here.
+    /// An IP packet without TCP, UDP, an SCTP data chunk, RoCE or a known tunnel.
     NoTransport,
 }
 
-/// Where the bytes are that innermost TCP, UDP, RoCE or a chunk of SCTP carries, below all tunnels that the [walk](Layers) knows. Any sum of a layer
-/// above covers them too.
+/// Range of the payload of innermost TCP, UDP, RoCE or SCTP data chunk, inside all tunnels that the [walk](Layers)
+/// knows. The checksums of all layers around it cover it too.
 ///
 /// # Errors
-/// There are none, and why.
+/// Why the frame has no such payload.
 pub fn innermost_payload(frame: &[u8]) -> Result<Range<usize>, NoPayload> {
     let layers = Layers::of(frame);
     let last = layers.last().ok_or(NoPayload::NoIp)?;
@@ -31,7 +31,7 @@ pub fn innermost_payload(frame: &[u8]) -> Result<Range<usize>, NoPayload> {
         LayerKind::Tcp | LayerKind::Udp if layers.rest() == Rest::Payload => {
             Ok(last.content as usize..last.end as usize)
         }
-        // Its CRC follows.
+        // The ICRC follows the payload.
         LayerKind::Roce if last.content as usize + ICRC <= last.end as usize => {
             Ok(last.content as usize..last.end as usize - ICRC)
         }
@@ -124,7 +124,7 @@ mod tests {
         let mut part = ip(UDP, &udp(53, b"part"));
         part[6] = 0x20;
         assert_eq!(found(&vxlan(&[&ETHER[..], &part].concat())), Err(NoPayload::Fragment));
-        // A port alone is not a tunnel.
+        // A port alone does not make a tunnel.
         let dns = [&ETHER[..], &ip(UDP, &udp(4789, b"\0\0plain"))].concat();
         assert_eq!(found(&dns), Ok(&b"\0\0plain"[..]));
         for length in 0..dns.len() {

@@ -11,7 +11,7 @@ pub enum Kind {
     Mac,
     /// An IPv4 or IPv6 address.
     Address,
-    /// A whole number up to this one, decimal or `0x` hexadecimal.
+    /// An integer up to this one, decimal or `0x` hexadecimal.
     Number(u32),
     /// Differentiated services: a number up to 63 or a name, `ef`, `af41`, `cs1` (RFC 2474, 2597, 3246).
     Dscp,
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How a value is written.
+    /// The grammar of a value.
     #[must_use]
     pub fn grammar(self) -> String {
         match self {
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// A single value.
+    /// An example of a single value.
     #[must_use]
     pub fn one(self) -> String {
         match self {
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// A value, or a range.
+    /// An example of a value or a range.
     #[must_use]
     pub fn example(self) -> String {
         match self {
@@ -55,10 +55,10 @@ impl Kind {
     }
 }
 
-/// Declares the fields once: variant, name, kind and what it is.
+/// Declares the fields once: variant, name, kind and meaning.
 macro_rules! keys {
     ($($variant:ident $name:literal $kind:expr, $doc:literal;)*) => {
-        /// A field of a frame, by the name that people write.
+        /// A field of a frame, by the name that users write.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Key { $(#[doc = $doc] $variant),* }
 
@@ -78,7 +78,7 @@ macro_rules! keys {
                 match self { $(Key::$variant => $kind),* }
             }
 
-            /// What it is, for people.
+            /// Its meaning, for help texts.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Key::$variant => $doc),* }
@@ -123,20 +123,20 @@ pub const ICMP: u8 = 1;
 /// Protocol number of ICMPv6 (RFC 4443).
 pub(crate) const ICMPV6: u8 = 58;
 
-/// Where a field is in a frame, and which checksums cover it.
+/// Position of a field in a frame, and which checksums cover it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Its first byte.
+    /// Offset of the first byte that contains it.
     pub at: usize,
-    /// Bytes that it is part of: 1, 2, 4, 6 or 16.
+    /// Number of bytes that contain it: 1, 2, 4, 6 or 16.
     pub width: usize,
-    /// How far its lowest bit is from the lowest of these bytes.
+    /// Distance of its lowest bit from the lowest bit of these bytes.
     shift: u32,
-    /// Its bits, where they are in these bytes; all of them for 6 and 16.
+    /// Mask of its bits in these bytes; all ones for widths 6 and 16.
     mask: u32,
-    /// The checksum of the IPv4 header covers it.
+    /// The IPv4 header checksum covers it.
     pub in_ip: bool,
-    /// The checksum of UDP, TCP or ICMP covers it, itself or by its pseudo header.
+    /// The checksum of UDP, TCP or ICMP covers it, directly or in the pseudo header.
     pub in_transport: bool,
 }
 
@@ -145,11 +145,11 @@ impl Site {
         Site { at, width, shift: 0, mask: u32::MAX, in_ip: false, in_transport: false }
     }
 
-    /// `width` bits from bit `at` of a frame on. `None` if the frame ends before.
+    /// A field of `width` bits from bit `at` of a frame on. `None` if the frame ends before the field does.
     pub(crate) fn of_bits(at: usize, width: usize, frame: &[u8]) -> Option<Site> {
         let (first, end) = (at / 8, (at + width).div_ceil(8));
         let bytes = match end - first {
-            // Three bytes are part of four.
+            // Three bytes are accessed as part of four.
             3 => 4,
             bytes => bytes,
         };
@@ -175,10 +175,10 @@ impl Site {
         Site { in_transport: true, ..self }
     }
 
-    /// Writes `value` there.
+    /// Writes `value` into the field.
     ///
     /// # Panics
-    /// If the frame ends before.
+    /// If the frame ends before the field does.
     #[inline]
     pub fn write(&self, frame: &mut [u8], value: u128) {
         let place = &mut frame[self.at..self.at + self.width];
@@ -197,7 +197,7 @@ impl Site {
         }
     }
 
-    /// It is the whole of two or of four bytes, and starts at an even one.
+    /// Whether the field is a whole 16-bit or 32-bit word at an even offset.
     #[must_use]
     pub fn is_word(&self) -> bool {
         let whole = match self.width {
@@ -208,7 +208,7 @@ impl Site {
         whole && self.shift == 0 && self.at.is_multiple_of(2)
     }
 
-    /// What `value` there adds to a sum of 16-bit words.
+    /// What `value` in this field adds to a sum of 16-bit words.
     #[inline]
     #[must_use]
     pub fn sum(&self, value: u128) -> u64 {
@@ -226,7 +226,7 @@ impl Site {
         }
     }
 
-    /// What is there.
+    /// Reads the field.
     #[must_use]
     pub fn read(&self, frame: &[u8]) -> u128 {
         let all = frame[self.at..self.at + self.width].iter().fold(0, |all, byte| all << 8 | u128::from(*byte));
@@ -241,7 +241,7 @@ impl Key {
         Key::ALL.iter().copied().find(|key| key.name() == name)
     }
 
-    /// Where the field is in this frame; `None` if the frame's stack does not have it, or was cut.
+    /// Where the field is in this frame; `None` if the frame does not have it, or is truncated.
     #[must_use]
     pub fn site(self, frame: &[u8], headers: &Headers) -> Option<Site> {
         let tags = headers.tags.iter().flatten().count();
@@ -291,7 +291,7 @@ impl Key {
                 ip => Some(Site::bytes(ip.start, 2).bits(4, 3)),
             },
             Key::Id => v4.map(|ip| Site::bytes(ip.start + 4, 2).by_ip()),
-            // A protocol of its own would move what follows.
+            // To change the protocol of a known transport would make its header another one.
             Key::Proto => match ip.filter(|ip| !matches!(ip.protocol, UDP | TCP | ICMP | ICMPV6))? {
                 ip if ip.version == 4 => Some(Site::bytes(ip.start + 9, 1).by_ip()),
                 ip => (ip.transport == Some(ip.start + 40)).then(|| Site::bytes(ip.start + 6, 1)),
@@ -329,7 +329,7 @@ impl Key {
         };
         let level: Vec<&Layer> = layers.level(layers.deepest()).collect();
         let tags = level.iter().filter(|layer| layer.kind == Vlan).count();
-        // What says what follows may vary only where nothing follows.
+        // A field that announces the next header may vary only if no header follows.
         let carries = matches!(self, Key::Proto | Key::EtherType);
         let mut places = level.iter().rev().filter_map(|layer| {
             let field = layer.kind.field(name)?;
@@ -347,15 +347,15 @@ impl Key {
     /// Reads a value of the field.
     ///
     /// # Errors
-    /// Text that is none, with what to write.
+    /// The text is not a value of the field; the error names what to write.
     pub fn parse(self, text: &str) -> Result<u128, ParseError> {
         self.kind().parse(self.name(), text)
     }
 
-    /// Prints a value of the field so that it reads back as the same; `v6` says what addresses are.
+    /// Prints a value of the field so that it parses back to the same value; `v6` says whether addresses are IPv6.
     ///
     /// # Errors
-    /// The formatter's.
+    /// Those of the formatter.
     pub fn print(self, f: &mut fmt::Formatter<'_>, value: u128, v6: bool) -> fmt::Result {
         self.kind().print(f, value, v6)
     }
@@ -365,7 +365,7 @@ impl Kind {
     /// Reads a value of the field `name`.
     ///
     /// # Errors
-    /// Text that is none, with what to write.
+    /// The text is not a value of the field; the error names what to write.
     pub fn parse(self, name: &str, text: &str) -> Result<u128, ParseError> {
         let bad = |how: String| ParseError::new(format!("'{text}' is not a value of {name}"), how);
         match self {
@@ -389,10 +389,10 @@ impl Kind {
         }
     }
 
-    /// Prints a value of the field so that it reads back as the same; `v6` says what addresses are.
+    /// Prints a value of the field so that it parses back to the same value; `v6` says whether addresses are IPv6.
     ///
     /// # Errors
-    /// The formatter's.
+    /// Those of the formatter.
     pub fn print(self, f: &mut fmt::Formatter<'_>, value: u128, v6: bool) -> fmt::Result {
         match self {
             Kind::Mac => {
@@ -431,7 +431,7 @@ fn dscp(text: &str) -> Option<u32> {
     number(text).filter(|value| *value <= 63)
 }
 
-/// The flags of TCP from the lowest bit on: letter and name.
+/// The TCP flags from the lowest bit up: letter and name.
 const FLAGS: [(char, &str); 8] =
     [('F', "fin"), ('S', "syn"), ('R', "rst"), ('P', "psh"), ('A', "ack"), ('U', "urg"), ('E', "ece"), ('C', "cwr")];
 

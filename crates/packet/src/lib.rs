@@ -1,4 +1,4 @@
-//! Frames as bytes: what a frame is, how one is made from a template, and its checksums.
+//! Frames as bytes: their headers and checksums, and templates that generate them.
 //!
 //! No function here panics on the content of a frame: views return `None` where bytes are missing.
 

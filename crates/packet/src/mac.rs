@@ -7,13 +7,13 @@ use units::ParseError;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The address as a number, its first byte the highest.
+    /// The address as a number; the first byte is the most significant.
     #[must_use]
     pub fn number(self) -> u128 {
         self.0.iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
     }
 
-    /// The address that the lowest 48 bits of a number are.
+    /// The address in the lowest 48 bits of a number.
     #[must_use]
     pub fn of_number(number: u128) -> MacAddr {
         let [.., a, b, c, d, e, f] = number.to_be_bytes();

@@ -1,13 +1,13 @@
 use crate::Headers;
 
-/// Sets the DSCP of an IP packet (RFC 2474) and mends the checksum of an IPv4 header. False if the frame
-/// holds no IP packet.
+/// Sets the DSCP of an IP packet (RFC 2474) and updates the IPv4 header checksum. Returns false if the frame has no IP
+/// packet.
 pub fn set_dscp(frame: &mut [u8], headers: &Headers, dscp: u8) -> bool {
     rewrite(frame, headers, |class| class & 0x03 | dscp << 2)
 }
 
-/// Marks an ECN-capable packet as having met congestion (RFC 3168). False, and nothing is changed, if it is
-/// no IP packet or its sender does not understand the mark.
+/// Marks an ECN-capable packet as Congestion Experienced (RFC 3168). Returns false, and changes nothing, if the frame
+/// has no IP packet or its sender is not ECN-capable.
 pub fn set_congestion(frame: &mut [u8], headers: &Headers) -> bool {
     headers.ip.is_some_and(|ip| ip.traffic_class & 0x03 != 0) && rewrite(frame, headers, |class| class | 0x03)
 }

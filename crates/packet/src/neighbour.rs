@@ -1,6 +1,6 @@
-//! What makes a port a neighbour on its link: answers to those who look for its addresses or ping them,
-//! and questions for the hardware addresses of others. ARP (RFC 826), neighbour discovery (RFC 4861),
-//! echoes of ICMP (RFC 792) and ICMPv6 (RFC 4443).
+//! Makes a port a neighbour on its link: it answers hosts that resolve or ping its addresses, and asks for the hardware
+//! addresses of other hosts. Uses ARP (RFC 826), neighbour discovery (RFC 4861), and echoes of ICMP (RFC 792) and
+//! ICMPv6 (RFC 4443).
 
 use crate::checksum::internet_checksum;
 use crate::headers::Headers;
@@ -13,14 +13,14 @@ const ECHO_REQUEST: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Bytes of a solicitation or an advertisement with the one option that they have here: a hardware address.
+/// Length in bytes of a solicitation or advertisement with one option, a hardware address.
 const DISCOVERY: usize = 32;
-/// What Ethernet pads to, without FCS.
+/// Ethernet pads shorter frames to this length, without FCS.
 const SHORTEST: usize = 60;
-/// The hop limit that shows a neighbour to be one: no router has forwarded the packet.
+/// Hop limit of packets from the same link: no router has forwarded them.
 const NEIGHBOUR_HOPS: u8 = 255;
 
-/// What a frame asked for that was answered.
+/// Kind of a request that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsweredRequest {
     /// An ARP request.
@@ -31,7 +31,7 @@ pub enum AnsweredRequest {
     Echo,
 }
 
-/// Who asks: the port's own side of a question to a neighbour.
+/// The port's own side of a question to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     /// Its hardware address.
@@ -42,13 +42,11 @@ pub struct Asker {
     pub vlans: [Option<u16>; 2],
 }
 
-/// Answers a frame, if it asks for an address that is ours: `owner` gives the hardware address that has it,
-/// told the identifiers of the frame's VLAN tags, outermost first. The answer, without FCS, replaces what
-/// `reply` held.
+/// Answers a frame that asks for an address of ours. `owner` returns the hardware address that owns an address in the
+/// VLANs of the frame (outermost tag first). The answer, without FCS, replaces the content of `reply`.
 ///
-/// Answered are ARP requests, neighbour solicitations and echo requests that are whole, unfragmented and
-/// have right checksums, and that were sent to that hardware address or to a group. The answer has the tags
-/// of what it answers.
+/// Answers ARP requests, neighbour solicitations and echo requests that are complete, unfragmented and have correct
+/// checksums, and that were sent to that hardware address or to a group. The answer has the VLAN tags of the request.
 #[must_use]
 pub fn answer(
     frame: &[u8],
@@ -100,10 +98,10 @@ pub fn answer(
     Some(answered)
 }
 
-/// Asks who has `neighbour`: an ARP request, or a neighbour solicitation. Without FCS.
+/// Asks for the hardware address of `neighbour`: an ARP request or a neighbour solicitation, without FCS.
 ///
 /// # Panics
-/// If the addresses of both sides are not of one version.
+/// If the two addresses are of different IP versions.
 #[must_use]
 pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
     let mut frame = Vec::with_capacity(SHORTEST + 30);
@@ -113,7 +111,7 @@ pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
             arp(&mut frame, 1, (asker.mac.0, from.octets()), ([0; 6], to.octets()));
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            // The group that every owner of an address with these last three bytes listens to (RFC 4291).
+            // The solicited-node multicast address for addresses with these last three bytes (RFC 4291).
             let [.., a, b, c] = to.octets();
             let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
             ethernet(&mut frame, [0x33, 0x33, 0xff, a, b, c], asker, 0x86dd);
@@ -125,8 +123,8 @@ pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
     frame
 }
 
-/// Who asks for the hardware address of whom, if the frame is an ARP request or a neighbour solicitation. One who asks
-/// for its own address, to see whether another has it, needs no answer.
+/// The addresses of asker and target, if the frame is an ARP request or a neighbour solicitation. `None` if the asker
+/// asks for its own address, to detect a duplicate: that needs no answer.
 #[must_use]
 pub fn asked(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let headers = Headers::of(frame)?;
@@ -142,7 +140,7 @@ pub fn asked(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
     (message[0] == SOLICITATION && !asker.is_unspecified() && asker != target).then_some((asker, target))
 }
 
-/// Who refuses to pass on a packet and why, if the frame says so by ICMP or ICMPv6.
+/// The sender of an ICMP or ICMPv6 error and its reason, if the frame is one.
 #[must_use]
 pub fn refused(frame: &[u8]) -> Option<(IpAddr, &'static str)> {
     let headers = Headers::of(frame)?;
@@ -174,15 +172,16 @@ pub fn refused(frame: &[u8]) -> Option<(IpAddr, &'static str)> {
     Some((ip.source(frame)?, why))
 }
 
-/// The sender and the message of a whole packet of ICMPv6.
+/// Sender and message of a complete ICMPv6 packet.
 fn icmp_v6<'a>(frame: &'a [u8], headers: &Headers) -> Option<(IpAddr, &'a [u8])> {
     let ip = headers.ip.filter(|ip| ip.version == 6 && ip.protocol == ICMPV6 && !ip.fragment)?;
     let message = frame.get(ip.transport?..ip.end).filter(|message| message.len() >= 8)?;
     Some((ip.source(frame)?, message))
 }
 
-/// The hardware address of `neighbour`, if the frame tells it: an ARP packet that it sent, a question included (RFC 826), an
-/// advertisement of it, or a solicitation by it with its address (RFC 4861, 7.2.3).
+/// The hardware address of `neighbour`, if the frame contains it. That is an ARP packet from the neighbour, requests
+/// included (RFC 826), an advertisement of its address, or a solicitation from it with its hardware address (RFC 4861,
+/// 7.2.3).
 #[must_use]
 pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
     let headers = Headers::of(frame)?;
@@ -199,7 +198,8 @@ pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
             let ip = headers.ip.filter(|ip| ip.version == 6 && ip.protocol == ICMPV6 && ip.end <= frame.len())?;
             let message = frame.get(ip.transport?..ip.end).filter(|message| message.len() >= 24)?;
             let source = ip.source(frame)?;
-            // Options are type, length in eights of bytes, content; 1 is the sender's hardware address, 2 the target's.
+            // Options are type, length in units of 8 bytes, content; 1 is the sender's hardware address, 2 the
+            // target's.
             let (wanted, is_of_it) = match message[..2] {
                 [ADVERTISEMENT, 0] => (2, message[8..24] == neighbour.octets()),
                 [SOLICITATION, 0] => (1, source == IpAddr::V6(neighbour)),
@@ -232,7 +232,7 @@ fn arp_reply(
 ) -> Option<AnsweredRequest> {
     let packet = frame.get(at..at + 28)?;
     let [mac, sender, _, target] = [8..14, 14..18, 18..24, 24..28].map(|range| &packet[range]);
-    // Ethernet and IPv4; a request. One for its own address tells, it does not ask.
+    // A request for IPv4 over Ethernet. A request for the sender's own address is an announcement and needs no answer.
     if packet[..8] != [0, 1, 8, 0, 6, 4, 0, 1] || sender == target {
         return None;
     }
@@ -254,7 +254,7 @@ fn arp(frame: &mut Vec<u8>, operation: u8, sender: ([u8; 6], [u8; 4]), target: (
     }
 }
 
-/// The echo with both ends turned round. Only type and sum of the message change.
+/// The echo with source and destination swapped. Only type and checksum of the message change.
 fn echo_reply(frame: &[u8], ip: usize, message: usize, end: usize, mac: MacAddr, reply: &mut Vec<u8>) {
     reply.extend(&frame[6..12]);
     reply.extend(mac.0);
@@ -273,7 +273,7 @@ fn echo_reply(frame: &[u8], ip: usize, message: usize, end: usize, mac: MacAddr,
         reply[message] = ECHO_REQUEST_V6 + 1;
         reply[ip + 7] = 64;
     }
-    // RFC 1624, equation 3: what the first word has changed by. Addresses that trade places sum the same.
+    // RFC 1624, equation 3, for the change of the first word. Swapped addresses have the same sum.
     let word = |at: usize| u16::from_be_bytes([reply[at], reply[at + 1]]);
     let sum = !internet_checksum(&[
         &(!word(message + 2)).to_be_bytes(),
@@ -284,7 +284,7 @@ fn echo_reply(frame: &[u8], ip: usize, message: usize, end: usize, mac: MacAddr,
 }
 
 fn advertisement(frame: &[u8], network: usize, mac: MacAddr, target: Ipv6Addr, asker: Ipv6Addr, reply: &mut Vec<u8>) {
-    // A host without an address asks whether this one is in use; the answer goes to all nodes (RFC 4861, 7.2.4).
+    // A host without an address checks whether this one is in use; the answer goes to all nodes (RFC 4861, 7.2.4).
     let (to, flags) =
         if asker.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0x20) } else { (asker, 0x60) };
     if asker.is_unspecified() {
@@ -309,7 +309,7 @@ fn ethernet(frame: &mut Vec<u8>, to: [u8; 6], asker: &Asker, ether_type: u16) {
     frame.extend(ether_type.to_be_bytes());
 }
 
-/// An IPv6 packet with a message of neighbour discovery about `target`, and one option.
+/// An IPv6 packet with a neighbour discovery message about `target` and one option.
 fn discovery(
     frame: &mut Vec<u8>,
     kind: u8,
@@ -330,7 +330,7 @@ fn discovery(
     frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The checksum of a message of ICMPv6 with its pseudo header; zero over a message that has a right one.
+/// Checksum of an ICMPv6 message with its pseudo header; zero over a message whose checksum is correct.
 fn sum_v6(source: IpAddr, destination: IpAddr, message: &[u8]) -> Option<u16> {
     let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) else { return None };
     let length = (message.len() as u32).to_be_bytes();
@@ -410,7 +410,7 @@ mod tests {
                     (Some(host(asks).mac), None),
                     "a question has the address of its sender"
                 );
-                // No answer for a foreign address, in another VLAN, or to another machine's frame.
+                // No answer for another address, in another VLAN, or to a frame for another host.
                 assert_eq!(reply_to(&super::question(&Asker { vlans, ..host(asks) }, asks)), None);
                 assert_eq!(reply_to(&super::question(&Asker { vlans: [Some(7), None], ..host(asks) }, wanted)), None);
                 let mut elsewhere = question.clone();
@@ -484,7 +484,7 @@ mod tests {
                 if !v6_too {
                     assert_eq!(internet_checksum(&[&reply[14..34]]), 0);
                 }
-                // A wrong bit anywhere in the message, and there is no answer.
+                // A bit error anywhere in the message prevents the answer.
                 let at = request.len() - message.len();
                 for byte in at..request.len() {
                     let mut wrong = request.clone();
@@ -493,7 +493,7 @@ mod tests {
                 }
             }
         }
-        // A fragment of one is left alone.
+        // A fragment of a request gets no answer.
         let mut fragment = ping(false, b"half");
         fragment[20] = 0x20;
         fragment[24..26].fill(0);

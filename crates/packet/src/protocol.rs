@@ -1,31 +1,31 @@
 use crate::headers::{TCP, UDP};
 use crate::key::{ICMP, ICMPV6};
 
-/// What a frame is made of.
+/// The protocol of a generated frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// UDP (RFC 768).
     Udp,
-    /// TCP (RFC 9293): segments as they are described, without connections.
+    /// TCP (RFC 9293): segments as described, without connections.
     Tcp,
-    /// ICMP (RFC 792) or ICMPv6 (RFC 4443): an echo request unless said otherwise.
+    /// ICMP (RFC 792) or ICMPv6 (RFC 4443): an echo request by default.
     Icmp,
-    /// IP with a payload of no protocol that is known here.
+    /// IP with the payload of an unknown protocol.
     Ip,
-    /// ARP (RFC 826): a request unless said otherwise.
+    /// ARP (RFC 826): a request by default.
     Arp,
-    /// Nothing but Ethernet.
+    /// Ethernet alone.
     Ethernet,
-    /// Nothing: the layers around it are the whole frame.
+    /// No protocol: the layers around it are the whole frame.
     Nothing,
 }
 
 impl Protocol {
-    /// Every protocol that has a word.
+    /// Every protocol with a name.
     pub const ALL: &'static [Protocol] =
         &[Protocol::Udp, Protocol::Tcp, Protocol::Icmp, Protocol::Ip, Protocol::Arp, Protocol::Ethernet];
 
-    /// The word that names it.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Protocol {
         }
     }
 
-    /// The headers alone, addresses and ports zero, behind `tags` VLAN tags (two at most).
+    /// The headers alone, with zero addresses and ports, after `tags` VLAN tags (at most two).
     #[must_use]
     pub fn headers(self, v6: bool, tags: usize) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -73,7 +73,7 @@ impl Protocol {
             frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, transport.len() as u8, number, 64]);
             frame.extend([0; 32]);
         } else {
-            // Not to be fragmented: such a packet needs no identification (RFC 6864).
+            // With Don't Fragment set, a packet needs no identification (RFC 6864).
             frame.extend([0x08, 0x00, 0x45, 0, 0, 20 + transport.len() as u8, 0, 0, 0x40, 0, 64, number, 0, 0]);
             frame.extend([0; 8]);
         }

@@ -6,23 +6,23 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use units::ParseError;
 
-/// A change made to every frame it concerns. Checksums of all layers are kept but by the last: valid ones stay valid, wrong
-/// ones stay wrong (RFC 1624).
+/// A change to every frame it applies to. All but [`Rewrite::Checksums`] preserve the checksums of all layers: valid
+/// ones stay valid, wrong ones stay wrong (RFC 1624).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// A field, of all frames that have it or of those where it has the first value: `ttl 64`, `dport 80 > 8080`,
+    /// Sets a field in all frames that have it, or only where it has the first value: `ttl 64`, `dport 80 > 8080`,
     /// `vxlan vni 7 > 8`.
     Set(Target, Option<u128>, u128),
-    /// Addresses within a prefix move to another one and keep what is behind it:
-    /// `src 10.0.0.0/8 > 192.168.0.0/16`, `inner dst 10.0.0.0/8 > 10.0.0.1`. Those of ARP too.
+    /// Moves addresses from one prefix to another and keeps their host bits: `src 10.0.0.0/8 > 192.168.0.0/16`,
+    /// `inner dst 10.0.0.0/8 > 10.0.0.1`. Also in ARP.
     Move(Target, Prefix, Prefix),
-    /// The VLAN of the outermost tag, of all or of those in one; frames without a tag get one if all
-    /// are meant: `vlan 5`, `vlan 5 > 6`.
+    /// Sets the VLAN of the outermost tag, in all frames or in those of one VLAN: `vlan 5`, `vlan 5 > 6`. The first
+    /// form also tags untagged frames.
     Vlan(Option<u16>, u16),
-    /// No tags: `vlan none`.
+    /// Removes the tags: `vlan none`.
     Untag,
-    /// Checksums of every layer as they should be: `checksums right`. A capture made where frames were sent has those that
-    /// were left to the NIC.
+    /// Corrects the checksums of every layer: `checksums right`. Captures made at the sender have unfinished checksums
+    /// that were left to the NIC.
     Checksums,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Addresses that begin alike.
+/// Addresses with the same leading bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: IpAddr,
@@ -69,7 +69,7 @@ const HOW: &str = "write 'dst 10.0.0.0/8 > 192.168.0.0/16', 'dmac 02:00:00:00:00
 impl FromStr for Prefix {
     type Err = ParseError;
 
-    /// Reads `10.0.0.0/8`, or an address alone.
+    /// Parses `10.0.0.0/8` or a single address.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let bad =
             |what: &str| ParseError::new(format!("'{text}' {what}"), "write 10.0.0.0/8, 2001:db8::/32 or an address");
@@ -104,7 +104,7 @@ impl Prefix {
         }
     }
 
-    /// The bits behind the prefix.
+    /// Mask of the host bits, after the prefix.
     fn host(self) -> u128 {
         match self.address {
             IpAddr::V4(_) => u128::from(u32::MAX.checked_shr(self.length.into()).unwrap_or(0)),
@@ -128,7 +128,8 @@ impl FromStr for Rewrite {
     }
 }
 
-/// What tcprewrite, or a hand in a hurry, calls a change that there is: `portmap 80:8080`, `dst 10.0.0.0/8 -> 20.0.0.0/8`.
+/// The correct spelling of a change that is written as for tcprewrite, or misspelt: `portmap 80:8080`,
+/// `dst 10.0.0.0/8 -> 20.0.0.0/8`.
 fn respelled(text: &str) -> Option<String> {
     let text = text.trim_start_matches('-').to_ascii_lowercase();
     let (name, value) = text.split_once([' ', '=']).unwrap_or((&text, ""));
@@ -149,7 +150,7 @@ fn respelled(text: &str) -> Option<String> {
         ("vlan", value) => value.trim_start_matches("add").trim(),
         (_, value) => value,
     };
-    // Colons are within addresses of IPv6 and hardware, so only a single one separates.
+    // IPv6 and hardware addresses contain colons, so only a single one is a separator.
     let separators = ["->", "=>", " to ", "=", ":", " "];
     let separated = separators.iter().filter(|separator| value.matches(**separator).count() == 1);
     let spellings = separated.map(|separator| value.replace(separator, " > "));
@@ -159,7 +160,7 @@ fn respelled(text: &str) -> Option<String> {
 }
 
 impl Rewrite {
-    /// A change as it is to be written.
+    /// Parses a change in its correct spelling.
     fn read(text: &str) -> Result<Self, ParseError> {
         let spaced = text.replace('>', " > ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -235,8 +236,8 @@ impl fmt::Display for Rewrite {
 }
 
 impl Rewrite {
-    /// Changes a frame (without FCS) if it concerns it. A tag that is added or taken away changes its length. False if it
-    /// concerns a frame that it cannot change: its checksum covers an address that a compressed route hides.
+    /// Changes a frame (without FCS) if the change applies to it. Adding or removing a tag changes its length. Returns
+    /// false if the frame cannot be changed because a checksum covers an address that a compressed route hides.
     pub fn apply(&self, frame: &mut Vec<u8>) -> bool {
         match *self {
             Rewrite::Set(target, from, to) => {
@@ -279,8 +280,8 @@ impl Rewrite {
     }
 }
 
-/// Sets each field of a target to what `to` makes of its value, and of whether it is an IPv4 address. False if the frame
-/// hides an address that its checksum covers.
+/// Sets each field of a target to what `to` returns for its value and for whether it is an IPv4 address. Returns false
+/// if the frame hides an address that a checksum covers.
 fn set(frame: &mut [u8], target: Target, to: impl Fn(u128, bool) -> Option<u128>) -> bool {
     let layers = Layers::of(frame);
     for path in target.paths().into_iter().flatten() {
@@ -295,7 +296,7 @@ fn set(frame: &mut [u8], target: Target, to: impl Fn(u128, bool) -> Option<u128>
     true
 }
 
-/// RFC 1624, equation 3.
+/// Updates a checksum (RFC 1624, equation 3).
 pub(crate) fn update(frame: &mut [u8], at: usize, difference: u64, udp: bool) {
     let old = u16::from_be_bytes([frame[at], frame[at + 1]]);
     let mut sum = u64::from(!old) + difference;
@@ -309,7 +310,7 @@ pub(crate) fn update(frame: &mut [u8], at: usize, difference: u64, udp: bool) {
     frame[at..at + 2].copy_from_slice(&new.to_be_bytes());
 }
 
-/// Where the checksum of TCP, UDP or ICMP is, if it was captured.
+/// Offset of the TCP, UDP or ICMP checksum, if it was captured.
 pub(crate) fn transport_checksum(ip: &IpHeader, frame: &[u8]) -> Option<usize> {
     let start = ip.transport?;
     let at = match ip.protocol {
@@ -350,7 +351,7 @@ mod tests {
         frame
     }
 
-    /// By a template: one that was given keeps its checksums, so that a valid frame made anew is the same.
+    /// By the rule itself: the IPv4 header, and the segment with its pseudo header, sum to zero.
     fn checksums_are_valid(frame: &[u8]) -> bool {
         let ip = Headers::of(frame).and_then(|headers| headers.ip).expect("a packet");
         let sum = |pieces: &[&[u8]]| crate::internet_checksum(pieces) == 0;
@@ -409,7 +410,7 @@ mod tests {
                     wrong[ip.start + 10] ^= 0xaa;
                 }
                 assert_eq!(rewritten(&wrong, &["checksums right"]), right, "{protocol:?}, IPv6 {v6}, {tags} tags");
-                // What is over bytes that are not there stays; the header of IPv4 is there.
+                // A checksum over missing bytes stays as it is. The IPv4 header is complete.
                 let cut = rewritten(&wrong[..100], &["checksums right"]);
                 assert_eq!((cut[at], cut[ip.start..at].to_vec()), (wrong[at], right[ip.start..at].to_vec()));
             }
@@ -492,7 +493,7 @@ mod tests {
         [&[0xfd, 0][..], &[0; 13], &[last]].concat()
     }
 
-    /// UDP behind these extension headers, or options of IPv4.
+    /// UDP after these IPv6 extension headers or IPv4 options.
     fn behind(v6: bool, kind: u8, extra: &[u8]) -> Vec<u8> {
         let udp = [0x04, 0xd2, 0, 0x35, 0, 12, 0xab, 0xcd, 1, 2, 3, 4];
         let ip = if v6 {
@@ -581,7 +582,7 @@ mod tests {
             &[Ethernet, Ipv4, Gre, Ipv4, Ipv4, Udp],
         ] {
             let mut frame = stack(kinds, b"hello").expect("a stack");
-            // The outer datagram has a checksum, too: over the inner headers.
+            // Gives the outer datagram a checksum too, over the inner headers.
             if let Some(at) = kinds.iter().position(|kind| *kind == Udp) {
                 let start = Layers::of(&frame).all()[at].start as usize;
                 frame[start + 6..start + 8].copy_from_slice(&[1, 1]);

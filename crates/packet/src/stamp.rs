@@ -2,24 +2,24 @@ use crate::checksum::folded;
 use crate::headers::Headers;
 use crate::layers::{ICRC, LayerKind, Layers, keep_crcs};
 
-/// What a frame of a generator says of itself: 18 bytes that a receiver finds again.
+/// Identifies a generated frame: 18 bytes that a receiver can find again.
 ///
 /// ```text
 /// 0      2            4        6           10                 18
 /// | 6e4c | complement | stream | sequence  | departure, UNIX ns |    all big-endian
 /// ```
 ///
-/// It ends where the innermost IP packet ends, before the ICRC of RoCE, or the frame (without FCS) if it holds none. The *complement*
-/// makes the ones' complement sum of the stamp nothing (as RFC 7820 does for OWAMP): whatever it says,
-/// checksums over it stay as they were, at any offset, and a receiver can tell it from chance: it takes
-/// other bytes for a stamp once in 2³².
+/// The stamp ends where the innermost IP packet ends (before the ICRC of RoCE), or where the frame (without FCS) ends
+/// if it has no IP packet. The *complement* makes the ones' complement sum of the stamp zero, as RFC 7820 does for
+/// OWAMP. So the content of the stamp does not change the checksums over it, at any offset, and a receiver mistakes
+/// other bytes for a stamp only once in 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which stream.
+    /// Number of the stream.
     pub stream: u16,
-    /// Which frame of the stream, from 0; starts anew after 2³² frames.
+    /// Number of the frame in its stream, from 0; wraps after 2³² frames.
     pub sequence: u32,
-    /// When it departed, in nanoseconds since the UNIX epoch.
+    /// Departure, in nanoseconds since the UNIX epoch.
     pub time_ns: u64,
 }
 
@@ -27,11 +27,11 @@ pub struct Stamp {
 const MAGIC: u16 = 0x6e4c;
 
 impl Stamp {
-    /// Bytes that it takes.
+    /// Length in bytes.
     pub const LENGTH: usize = 18;
 
-    /// Writes it over the last bytes of `content`, which ends where the IP packet or the frame ends.
-    /// Without room nothing is written.
+    /// Writes the stamp over the last bytes of `content`, which ends where the IP packet or the frame ends. Writes
+    /// nothing if `content` is too short.
     #[inline]
     pub fn write(self, content: &mut [u8]) {
         let Some(place) = content.last_chunk_mut::<{ Self::LENGTH }>() else { return };
@@ -44,22 +44,21 @@ impl Stamp {
         *place = bytes;
     }
 
-    /// Finds the stamp of a frame (without FCS), if it has one. What follows the IP packet, such as
-    /// padding or a trailer, does not hide it.
+    /// Finds the stamp of a frame (without FCS), if it has one, even if padding or a trailer follows the IP packet.
     #[must_use]
     #[inline]
     pub fn of(frame: &[u8]) -> Option<Stamp> {
         Stamp::find(frame).map(|(stamp, _)| stamp)
     }
 
-    /// As [`of`](Stamp::of), with where the stamp ends.
+    /// As [`of`](Stamp::of), with the offset of the stamp's end.
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<(Stamp, usize)> {
         let behind = |end: usize| Stamp::at_end(&frame[..end]).map(|stamp| (stamp, end));
         behind(frame.len()).or_else(|| {
             let headers = Headers::of(frame)?;
             let end = headers.ip.map(|ip| ip.end).filter(|end| *end < frame.len());
-            // A device may have put the frame into a tunnel, with padding or a trailer within.
+            // A device may have put the frame into a tunnel, with padding or a trailer inside.
             let inner = || headers.may_hold_more(frame).then(|| Layers::of(frame));
             let ends = |layers: Layers| {
                 layers.all().iter().rev().find_map(|layer| match layer.kind {
@@ -71,7 +70,7 @@ impl Stamp {
         })
     }
 
-    /// Sets the time of departure of a frame, if it is stamped.
+    /// Sets the departure time of a frame, if it is stamped.
     #[inline]
     pub fn set_time(frame: &mut [u8], time_ns: u64) {
         if let Some((stamp, end)) = Stamp::find(frame) {
@@ -79,19 +78,19 @@ impl Stamp {
         }
     }
 
-    /// Writes it over the stamp of a frame that ends at `end`, and keeps CRCs right: the sum of a stamp is nothing, its CRC
-    /// is not.
+    /// Writes the stamp over the one that ends at `end`, and keeps CRCs correct: a stamp sums to zero, but its CRC is
+    /// not zero.
     #[inline]
     pub fn put(self, frame: &mut [u8], end: usize) {
         keep_crcs(frame, |frame| self.write(&mut frame[..end]));
     }
 
-    /// Sets the time of departure in a stamp that has none yet, at the end of `content`, which was just
-    /// written there: nothing is looked for.
+    /// Sets the departure time in a stamp without one, at the end of `content`. The caller has just written the stamp
+    /// there, so there is no search or check.
     #[inline]
     pub fn set_first_time(content: &mut [u8], time_ns: u64) {
         let Some(place) = content.last_chunk_mut::<{ Self::LENGTH }>() else { return };
-        // What the time adds to the sum, the complement gives up (RFC 1624).
+        // The complement loses what the time adds to the sum (RFC 1624).
         let rest = u64::from(!u16::from_be_bytes([place[2], place[3]]));
         place[2..4].copy_from_slice(&(!folded(rest + halves(time_ns))).to_be_bytes());
         place[10..].copy_from_slice(&time_ns.to_be_bytes());
@@ -112,7 +111,7 @@ impl Stamp {
         (folded(stamp.sum() + u64::from(complement)) == 0xffff).then_some(stamp)
     }
 
-    /// The sum of its words but the complement.
+    /// Sum of its words without the complement.
     #[inline]
     fn sum(self) -> u64 {
         u64::from(MAGIC) + u64::from(self.stream) + halves(self.sequence.into()) + halves(self.time_ns)
@@ -138,7 +137,7 @@ mod tests {
         assert_eq!(Stamp::of(&frame), Some(STAMP));
         assert_eq!(Stamp::of(&frame[..59]), None);
 
-        // An IPv4 packet of 40 bytes with 6 bytes of padding behind it.
+        // An IPv4 packet of 40 bytes, followed by 6 bytes of padding.
         let mut padded = vec![0; 60];
         padded[12..18].copy_from_slice(&[0x08, 0x00, 0x45, 0x00, 0x00, 0x28]);
         STAMP.write(&mut padded[..54]);
@@ -165,7 +164,7 @@ mod tests {
         ] {
             let plain = stack(kinds, &payload).expect("a stack");
             assert_eq!(Stamp::of(&plain), Some(STAMP), "{kinds:?}");
-            // Six bytes behind the inner packet, and six behind the outer one.
+            // Six bytes after the inner packet, and six after the outer one.
             let inner = [&plain[..], &[0; 6]].concat();
             assert_eq!(Stamp::of(&inner), Some(STAMP), "{kinds:?} padded");
             let Some(carried) = kinds.iter().rposition(|kind| *kind == Ethernet).filter(|at| *at > 0) else { continue };

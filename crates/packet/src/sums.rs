@@ -2,7 +2,7 @@ use crate::checksum::{folded, unlike_none};
 use crate::headers::IpHeader;
 use crate::key::Site;
 
-/// Sums of 16-bit words, of which checksums are made (RFC 1071).
+/// Running sums of 16-bit words, from which checksums are made (RFC 1071).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     pub(crate) ip: u64,
@@ -10,7 +10,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Sets a field of a frame.
+    /// Sets a field of a frame, and adds it to the sums.
     #[inline]
     pub fn put(&mut self, site: &Site, value: u128, frame: &mut [u8]) {
         site.write(frame, value);
@@ -34,7 +34,7 @@ impl Sums {
         self.transport += if site.in_transport { sum } else { 0 };
     }
 
-    /// Writes the checksums that follow; `checksum` is where that of the transport is.
+    /// Writes the resulting checksums; `checksum` is the offset of the transport checksum.
     #[inline]
     pub(crate) fn seal(self, ip: Option<&IpHeader>, checksum: Option<usize>, frame: &mut [u8]) {
         let Some(ip) = ip else { return };
@@ -48,7 +48,7 @@ impl Sums {
     }
 }
 
-/// A sum without a part of it, in ones' complement.
+/// Subtracts a part from a sum, in ones' complement.
 pub(crate) fn less(sum: u64, part: u64) -> u64 {
     u64::from(folded(sum + u64::from(!folded(part))))
 }

@@ -11,49 +11,49 @@ use crate::sums::{Sums, less};
 use std::ops::Range;
 use units::ParseError;
 
-/// Frames of one stack, written one after the other: fields are set, then the frame is copied out with
-/// its length, its checksums and its stamp.
+/// Generates frames of one stack, one after the other: fields are set, then the frame is copied out with its length,
+/// its checksums and its stamp.
 ///
-/// Checksums follow from what they were and from what changes (RFC 1624): a frame that was given with
-/// valid ones has valid ones, and one that was given with wrong ones keeps them wrong.
+/// Checksums are updated for each change (RFC 1624): a given frame with valid checksums keeps them valid, and one with
+/// wrong checksums keeps them wrong.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// The longest frame, without FCS.
     image: Vec<u8>,
-    /// Where what no field changes starts.
+    /// Offset of the payload, which no field changes.
     payload: usize,
     ip: Option<IpHeader>,
-    /// Where the transport checksum is.
+    /// Offset of the transport checksum.
     checksum: Option<usize>,
-    /// The sums without fields that vary, lengths and payload.
+    /// The sums without varying fields, lengths and payload.
     base: Sums,
-    /// The sum of the payload up to each of its lengths.
+    /// The sum of the first n bytes of the payload, for each n.
     payload_sums: Vec<u16>,
-    /// Where the packet ends, in a frame that is as it was given; none if it fills the frame.
+    /// Offset of the packet's end in a frame that keeps its given length; `None` if the packet fills the frame.
     end: Option<usize>,
     stream: Option<u16>,
-    /// What the innermost packet of a given frame carries, if it is in a tunnel: the stamp ends there.
+    /// Payload of the innermost packet of a given frame with a tunnel: the stamp ends at its end.
     inner: Option<Range<usize>>,
-    /// The layers of a frame that is made in tunnels: their lengths and checksums are made for each frame.
+    /// Layers of a generated frame with tunnels: lengths and checksums are computed for each frame.
     layers: Option<Box<Layered>>,
-    /// Bytes behind the payload that belong to a header: the ICRC of RoCE.
+    /// Bytes after the payload that belong to a header: the ICRC of RoCE.
     trailer: usize,
-    /// The given frame has right CRCs, which each frame gets.
+    /// The given frame has correct CRCs, so every frame gets them.
     crc: bool,
 }
 
-/// The layers of frames that are made in tunnels.
+/// Layers of generated frames with tunnels.
 #[derive(Clone, Debug)]
 struct Layered {
     layers: Layers,
-    /// Bytes of fields that vary.
+    /// Bytes of the varying fields.
     varied: Vec<Range<usize>>,
-    /// The checksums of frames by their length; none if they cannot be prepared.
+    /// Prepared checksums by frame length; `None` if they cannot be prepared.
     prepared: Vec<(usize, Option<PreparedChecksums>)>,
 }
 
 impl Layered {
-    /// Prepares the checksums of frames as long as this one, which is complete but for them.
+    /// Prepares the checksums for the length of this frame, which is complete except for its checksums.
     #[inline(never)]
     fn prepare(&mut self, frame: &[u8]) {
         if self.prepared.len() < PREPARED_LENGTHS && self.prepared.iter().all(|(length, _)| *length != frame.len()) {
@@ -63,17 +63,17 @@ impl Layered {
     }
 }
 
-/// Bytes of a frame that Ethernet pads to, without FCS.
+/// Ethernet pads shorter frames to this length, without FCS.
 const SHORTEST: usize = 60;
 
-/// Lengths of frames in tunnels whose checksums are prepared. Those of further lengths are computed over the whole frame.
+/// Limit on frame lengths with prepared checksums. Frames with tunnels of further lengths are summed as a whole.
 const PREPARED_LENGTHS: usize = 8;
 
 impl Template {
-    /// Frames that begin with `headers` and go on with `pattern`, repeated.
+    /// Frames of `headers` followed by `pattern`, repeated.
     ///
     /// # Panics
-    /// If `headers` are not whole, as [`Protocol::headers`] gives them.
+    /// If `headers` are not complete, as [`Protocol::headers`] returns them.
     #[must_use]
     pub fn made(headers: Vec<u8>, pattern: &[u8], longest: usize) -> Self {
         let payload = headers.len();
@@ -87,12 +87,12 @@ impl Template {
         template
     }
 
-    /// Frames of these layers, outermost first, that go on with `pattern`, repeated: with these optional fields of layers by
-    /// their number, and these bytes in front of layers. A datagram around a tunnel has a checksum over IPv6, and none over
-    /// IPv4.
+    /// Frames of these layers, outermost first, followed by `pattern`, repeated. `with` adds optional fields to layers
+    /// and `bytes` inserts bytes before layers, each by the number of the layer. A datagram around a tunnel has a
+    /// checksum over IPv6, and none over IPv4.
     ///
     /// # Errors
-    /// A layer that the one below does not carry.
+    /// A layer cannot carry the next one.
     pub fn layered(
         kinds: &[LayerKind],
         with: &[(usize, &Field)],
@@ -112,7 +112,7 @@ impl Template {
         for (of, layer) in layers.all().iter().enumerate().filter(|(_, layer)| layer.kind == LayerKind::Udp) {
             let is_v6 = of > 0 && layers.all()[of - 1].kind != LayerKind::Ipv4;
             if is_v6 || of + 1 == kinds.len() {
-                // Anything but 0 asks for one.
+                // Any value but 0 requests a checksum.
                 image[layer.start as usize + 6] = 1;
             }
         }
@@ -124,11 +124,11 @@ impl Template {
         Ok(template)
     }
 
-    /// Frames like the given one: as long as it, or of any length with what it carries cut or followed
-    /// by zeros, or with `pattern` in its place.
+    /// Frames like the given one. They have its length, or with `longest` any length, with the payload cut or extended
+    /// by zeros. `pattern` replaces the payload.
     ///
     /// # Errors
-    /// It is too short for Ethernet, or is to have another length and is a fragment.
+    /// The frame is too short for Ethernet, or it is a fragment and has to get another length or payload.
     pub fn given(frame: &[u8], pattern: Option<&[u8]>, longest: Option<usize>) -> Result<Self, ParseError> {
         let found = Headers::of(frame)
             .ok_or_else(|| ParseError::new("the frame is shorter than an Ethernet header", "write 14 bytes or more"))?;
@@ -159,7 +159,7 @@ impl Template {
             }
         };
         let mut template = Template::new(image, payload, found, end);
-        // A frame that keeps its length and its payload may be a tunnel.
+        // A frame that keeps its length and payload may contain a tunnel.
         if end.is_some() && pattern.is_none() {
             let layers = Layers::of(frame);
             let last = layers.last().filter(|last| last.content as usize > payload && layers.all().len() > 1);
@@ -171,11 +171,11 @@ impl Template {
         if template.checksum.is_some_and(|at| {
             found.ip.is_some_and(|ip| ip.version == 4 && ip.protocol == UDP) && frame[at..at + 2] == [0, 0]
         }) {
-            // A sender that wants no checksum gets none.
+            // Without a checksum, it gets none.
             template.checksum = None;
         }
         template.open(&found);
-        // The old payload goes out of the sum, the new one comes in by its length.
+        // Removes the old payload from the sum; `put_lengths` adds the new one.
         template.base.transport = less(template.base.transport, sum(&frame[payload..content]));
         if let Some(pattern) = pattern {
             let end = template.end.unwrap_or(template.image.len());
@@ -205,7 +205,7 @@ impl Template {
         }
     }
 
-    /// Writes the checksums of headers that have none, without payload.
+    /// Computes the checksums of new headers, without payload.
     fn make_checksums(&mut self, found: &Headers) {
         let Some(ip) = found.ip else { return };
         if ip.version == 4 {
@@ -220,7 +220,7 @@ impl Template {
         }
     }
 
-    /// Takes the sums from the checksums, without the lengths of an image that may change.
+    /// Derives the sums from the checksums, without lengths that may change.
     fn open(&mut self, found: &Headers) {
         let Some(ip) = found.ip else { return };
         let word = |at: usize| u64::from(u16::from_be_bytes([self.image[at], self.image[at + 1]]));
@@ -258,8 +258,9 @@ impl Template {
         self.make_up_for_stamp();
     }
 
-    /// What is carried by a frame that stays as it was given may have checksums of its own, as the packet in a tunnel has.
-    /// A stamp adds nothing to a sum; what it will replace goes into the two bytes before it.
+    /// Compensates the stamp in a frame that keeps its given length. Its payload may have checksums of its own, like
+    /// those of a packet in a tunnel. A stamp sums to zero; the sum of the bytes that it replaces goes into the two
+    /// bytes before it.
     fn make_up_for_stamp(&mut self) {
         let Some(end) = self.stamped_end() else { return };
         let Some(at) = end.checked_sub(2 + Stamp::LENGTH).filter(|at| *at >= self.payload) else { return };
@@ -270,7 +271,7 @@ impl Template {
         self.sum_payload();
     }
 
-    /// Adds to the number of the stream in its stamps, if it has any; none if there is no such number.
+    /// Adds to the stream number in the stamps, if there are any; `None` on overflow.
     #[must_use]
     pub fn renumber(&mut self, more: u16) -> Option<()> {
         if let Some(stream) = self.stream {
@@ -279,34 +280,34 @@ impl Template {
         Some(())
     }
 
-    /// Its frames are stamped.
+    /// Whether the frames are stamped.
     #[must_use]
     pub fn is_stamped(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// Bytes without FCS that a frame needs for its headers.
+    /// Length in bytes without FCS that the headers need.
     #[must_use]
     pub fn least(&self) -> usize {
         self.payload + self.trailer
     }
 
-    /// Where the stamp of a frame that stays as it was given ends.
+    /// Where the stamp ends in a frame that keeps its given length.
     fn stamped_end(&self) -> Option<usize> {
         self.inner.as_ref().map(|inner| inner.end).or(self.end)
     }
 
-    /// Room for a stamp in a frame of `length` bytes without FCS.
+    /// Whether a stamp fits into a frame of `length` bytes without FCS.
     #[must_use]
     pub fn has_room(&self, length: usize) -> bool {
         match &self.inner {
-            // Two bytes more make up for what the stamp replaces.
+            // Two more bytes compensate for what the stamp replaces.
             Some(inner) => inner.len() >= Stamp::LENGTH + 2,
             None => self.end.unwrap_or(length) >= self.payload + Stamp::LENGTH + self.trailer,
         }
     }
 
-    /// The length without FCS of a frame that is as it was given.
+    /// Length without FCS of a frame that keeps its given length.
     #[must_use]
     pub fn given_length(&self) -> usize {
         self.image.len()
@@ -331,25 +332,25 @@ impl Template {
         Site::of_bits(layer.start as usize * 8 + usize::from(offset), field.width().into(), &self.image)
     }
 
-    /// What a field is in the frame as it stands.
+    /// The current value of a field.
     #[must_use]
     pub fn value(&self, site: &Site) -> u128 {
         site.read(&self.image)
     }
 
-    /// ICMP has no pseudo header: addresses are not in its sum.
+    /// ICMP has no pseudo header, so its checksum does not cover addresses.
     fn beyond_sum(&self, site: Site) -> bool {
         self.ip.is_some_and(|ip| ip.protocol == ICMP && ip.transport.is_some_and(|start| site.at < start))
     }
 
-    /// Sets a field for all frames.
+    /// Sets a field in all frames.
     pub fn fix(&mut self, site: &Site, value: u128) {
         self.leave_out(site);
         self.base.put(site, value, &mut self.image);
         self.layers_change();
     }
 
-    /// The field will be set for each frame.
+    /// Declares a field that is set for each frame.
     pub fn vary(&mut self, site: &Site) {
         self.leave_out(site);
         self.layers_change();
@@ -358,7 +359,7 @@ impl Template {
         }
     }
 
-    /// Checksums are to be prepared anew.
+    /// Discards the prepared checksums.
     fn layers_change(&mut self) {
         if let Some(layered) = &mut self.layers {
             layered.prepared.clear();
@@ -375,7 +376,7 @@ impl Template {
         }
     }
 
-    /// The sums to begin a frame with.
+    /// The initial sums of a frame.
     #[inline]
     #[must_use]
     pub fn sums(&self) -> Sums {
@@ -394,10 +395,10 @@ impl Template {
         sums.put_word(site, value, &mut self.image);
     }
 
-    /// Writes the next frame, number `sequence` of its stream, as long as `frame` is (without FCS).
+    /// Writes the next frame, number `sequence` of its stream, with the length of `frame` (without FCS).
     ///
     /// # Panics
-    /// If it is longer than the longest, or shorter than its headers.
+    /// If `frame` is longer than the longest frame, or shorter than its headers.
     #[inline]
     pub fn write(&mut self, mut sums: Sums, sequence: u64, frame: &mut [u8]) {
         self.put_lengths(frame.len(), &mut sums);
@@ -412,9 +413,8 @@ impl Template {
         }
     }
 
-    /// Writes all that frames of this length have in common, and gives the sums that each of them begins
-    /// with: a frame is then complete once its fields are [put](Sums::put) and it is
-    /// [sealed](Template::seal).
+    /// Writes what all frames of this length have in common, and returns their initial sums. A frame is complete once
+    /// its fields are [put](Sums::put) and it is [sealed](Template::seal).
     ///
     /// # Panics
     /// As [`Template::write`].
@@ -429,7 +429,7 @@ impl Template {
         sums
     }
 
-    /// Writes the checksums and the stamp of frame number `sequence`, which was [laid](Template::lay).
+    /// Writes the checksums and the stamp of frame number `sequence`, which [`Template::lay`] began.
     ///
     /// # Panics
     /// If the frame is shorter than its headers.
@@ -442,7 +442,7 @@ impl Template {
         }
     }
 
-    // Out of line, so that frames without tunnels pay no call.
+    // Out of line, so that frames without tunnels do not pay for it.
     #[inline(never)]
     fn seal_layers(&self, frame: &mut [u8]) {
         if let Some(Layered { layers, prepared, .. }) = self.layers.as_deref() {
@@ -455,8 +455,8 @@ impl Template {
         }
     }
 
-    /// Replaces the payload of a frame that is complete by what `draw` gives, and updates the checksum that covers it. The
-    /// stamp stays.
+    /// Replaces the payload of a complete frame by bytes from `draw`, and updates the checksum that covers it. Keeps
+    /// the stamp.
     ///
     /// # Panics
     /// If the frame is shorter than its headers.
@@ -484,7 +484,7 @@ impl Template {
         update(frame, at, difference, ip.protocol == UDP);
     }
 
-    /// Where the stamp of a frame of `length` bytes ends, if there is one, and no CRC covers it.
+    /// Where the stamp of a frame of `length` bytes ends; `None` without a stamp, or if a CRC covers it.
     #[must_use]
     pub fn stamp_end(&self, length: usize) -> Option<usize> {
         let has_crc =
@@ -503,7 +503,7 @@ impl Template {
         }
     }
 
-    /// Writes the lengths in the headers of a frame of `length` bytes, and adds them and the payload to its sums.
+    /// Writes the lengths into the headers of a frame of `length` bytes, and adds them and the payload to its sums.
     #[inline]
     fn put_lengths(&mut self, length: usize, sums: &mut Sums) {
         if let Some(layered) = &self.layers {
@@ -531,14 +531,14 @@ impl Template {
             }
         }
         if self.checksum.is_some() {
-            // A stamp sums to nothing. In a tunnel, bytes may follow it.
+            // A stamp sums to zero. In a tunnel, bytes may follow it.
             let stamp = if self.stream.is_some() && self.inner.is_none() { Stamp::LENGTH } else { 0 };
             sums.transport += u64::from(self.payload_sums[end - stamp - self.payload]);
         }
     }
 }
 
-/// How often the length of the transport is in its sum: in the pseudo header, and in UDP's own.
+/// How often the transport sum contains the transport length: in the pseudo header, and in UDP's own field.
 const fn transport_lengths(protocol: u8) -> u64 {
     match protocol {
         UDP => 2,
@@ -554,7 +554,7 @@ mod tests {
     use crate::layers::Role;
     use crate::protocol::Protocol;
 
-    /// The checksums of a frame, by the rule itself: each must sum to nothing.
+    /// Checks the checksums of a frame by the rule itself: each must sum to zero.
     fn are_valid(frame: &[u8]) -> bool {
         let headers = Headers::of(frame).expect("headers");
         let Some(ip) = headers.ip else { return true };
@@ -577,7 +577,7 @@ mod tests {
 
     #[test]
     fn every_stack_has_valid_checksums_at_every_length() {
-        // Each over IPv4 and IPv6, with and without stamp, behind up to two tags.
+        // Each over IPv4 and IPv6, with and without stamp, after up to two tags.
         let stacks = Protocol::ALL.iter().flat_map(|protocol| (0..12_usize).map(move |n| (protocol, n)));
         for (protocol, n) in stacks {
             let (v6, stamped, tags) = (n & 1 == 1, n & 2 == 2, n / 4);
@@ -590,7 +590,7 @@ mod tests {
             if stamped {
                 template.stamp(7);
             }
-            // Another protocol, type of ICMP or EtherType would be another stack.
+            // Another protocol or EtherType would change the stack.
             let fields = Key::ALL.iter().filter(|key| !matches!(key, Key::Proto | Key::EtherType));
             let varied: Vec<Site> = fields.filter_map(|key| template.site(*key)).collect();
             for site in &varied {
@@ -649,7 +649,7 @@ mod tests {
     #[test]
     fn stamping_keeps_checksums_valid() {
         for inner in [udp(77), udp(90), udp(101)] {
-            // UDP in IPv4 behind the Ethernet header, in IPv4 or in UDP without a checksum, at even and odd offsets.
+            // The UDP packet in IPv4, GRE, an unknown protocol, and UDP without a checksum, at even and odd offsets.
             for (protocol, tunnel) in
                 [(4, &[][..]), (47, &[0, 0, 8, 0]), (253, &[1]), (UDP, &[9, 9, 9, 9, 0, 0, 0, 0, 7, 7, 7])]
             {
@@ -689,7 +689,7 @@ mod tests {
                 let carried = [stack(inner, &vec![0x5a; length]).expect("a stack"), vec![0; 6]].concat();
                 let mut frame = if outer.len() > 1 { stack(outer, &carried).expect("a stack") } else { carried };
                 let layers = Layers::of(&frame);
-                // The outer datagram has a checksum, too.
+                // Gives the outer datagram a checksum too.
                 if let Some(udp) = layers.all().iter().find(|layer| layer.kind == Udp) {
                     frame[udp.start as usize + 6] = 1;
                 }
@@ -786,7 +786,7 @@ mod tests {
             (&[Ethernet, Ipv4, Gre, Ipv4, Ipv6, Tcp], &[], true),
             (&[Ethernet, Ipv6, Udp, Vxlan, Ethernet, Ipv4, Udp], &odd, true),
             (&[Ethernet, Ipv6, Fragment, Udp], &[], true),
-            // Segments left say which address the checksum covers, and a CRC is not a sum.
+            // Segments left selects the address that the checksum covers, and a CRC is not a sum.
             (&[Ethernet, Ipv6, Srv6, Ipv6, DestinationOptions, Tcp], &[], false),
             (&[Ethernet, Ipv6, Routing, Udp], &[], false),
             (&[Ethernet, Ipv4, Sctp], &[], false),
@@ -851,7 +851,7 @@ mod tests {
                 template.write(template.sums(), sequence as u64, &mut frame);
                 let before = frame.clone();
                 for _ in 0..2 {
-                    // Patched frames hold what was drawn before.
+                    // Frames that are patched keep what was drawn before.
                     let sums = template.lay(&mut before.clone());
                     template.seal(sums, sequence as u64, &mut frame);
                     template.draw_payload(&mut frame, &mut draw);

@@ -2,17 +2,17 @@ use crate::checksum::internet_checksum;
 use crate::headers::Headers;
 use crate::key::{ICMP, ICMPV6};
 
-/// An ICMP error is no longer than this: RFC 1812 §4.3.2.3, and RFC 4443 §2.4 (c).
+/// Maximum length of an ICMP and an ICMPv6 error: RFC 1812 §4.3.2.3, and RFC 4443 §2.4 (c).
 const LONGEST: (usize, usize) = (576, 1_280);
-/// Hops that it may take.
+/// TTL or hop limit of the error.
 const HOPS: u8 = 64;
 
-/// Writes into `answer` the frame that tells the sender of `frame` to send packets of up to `mtu` bytes:
-/// ICMP "fragmentation needed" (RFC 792, RFC 1191 §4) or ICMPv6 "packet too big" (RFC 4443 §3.2). Its source is the
-/// packet's destination, since a path that is emulated has no address of its own.
+/// Writes into `answer` the frame that asks the sender of `frame` for packets of at most `mtu` bytes: ICMP
+/// "fragmentation needed" (RFC 792, RFC 1191 §4) or ICMPv6 "packet too big" (RFC 4443 §3.2). Its source is the packet's
+/// destination, since an emulated path has no address of its own.
 ///
-/// False where a router would not tell: packets without the bit "don't fragment", later fragments, ICMP errors,
-/// packets from or to no single station, and whatever is not IP.
+/// Returns false where a router would send no error: packets without Don't Fragment, later fragments, ICMP errors,
+/// packets from or to groups or broadcast addresses, and frames without IP.
 pub fn packet_too_big(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> bool {
     answer.clear();
     written(frame, mtu, answer).is_some()
@@ -24,7 +24,7 @@ fn written(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> Option<()> {
     let (source, destination) = ip.addresses(frame)?;
     let transport = ip.transport?;
     let (is_error, longest) = if ip.version == 4 {
-        // A total length that does not reach behind the header: a router drops such a packet in silence.
+        // A router silently drops a packet whose total length ends within its header.
         let may_not_be_cut = *packet.get(6)? & 0x40 != 0;
         // Source quench, destination unreachable, redirect, time exceeded, parameter problem.
         let error = ip.protocol == ICMP && frame.get(transport).is_none_or(|kind| matches!(kind, 3 | 4 | 5 | 11 | 12));
@@ -40,7 +40,7 @@ fn written(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> Option<()> {
     let quoted = &packet[..packet.len().min(longest - header - 8)];
     answer.extend_from_slice(&frame[6..12]);
     answer.extend_from_slice(&frame[..6]);
-    // Tags and the EtherType stay.
+    // Tags and EtherType stay.
     answer.extend_from_slice(&frame[12..ip.start]);
     let start = answer.len();
     if ip.version == 4 {
@@ -63,7 +63,7 @@ fn written(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> Option<()> {
     let kind: [u8; 2] = if ip.version == 4 { [3, 4] } else { [2, 0] };
     answer.extend_from_slice(&kind);
     answer.extend_from_slice(&[0, 0]);
-    // The upper half of the word is unused in version 4, where no packet is longer than 65 535.
+    // In version 4 the upper half of the word is unused: no packet is longer than 65 535 bytes.
     answer.extend_from_slice(&mtu.to_be_bytes());
     answer.extend_from_slice(quoted);
     let sum = if ip.version == 4 {
@@ -76,7 +76,7 @@ fn written(frame: &[u8], mtu: u32, answer: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// One station: no group, no broadcast, and not "this host".
+/// Whether an address is that of one host: not a group, broadcast or "this host".
 fn is_station(address: &[u8]) -> bool {
     let zero = address.iter().all(|byte| *byte == 0);
     let group = if address.len() == 4 { address[0] >= 224 } else { address[0] == 0xff };
