@@ -1,4 +1,4 @@
-//! Random stacks of layers, as tshark and Scapy read them. Without these programs the tests print SKIP and pass.
+//! Compares random stacks of layers with tshark and Scapy. Without these programs the tests print SKIP and pass.
 
 use packet::layers::{LayerKind, stack};
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 const STACKS: usize = 3_000;
 
-/// Marsaglia's xorshift: the same stacks each time.
+/// Marsaglia's xorshift, with a fixed seed: the same stacks each time.
 struct Chance(u64);
 
 impl Chance {
@@ -19,7 +19,8 @@ impl Chance {
     }
 }
 
-/// The protocols as tshark names them, often as we do; none for those that it reads by settings, or only behind other bytes.
+/// The protocol's name in tshark, often the same as ours. `None` for protocols that tshark parses only if configured,
+/// or only after other bytes.
 fn name(kind: LayerKind) -> Option<&'static str> {
     Some(match kind {
         LayerKind::Pppoe => "pppoes",
@@ -29,7 +30,7 @@ fn name(kind: LayerKind) -> Option<&'static str> {
         LayerKind::Routing | LayerKind::Srv6 => "ipv6.routing",
         LayerKind::DestinationOptions => "ipv6.dstopts",
         LayerKind::Icmp6 => "icmpv6",
-        // Read, but not named in the list.
+        // Parsed, but not named in the list.
         LayerKind::VxlanGpe => "",
         LayerKind::Gtpu => "gtp",
         LayerKind::Roce => "infiniband",
@@ -40,7 +41,7 @@ fn name(kind: LayerKind) -> Option<&'static str> {
     })
 }
 
-/// Pairs that other programs read differently, each for a reason.
+/// Whether other programs parse this pair as we do. Each difference has a reason.
 fn is_read_alike(below: LayerKind, above: LayerKind) -> bool {
     use LayerKind::{
         Arp, DestinationOptions, Ethernet, Geneve, Gre, HopByHop, Icmp, Icmp6, Ipv4, Ipv6, Mpls, Pause, Pfc,
@@ -49,16 +50,16 @@ fn is_read_alike(below: LayerKind, above: LayerKind) -> bool {
     let is_extension = matches!(above, HopByHop | Routing | Srv6 | DestinationOptions);
     let is_v6 = matches!(below, Ipv6 | HopByHop | Routing | Srv6 | DestinationOptions);
     match (below, above) {
-        // Extension headers belong to IPv6, hop-by-hop options come first, each version has its ICMP.
+        // Extension headers belong to IPv6, hop-by-hop options come first, each IP version has its own ICMP.
         _ if is_extension && !is_v6 => false,
         (_, HopByHop) => below == Ipv6,
         (_, Icmp6) => is_v6,
         (_, Icmp) => !is_v6,
-        // Teredo has rules for its addresses.
+        // Teredo restricts its addresses.
         (Udp, Ipv6) => false,
-        // Nothing says what follows a label: tshark guesses by other bits.
+        // No field announces what follows a label: tshark guesses by other bits.
         (Mpls, Ethernet) => false,
-        // Ethernet, its control frames and sessions do not lie directly in these.
+        // Ethernet, its control frames and PPPoE sessions do not occur directly in these.
         (Ethernet | Vlan | Ipv4, Ethernet) => false,
         (Vlan, Pause | Pfc | Pppoe | Arp) => false,
         (Gre | Geneve, Pause | Pfc | Pppoe | Arp | Vlan) => false,
@@ -91,7 +92,7 @@ fn stacks() -> Vec<(Vec<LayerKind>, Vec<u8>)> {
     made
 }
 
-/// A folder for this test, and the capture of these frames in it.
+/// A temporary folder for this test, and the capture of these frames in it.
 fn capture(test: &str, frames: &[(Vec<LayerKind>, Vec<u8>)]) -> (PathBuf, PathBuf) {
     let folder = std::env::temp_dir().join(format!("netlathe-oracle-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -140,7 +141,7 @@ fn tshark_finds_the_same_layers_and_right_checksums() {
     for (line, (kinds, frame)) in lines.iter().zip(&made) {
         let columns: Vec<&str> = line.split(';').collect();
         let found: Vec<&str> = columns[0].split(':').filter(|name| known.contains(name)).collect();
-        // A stack of labels is one name.
+        // tshark names a stack of labels once.
         let mut expected: Vec<&str> =
             kinds.iter().filter_map(|kind| name(*kind)).filter(|name| !name.is_empty()).collect();
         expected.dedup_by(|a, b| a == b && *a == "mpls");
@@ -153,7 +154,7 @@ fn tshark_finds_the_same_layers_and_right_checksums() {
     assert!(good.iter().all(|count| *count > 20), "checksums that tshark found right: {good:?} of {SUMS:?}");
 }
 
-/// Takes lengths and checksums out of each frame, lets Scapy compute them, and prints the numbers of frames that differ,
+/// Removes lengths and checksums from each frame, has Scapy compute them, and prints the numbers of frames that differ,
 /// then how many were compared.
 const REBUILD: &str = r#"
 import sys, logging
@@ -192,7 +193,7 @@ fn scapy_computes_the_same_lengths_and_checksums() {
     let known =
         [Ethernet, Geneve, Gre, Gtpu, Icmp, Icmp6, Ipv4, Ipv6, Mpls, Pppoe, Routing, Sctp, Tcp, Udp, Vlan, Vxlan];
     let mut made = stacks();
-    // Scapy reads what follows as the protocol that was announced last, too.
+    // After any other end, Scapy parses the payload as the protocol that was announced last.
     let ends = [Icmp, Icmp6, Sctp, Tcp, Udp];
     made.retain(|(kinds, _)| kinds.iter().all(|kind| known.contains(kind)) && ends.contains(&kinds[kinds.len() - 1]));
     let (folder, path) = capture("scapy", &made);

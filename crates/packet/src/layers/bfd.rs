@@ -1,7 +1,7 @@
 use super::kind::{Bind, Description, Header, Next};
 use super::{Field, Role};
 
-/// Bytes without authentication.
+/// Length in bytes without authentication.
 const BYTES: usize = 24;
 
 pub(super) const DESCRIPTION: Description = Description {

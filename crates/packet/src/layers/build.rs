@@ -1,14 +1,14 @@
-//! Frames of a stack of layers.
+//! Builds frames from stacks of layers.
 
 use super::{Field, LayerKind, Layers, Next, make_checksums_right};
 use std::fmt;
 
-/// A protocol that does not carry the next one of a stack.
+/// A protocol cannot carry the next one of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoStack {
-    /// The one below.
+    /// The lower protocol.
     pub below: LayerKind,
-    /// The one that it does not carry.
+    /// The protocol that it does not carry.
     pub above: LayerKind,
 }
 
@@ -20,8 +20,8 @@ impl fmt::Display for NoStack {
 
 impl std::error::Error for NoStack {}
 
-/// The layers of a stack with the Ethernet headers that are between them: around all, and where a tunnel carries Ethernet
-/// unless said otherwise. Behind a label, a control word precedes it.
+/// Adds the Ethernet headers to a stack of layers: the outermost one, and one wherever a tunnel carries Ethernet by
+/// default. After an MPLS label, a control word precedes the header.
 #[must_use]
 pub fn with_ethernet(kinds: &[LayerKind]) -> Vec<LayerKind> {
     let carries = |below: LayerKind, above: LayerKind| {
@@ -37,7 +37,7 @@ pub fn with_ethernet(kinds: &[LayerKind]) -> Vec<LayerKind> {
         }
         whole.push(*kind);
     }
-    // Without a control word, receivers take addresses for one (RFC 4448).
+    // Without a control word, receivers mistake addresses for one (RFC 4448).
     let mut at = 1;
     while at < whole.len() {
         if whole[at - 1] == LayerKind::Mpls && whole[at] == LayerKind::Ethernet {
@@ -51,7 +51,7 @@ pub fn with_ethernet(kinds: &[LayerKind]) -> Vec<LayerKind> {
     whole
 }
 
-/// Whether its default header announces Ethernet.
+/// Whether the default header of a protocol announces Ethernet.
 fn is_for_ethernet(kind: LayerKind) -> bool {
     let description = kind.description();
     let header = [description.header, &[0; 64]].concat();
@@ -60,16 +60,17 @@ fn is_for_ethernet(kind: LayerKind) -> bool {
         || kind == LayerKind::L2tp3
 }
 
-/// A frame of these layers, outermost first, around `payload`: default headers, each announcing the next, with right
-/// lengths and checksums. UDP around a tunnel has no checksum. The last four bytes of what RoCE carries become its ICRC.
+/// Builds a frame of these layers, outermost first, around `payload`. Each has its default header, which announces the
+/// next layer. Lengths and checksums are correct; UDP around a tunnel has no checksum. The last four bytes of what RoCE
+/// carries become its ICRC.
 ///
 /// # Errors
-/// A layer that the one below does not carry.
+/// A layer cannot carry the next one.
 pub fn stack(kinds: &[LayerKind], payload: &[u8]) -> Result<Vec<u8>, NoStack> {
     stack_with(kinds, &[], payload)
 }
 
-/// The same with optional fields of layers, by their number: their headers get room for these.
+/// As [`stack`], with optional fields of layers, by their number: their headers grow by these.
 ///
 /// # Errors
 /// As [`stack`].
@@ -77,8 +78,8 @@ pub fn stack_with(kinds: &[LayerKind], with: &[(usize, &Field)], payload: &[u8])
     stack_around(kinds, with, &[], payload).map(|(frame, _)| frame)
 }
 
-/// The same with bytes of no protocol in front of layers, by their number. Also gives the layers, since a walk ends at such
-/// bytes. No header announces them, so the layer below keeps what it says by default.
+/// As [`stack_with`], with bytes of no protocol before layers, by their number. Also returns the layers, since a walk
+/// ends at such bytes. No header announces them, so the layer below keeps its default.
 ///
 /// # Errors
 /// As [`stack`].
@@ -118,19 +119,19 @@ pub fn stack_around(
     for (kind, start, _) in &places {
         if let Some(length) = kind.description().length {
             let at = (*start as isize + length.at) as usize;
-            // A length of more than 16 bits has no place: 0, as a NIC that cuts segments has it.
+            // A length of more than 16 bits becomes 0, as in packets that a NIC is to segment.
             let value = u16::try_from(frame.len() - start - length.less).unwrap_or(0);
             frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
         }
     }
-    // What the payload looks like stays as it is.
+    // Ignores layers that the payload may look like.
     let layers = if bytes.is_empty() {
         Layers::of(&frame).first(kinds.len())
     } else {
         Layers::placed(&places).resized(frame.len())
     };
     make_checksums_right(&mut frame, &layers);
-    // A lone datagram over IPv4 has a checksum, too.
+    // UDP without a tunnel in it has a checksum over IPv4 too.
     if let Some(of) =
         layers.all().iter().rposition(|layer| layer.kind == LayerKind::Udp).filter(|of| *of + 1 == kinds.len())
     {

@@ -1,4 +1,4 @@
-//! Checksums of every layer: what they are, and how they follow from a change.
+//! Checksums of every layer: how they are computed, and how they follow changes.
 
 use super::field::write_bits;
 use super::kind::{Checksum, Over};
@@ -9,19 +9,20 @@ use crate::key::{ICMP, ICMPV6};
 use crate::layers::is_announced_port;
 use std::ops::Range;
 
-/// Whether the checksum of layer number `of` is right; `None` if it has none, or not all that it covers is in the frame.
+/// Whether the checksum of layer number `of` is correct; `None` if it has none, or if part of what it covers is
+/// missing.
 #[must_use]
 pub fn checksum_is_right(frame: &[u8], layers: &Layers, of: usize) -> Option<bool> {
     let (at, width, right) = computed(frame, layers, of)?;
     let found = &frame[at..at + width];
-    // 0 and all ones are the same sum; only UDP sends one of them for another meaning.
+    // 0 and all ones are the same sum; only in UDP does 0 have another meaning.
     let is_nothing = |bytes: &[u8]| bytes == [0, 0] || bytes == [0xff, 0xff];
     let either = layers.all()[of].kind != LayerKind::Udp && is_nothing(found) && is_nothing(&right[..width]);
     Some(found == &right[..width] || either)
 }
 
-/// Makes every checksum of a frame right, innermost first, where all that it covers is in the frame. A datagram of UDP
-/// without a checksum keeps none, if it may: over IPv4, and around a tunnel (RFC 6935).
+/// Corrects every checksum of a frame, innermost first, if all that it covers is in the frame. A UDP datagram without a
+/// checksum keeps none where this is allowed: over IPv4, and around a tunnel (RFC 6935).
 pub fn make_checksums_right(frame: &mut [u8], layers: &Layers) {
     for of in (0..layers.all().len()).rev() {
         if let Some((at, width, right)) = computed(frame, layers, of) {
@@ -30,8 +31,8 @@ pub fn make_checksums_right(frame: &mut [u8], layers: &Layers) {
     }
 }
 
-/// Writes a field of layer number `of`, and keeps every checksum that covers it, of this and of all layers around: right
-/// ones stay right, wrong ones stay wrong (RFC 1624). False if the layer lacks the field.
+/// Writes a field of layer number `of`, and updates every checksum that covers it, in this and all outer layers:
+/// correct ones stay correct, wrong ones stay wrong (RFC 1624). Returns false if the layer lacks the field.
 pub fn write_field(frame: &mut [u8], layers: &Layers, of: usize, field: &Field, value: u128) -> bool {
     let Some(layer) = layers.all().get(of) else { return false };
     let Some(offset) = field.offset(layer.header(frame)) else { return false };
@@ -46,7 +47,7 @@ pub fn write_field(frame: &mut [u8], layers: &Layers, of: usize, field: &Field, 
     true
 }
 
-/// Bytes that change.
+/// Bytes before and after a change.
 #[derive(Clone, Copy)]
 struct Change {
     at: usize,
@@ -55,12 +56,12 @@ struct Change {
     new: [u8; 20],
 }
 
-/// Replaces up to 20 bytes, and keeps the checksums that cover them.
+/// Replaces up to 20 bytes, and updates the checksums that cover them.
 pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) {
     let before = is_in_a_route(layers, at).then(|| frame.to_vec());
     let mut changes = Vec::with_capacity(4);
     change(frame, &mut changes, at, new);
-    // A change of an inner checksum is a change for those around it.
+    // A change of an inner checksum changes the ones around it.
     for (of, layer) in layers.all().iter().enumerate().rev() {
         let description = layer.kind.description();
         let Some(checksum) = description.checksum.filter(|sum| (sum.present)(layer.header(frame))) else { continue };
@@ -73,7 +74,7 @@ pub(crate) fn replace(frame: &mut [u8], layers: &Layers, at: usize, new: &[u8]) 
         if let Some(before) = before.as_deref().filter(|_| checksum.over == Over::PseudoHeader) {
             difference += other_addresses(before, frame, layers, of);
         }
-        // A difference of nothing folds to 0 or to all ones.
+        // A difference of zero folds to 0 or to all ones.
         if matches!(folded(difference), 0 | 0xffff) {
             continue;
         }
@@ -108,24 +109,24 @@ fn difference(frame: &[u8], layers: &Layers, of: usize, checksum: Checksum, chan
     total
 }
 
-/// Whether a byte is of a routing header, whose segments left say which address is the final destination.
+/// Whether a byte is in a routing header, whose segments left select the final destination.
 fn is_in_a_route(layers: &Layers, at: usize) -> bool {
     let is_route = |layer: &&Layer| matches!(layer.kind, LayerKind::Routing | LayerKind::Srv6);
     layers.all().iter().filter(is_route).any(|layer| (layer.start as usize..layer.content as usize).contains(&at))
 }
 
-/// What a sum gains if it covers addresses at other places after a change than before.
+/// What a sum gains if a change selects other addresses for it to cover.
 fn other_addresses(before: &[u8], after: &[u8], layers: &Layers, of: usize) -> u64 {
     let (Some(left), Some(joined)) = (pseudo_header(before, layers, of), pseudo_header(after, layers, of)) else {
         return 0;
     };
-    // The change itself counts where the addresses are now.
+    // The changed bytes already count at the new offsets, so both sums use the bytes before the change.
     let words = |at: usize| folded(sum(&before[at..at + left.width]));
     let gain = |from: usize, to: usize| u64::from(words(to)) + u64::from(!words(from));
     gain(left.source, joined.source) + gain(left.destination, joined.destination)
 }
 
-/// What the bytes of a change within `start..end` add, in words that are counted from `origin`; the two bytes of the
+/// What the bytes of a change within `start..end` add, in words that are counted from `origin`. The two bytes of the
 /// checksum itself are not covered.
 fn part(change: &Change, start: usize, end: usize, origin: usize, checksum: Option<usize>) -> u64 {
     let mut total = 0;
@@ -141,7 +142,7 @@ fn part(change: &Change, start: usize, end: usize, origin: usize, checksum: Opti
     total
 }
 
-/// A CRC that was right before the changes is made right again.
+/// Corrects a CRC that was correct before the changes.
 fn keep_crc(frame: &mut [u8], layers: &Layers, of: usize, changes: &mut Vec<Change>) {
     let layer = layers.all()[of];
     let from = match packet_around(layers, of) {
@@ -163,13 +164,13 @@ fn keep_crc(frame: &mut [u8], layers: &Layers, of: usize, changes: &mut Vec<Chan
     }
 }
 
-/// Whether a layer has a CRC, and all that have one have it right. Their changes do not cancel out as those of sums do.
+/// Whether there is a layer with a CRC, and all CRCs are correct. In a CRC, changes do not cancel out as in a sum.
 pub(crate) fn has_right_crc(frame: &[u8], layers: &Layers) -> bool {
     let mut crcs = crcs(layers).filter_map(|of| checksum_is_right(frame, layers, of)).peekable();
     crcs.peek().is_some() && crcs.all(|right| right)
 }
 
-/// Makes every CRC right, and keeps the checksums that cover it.
+/// Corrects every CRC, and updates the checksums that cover it.
 pub(crate) fn make_crcs_right(frame: &mut [u8], layers: &Layers) {
     for of in crcs(layers) {
         if let Some((at, width, right)) = computed(frame, layers, of)
@@ -180,7 +181,7 @@ pub(crate) fn make_crcs_right(frame: &mut [u8], layers: &Layers) {
     }
 }
 
-/// Makes a change that keeps every Internet checksum, and keeps the CRCs that cover it.
+/// Makes a change that keeps every Internet checksum valid, and updates correct CRCs.
 #[inline]
 pub fn keep_crcs(frame: &mut [u8], change: impl FnOnce(&mut [u8])) {
     if !may_have_crc(frame) {
@@ -194,8 +195,8 @@ pub fn keep_crcs(frame: &mut [u8], change: impl FnOnce(&mut [u8])) {
     }
 }
 
-/// Whether a layer with a CRC may be in the frame. Asked of every stamped frame, so it only looks at plain packets of TCP,
-/// UDP and ICMP to say no.
+/// Whether the frame may have a layer with a CRC. Called for every stamped frame, so plain TCP, UDP and ICMP packets
+/// are excluded by a few bytes.
 #[inline]
 fn may_have_crc(frame: &[u8]) -> bool {
     let (protocol, ports) = match frame.get(12..15) {
@@ -228,7 +229,7 @@ fn present(layer: &Layer, frame: &[u8], layers: &Layers, of: usize) -> Option<Ch
     let checksum = layer.kind.description().checksum?;
     let header = layer.header(frame);
     let is_there = (checksum.present)(header);
-    // UDP over IPv6 has a checksum unless it carries a tunnel (RFC 6935).
+    // UDP over IPv6 must have a checksum unless it carries a tunnel (RFC 6935).
     let must = !is_there && layer.kind == LayerKind::Udp && over_v6(layers, of) && layers.all().len() == of + 1;
     (is_there || must).then_some(checksum)
 }
@@ -244,18 +245,19 @@ fn over_v6(layers: &Layers, of: usize) -> bool {
 
 /// What an Internet checksum covers.
 pub(super) struct Covered {
-    /// The first byte of the checksum, at an even place of what it covers.
+    /// Offset of the checksum, at an even distance from the start of what it covers.
     pub(super) at: usize,
     content: Range<usize>,
     addresses: Option<Pseudo>,
-    /// The protocol and the length of a pseudo header.
+    /// Protocol and length of the pseudo header.
     extra: u64,
     /// 0 is sent as all ones (RFC 768).
     pub(super) never_zero: bool,
 }
 
 impl Covered {
-    /// Bytes in the sum, in words from the start of each range on. The checksum itself is among them, but not in the sum.
+    /// The byte ranges in the sum; words count from the start of each. They include the checksum, which is not in the
+    /// sum.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let address = |pseudo: Pseudo| [pseudo.source, pseudo.destination].map(|at| at..at + pseudo.width);
         self.addresses.map(address).into_iter().flatten().chain([self.content.clone()])
@@ -272,8 +274,8 @@ impl Covered {
     }
 }
 
-/// What the Internet checksum of a layer covers. `None` if it has no checksum, or not all of it is in the frame; `None`
-/// inside if it is a CRC.
+/// What the Internet checksum of a layer covers. `None` if it has no checksum, or if part of what it covers is missing;
+/// `Some(None)` if it is a CRC.
 pub(super) fn covered(frame: &[u8], layers: &Layers, of: usize) -> Option<Option<Covered>> {
     let layer = layers.all().get(of)?;
     let checksum = present(layer, frame, layers, of)?;
@@ -295,7 +297,7 @@ pub(super) fn covered(frame: &[u8], layers: &Layers, of: usize) -> Option<Option
     Some(Some(Covered { at: start + checksum.at, content: start..end, addresses, extra, never_zero }))
 }
 
-/// Where the checksum of a layer is, its width, and what it should be.
+/// Offset, width and correct value of a layer's checksum.
 fn computed(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [u8; 4])> {
     let Some(covered) = covered(frame, layers, of)? else { return computed_crc(frame, layers, of) };
     let value = !folded(covered.sum(frame));
@@ -304,7 +306,7 @@ fn computed(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [
     Some((covered.at, 2, [high, low, 0, 0]))
 }
 
-/// The same of a layer with a CRC.
+/// As [`computed`], for a layer with a CRC.
 fn computed_crc(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usize, [u8; 4])> {
     let layer = layers.all().get(of)?;
     let checksum = layer.kind.description().checksum?;
@@ -330,7 +332,7 @@ fn computed_crc(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usiz
                 _ => &[1, 2, 3, 7],
             };
             let header = packet.header(frame);
-            // Eight bytes of ones stand for the routing header of InfiniBand.
+            // Eight bytes of ones replace the routing header of InfiniBand.
             let mut state = crc32(!0, &[0xff; 8]);
             for (at, byte) in header.iter().enumerate() {
                 let version = if packet.kind == LayerKind::Ipv6 && at == 0 { 0x0f } else { 0 };
@@ -349,10 +351,10 @@ fn computed_crc(frame: &[u8], layers: &Layers, of: usize) -> Option<(usize, usiz
     }
 }
 
-/// Bytes of an invariant CRC.
+/// Length of an invariant CRC in bytes.
 pub(crate) const ICRC: usize = 4;
 
-/// CRC-32C of Castagnoli, reflected (RFC 9260, appendix A).
+/// CRC-32C (Castagnoli), reflected (RFC 9260, appendix A).
 fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = crc_table(0x82f6_3b78);
     bytes.iter().fold(state, |state, byte| state >> 8 ^ TABLE[((state ^ u32::from(*byte)) & 0xff) as usize])
@@ -364,7 +366,7 @@ fn crc32(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| state >> 8 ^ TABLE[((state ^ u32::from(*byte)) & 0xff) as usize])
 }
 
-/// What each byte does to the remainder by a reflected polynomial.
+/// The remainder for each byte value by a reflected polynomial.
 const fn crc_table(polynomial: u32) -> [u32; 256] {
     let mut table = [0; 256];
     let mut i = 0;

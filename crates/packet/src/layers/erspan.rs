@@ -1,12 +1,12 @@
 use super::kind::{Description, Header, Next};
 use super::{Field, LayerKind, Role};
 
-/// Bits before a field of type III only.
+/// The offset in bits of a field that only type III has.
 fn of_type_3(header: &[u8], at: u16) -> Option<u16> {
     (header.first()? >> 4 == 2).then_some(at)
 }
 
-/// Makes a header of type III.
+/// Turns a header into one of type III.
 fn make_type_3(header: &mut Vec<u8>) {
     header[0] = header[0] & 0x0f | 0x20;
     header[3] &= !1;
@@ -46,7 +46,7 @@ pub(super) const DESCRIPTION: Description = Description {
     read: |bytes| {
         let length = match bytes.first()? >> 4 {
             1 => 8,
-            // The last bit of the fixed header announces a platform's own part.
+            // The last bit of the fixed header announces a platform-specific subheader.
             2 if bytes.get(11)? & 1 == 1 => 20,
             2 => 12,
             _ => return None,

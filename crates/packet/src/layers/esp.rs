@@ -15,7 +15,7 @@ pub(super) const DESCRIPTION: Description = Description {
     binds: &[Bind::Protocol(50), Bind::Port(4500)],
     length: None,
     checksum: None,
-    // An index of zero marks IKE in UDP.
+    // An SPI of zero marks IKE in UDP.
     announce: |_, _| false,
     read: |bytes| (bytes.get(..8)?[..4] != [0; 4]).then(|| Header::new(8, Next::Payload)),
 };

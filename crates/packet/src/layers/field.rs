@@ -3,41 +3,41 @@ use crate::key::Kind;
 /// A field of a header.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The word that names it.
+    /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its meaning, for help texts.
     pub about: &'static str,
     /// How its values are written.
     pub kind: Kind,
-    /// Where it is.
+    /// Its position.
     pub place: FieldPosition,
-    /// What it does in the header.
+    /// Its effect on the rest of the frame.
     pub role: Role,
-    /// It may be named without its protocol.
+    /// Whether users may name it without its protocol.
     pub bare: bool,
-    /// Makes room for it in a header that lacks it.
+    /// Adds it to a header that lacks it.
     pub add: fn(&mut Vec<u8>),
 }
 
-/// Where a field is in its header.
+/// Position of a field in its header.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldPosition {
-    /// This many bits behind the first one, this many bits wide.
+    /// Offset and width in bits.
     Bits(u16, u16),
-    /// Where this says, for a header of the protocol; absent if `None`. Bits behind the first one, and the width.
+    /// Offset in bits, computed from a header of the protocol, and width in bits; `None` if the field is absent.
     Found(fn(&[u8]) -> Option<u16>, u16),
 }
 
-/// What a field does.
+/// Effect of a field on the rest of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A value without consequences for the rest of the frame.
+    /// None.
     Plain,
-    /// A length, which streams and rewriting keep.
+    /// It is a length, which streams and rewriting keep correct.
     Length,
-    /// A checksum, which streams and rewriting keep.
+    /// It is a checksum, which streams and rewriting keep.
     Checksum,
-    /// It says what follows, or the shape of the header.
+    /// It determines what follows, or the shape of the header.
     Shape,
 }
 
@@ -74,17 +74,17 @@ impl Field {
         Field { role, ..self }
     }
 
-    /// Its name belongs to several protocols with different meanings, so it needs that of its protocol.
+    /// Several protocols use its name for different things, so users must also name the protocol.
     pub(super) const fn named_with_layer(self) -> Field {
         Field { bare: false, ..self }
     }
 
-    /// It is where `find` says.
+    /// Its offset is computed by `find`.
     pub(super) const fn found(self, find: fn(&[u8]) -> Option<u16>) -> Field {
         Field { place: FieldPosition::Found(find, self.width()), ..self }
     }
 
-    /// A header gets room for it by this.
+    /// `add` adds it to a header that lacks it.
     pub(super) const fn added_by(self, add: fn(&mut Vec<u8>)) -> Field {
         Field { add, ..self }
     }
@@ -107,14 +107,14 @@ impl Field {
         (usize::from(at + self.width()) <= header.len() * 8).then_some(at)
     }
 
-    /// Its value in this header.
+    /// Reads its value from this header.
     #[must_use]
     pub fn read(&self, header: &[u8]) -> Option<u128> {
         let at = usize::from(self.offset(header)?);
         Some(read_bits(header, at, usize::from(self.width())))
     }
 
-    /// Writes its value in this header; false if the header lacks the field. No checksum is kept: see
+    /// Writes its value into this header; false if the header lacks the field. Updates no checksum: see
     /// [`write_field`](super::write_field).
     pub fn write(&self, header: &mut [u8], value: u128) -> bool {
         let Some(at) = self.offset(header) else { return false };
@@ -123,11 +123,11 @@ impl Field {
     }
 }
 
-/// The number in `width` bits from bit `at` on.
+/// The number in the `width` bits from bit `at` on.
 pub(super) fn read_bits(bytes: &[u8], at: usize, width: usize) -> u128 {
     let (first, end) = (at / 8, (at + width).div_ceil(8));
     if end - first > 16 {
-        // 128 bits that do not start at a byte: no protocol has these.
+        // 128 bits that do not start at a byte boundary: no protocol has such a field.
         return 0;
     }
     let all = bytes[first..end].iter().fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
@@ -135,7 +135,7 @@ pub(super) fn read_bits(bytes: &[u8], at: usize, width: usize) -> u128 {
     if width >= 128 { all } else { all & ((1 << width) - 1) }
 }
 
-/// Writes the number in `width` bits from bit `at` on.
+/// Writes a number into the `width` bits from bit `at` on.
 pub(super) fn write_bits(bytes: &mut [u8], at: usize, width: usize, value: u128) {
     for bit in 0..width {
         let (byte, mask) = ((at + bit) / 8, 0x80 >> ((at + bit) % 8));

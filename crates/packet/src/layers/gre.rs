@@ -6,13 +6,13 @@ const ROUTING: u8 = 0x40;
 const KEY: u8 = 0x20;
 const SEQUENCE: u8 = 0x10;
 
-/// Bits before the field that `flag` announces: those of higher flags come first.
+/// Offset in bits of the field that `flag` announces. Fields of higher flags come first.
 fn behind(header: &[u8], flag: u8) -> Option<u16> {
     let flags = *header.first()?;
     (flags & flag != 0).then(|| 32 + 32 * (flags & !(flag | (flag - 1)) & 0xb0).count_ones() as u16)
 }
 
-/// Sets the flag, and inserts four bytes where its field is.
+/// Sets the flag, and inserts four bytes for its field.
 fn add(header: &mut Vec<u8>, flag: u8) {
     if let Some(at) = header.first_mut().map(|flags| *flags |= flag).and_then(|()| behind(header, flag)) {
         let at = usize::from(at / 8);
@@ -69,13 +69,13 @@ pub(super) const DESCRIPTION: Description = Description {
     },
     read: |bytes| {
         let (flags, version) = (*bytes.first()?, bytes.get(1)? & 7);
-        // Source routes (RFC 1701), and the variant of PPTP.
+        // Source routes (RFC 1701) and the variant of PPTP are not supported.
         if flags & ROUTING != 0 || version != 0 {
             return None;
         }
         let length = 4 + 4 * (flags & (CHECKSUM | KEY | SEQUENCE)).count_ones() as usize;
         let next = match be16(bytes, 2)? {
-            // ERSPAN of type II has a sequence number and a header of its own, that of type I neither.
+            // ERSPAN type II has a sequence number and a header of its own; type I has neither.
             0x88be if flags & SEQUENCE == 0 => Next::Layer(LayerKind::Ethernet),
             0x88be | 0x22eb => Next::Layer(LayerKind::Erspan),
             0x6559 => Next::Payload,

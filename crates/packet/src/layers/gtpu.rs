@@ -1,13 +1,13 @@
 use super::kind::{Bind, Description, Header, Length, Next, be16};
 use super::{Field, LayerKind, Role};
 
-/// Any of the flags for extension headers, sequence and N-PDU number: all three have a place then.
+/// Flags for extension headers, sequence number and N-PDU number. If any is set, the header has space for all three.
 const OPTIONAL: u8 = 7;
 const EXTENSIONS: u8 = 4;
-/// Extension header of 5G (3GPP TS 38.415).
+/// PDU session container, the extension header of 5G (3GPP TS 38.415).
 const PDU_SESSION: u8 = 0x85;
 
-/// The length of the header, and where the PDU session container is. An extension header without length has no end.
+/// Length of the header, and offset of the PDU session container. `None` if an extension header has no length.
 fn shape(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
     let flags = *bytes.first()?;
     if flags & OPTIONAL == 0 {
@@ -26,7 +26,7 @@ fn shape(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
     Some((at, session))
 }
 
-/// Sets a flag, makes room for the optional part, and appends a PDU session container.
+/// Sets a flag, adds the optional part, and appends a PDU session container.
 fn add(header: &mut Vec<u8>, flag: u8, session: &[u8]) {
     header[0] |= flag;
     header.resize(header.len().max(12), 0);
@@ -71,7 +71,7 @@ pub(super) const DESCRIPTION: Description = Description {
             Some(6) => Next::Layer(LayerKind::Ipv6),
             _ => Next::Payload,
         };
-        // A sender that leaves the length out means the datagram's.
+        // With a length of 0, that of the datagram applies.
         let whole = Some(be16(bytes, 2)?).filter(|behind| *behind > 0).map(|behind| 8 + usize::from(behind));
         Some(Header { whole, ..Header::new(length, next) })
     },

@@ -36,7 +36,7 @@ pub(super) const DESCRIPTION: Description = Description {
         let fragment = be16(fixed, 6)?;
         let next = if fragment & 0x1fff == 0 { Next::Protocol(fixed[9]) } else { Next::Fragment };
         let total = be16(fixed, 2)?;
-        // 0 in packets that a NIC was to cut into segments.
+        // 0 in packets that a NIC is to segment.
         let whole = (total != 0).then_some(usize::from(total));
         Some(Header { whole, fragment: fragment & 0x3fff != 0, ..Header::new(length, next) })
     },

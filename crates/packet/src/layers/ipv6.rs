@@ -2,7 +2,7 @@ use super::kind::{Bind, Description, Header, Length, be16, by_protocol, followin
 use super::{Field, Role};
 use crate::key::Kind;
 
-/// What the smallest frame carries, padding included.
+/// Payload of the smallest frame in bytes, padding included.
 const SMALLEST: usize = 46;
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -35,7 +35,7 @@ pub(super) const DESCRIPTION: Description = Description {
         if fixed[0] >> 4 != 6 {
             return None;
         }
-        // 0 in packets of more than 64 KiB, in those that a NIC was to cut, and in those that are but a header.
+        // 0 in packets of more than 64 KiB, in packets that a NIC is to segment, and in packets without content.
         let whole = match usize::from(be16(fixed, 4)?) {
             0 if bytes.len() > SMALLEST => None,
             length => Some(40 + length),

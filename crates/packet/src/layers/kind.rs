@@ -3,41 +3,41 @@ use super::{Field, LayerKind};
 /// What a protocol declares.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
-    /// The word that names it.
+    /// Its name.
     pub name: &'static str,
-    /// Other words for it.
+    /// Other names.
     pub aliases: &'static [&'static str],
-    /// What it is.
+    /// What it is, for help texts.
     pub about: &'static str,
     /// The document that defines it.
     pub source: &'static str,
     /// Its fields, in the order of the header.
     pub fields: &'static [Field],
-    /// The header with its defaults.
+    /// The default header.
     pub header: &'static [u8],
-    /// How the layer below announces it.
+    /// The numbers by which the layer below announces it.
     pub binds: &'static [Bind],
     /// The checksum in its header.
     pub checksum: Option<Checksum>,
     /// The length in its header.
     pub length: Option<Length>,
-    /// Makes the header announce what follows, which may make it longer. False if it cannot.
+    /// Makes the header announce the next layer, which may lengthen it. Returns false if it cannot.
     pub announce: fn(&mut Vec<u8>, LayerKind) -> bool,
-    /// Reads the header at the start of these bytes, which end where the layer below ends. `None` if it is not this
-    /// protocol, or its header is cut.
+    /// Reads the header at the start of these bytes, which end where the layer below ends. `None` if they are not of
+    /// this protocol, or if the header is truncated.
     pub read: fn(&[u8]) -> Option<Header>,
 }
 
-/// What a header says of itself.
+/// What a header says about its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Its own length in bytes.
     pub length: usize,
-    /// The length of header and content, if the header has it.
+    /// The length of header and content, if the header contains it.
     pub whole: Option<usize>,
     /// What follows.
     pub next: Next,
-    /// It belongs to a part of a larger packet.
+    /// It belongs to a fragment of a larger packet.
     pub fragment: bool,
 }
 
@@ -54,17 +54,17 @@ impl Header {
 /// What follows a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// By EtherType.
+    /// The protocol with this EtherType.
     EtherType(u16),
-    /// By IP protocol number.
+    /// The protocol with this IP protocol number.
     Protocol(u8),
-    /// By destination and source port of UDP.
+    /// The protocol with this destination or source port of UDP.
     Ports(u16, u16),
     /// This protocol.
     Layer(LayerKind),
-    /// Bytes of an application.
+    /// Application data.
     Payload,
-    /// The later bytes of a fragmented packet.
+    /// The rest of a fragmented packet.
     Fragment,
 }
 
@@ -80,7 +80,7 @@ pub enum Bind {
 }
 
 impl Bind {
-    /// A number that differs for each of these.
+    /// A number that is unique among all variants.
     pub(super) const fn number(self) -> u32 {
         match self {
             Bind::EtherType(number) => number as u32,
@@ -93,19 +93,19 @@ impl Bind {
 /// The checksum of a header.
 #[derive(Clone, Copy, Debug)]
 pub struct Checksum {
-    /// Its first byte in the header: two bytes, or four of CRC-32C. An invariant CRC is the last four bytes of what the
-    /// header carries instead.
+    /// Offset of its first byte in the header. It has two bytes, or four if it is a CRC-32C. An invariant CRC has no
+    /// place in the header: it is the last four bytes of what the header carries.
     pub at: usize,
     /// What it covers.
     pub over: Over,
-    /// Whether this header has one.
+    /// Whether this header has a checksum.
     pub present: fn(&[u8]) -> bool,
 }
 
-/// The length in a header: that of header and content, less some bytes. Two bytes wide.
+/// The length in a header: that of header and content, minus some bytes. Two bytes wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// Its first byte; negative if it is in the header before.
+    /// Offset of its first byte; negative if it is in the previous header.
     pub at: isize,
     /// Bytes that it does not count.
     pub less: usize,
@@ -118,11 +118,11 @@ pub enum Over {
     Header,
     /// The header and all that it carries.
     Content,
-    /// The same, and the pseudo header of the IP packet around it.
+    /// Header, content, and the pseudo header of the IP packet around them.
     PseudoHeader,
     /// Header and content, as CRC-32C (RFC 9260, appendix A).
     Crc32c,
-    /// The IP packet around it, as CRC-32, but what routers change (InfiniBand 1.4, annex A17.3.3).
+    /// The IP packet around it without the fields that routers change, as CRC-32 (InfiniBand 1.4, annex A17.3.3).
     Invariant,
 }
 
@@ -131,7 +131,7 @@ pub(super) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 
-/// What follows an IPv6 header or extension header: 59 says that nothing does.
+/// What follows an IPv6 header or extension header; 59 means no next header.
 pub(super) const fn following(next: u8) -> Next {
     match next {
         59 => Next::Payload,
@@ -139,14 +139,14 @@ pub(super) const fn following(next: u8) -> Next {
     }
 }
 
-/// An extension header of IPv6 in units of 8 bytes.
+/// Reads an IPv6 extension header whose length is in units of 8 bytes.
 pub(super) fn extension(bytes: &[u8]) -> Option<Header> {
     let [next, length, ..] = *bytes.get(..8)? else { return None };
     let length = (usize::from(length) + 1) * 8;
     (bytes.len() >= length).then(|| Header::new(length, following(next)))
 }
 
-/// Announces a protocol by its first EtherType, at this byte.
+/// Announces a protocol by its first EtherType, at offset `at`.
 pub(super) fn by_ether_type(header: &mut [u8], at: usize, next: LayerKind) -> bool {
     let number = next.description().binds.iter().find_map(|bind| match bind {
         Bind::EtherType(number) => Some(*number),
@@ -155,13 +155,13 @@ pub(super) fn by_ether_type(header: &mut [u8], at: usize, next: LayerKind) -> bo
     number.map(|number| header[at..at + 2].copy_from_slice(&number.to_be_bytes())).is_some()
 }
 
-/// Announces a protocol by its first IP protocol number, at this byte.
+/// Announces a protocol by its first IP protocol number, at offset `at`.
 pub(super) fn by_protocol(header: &mut [u8], at: usize, next: LayerKind) -> bool {
     let number = next.description().protocol();
     number.map(|number| header[at] = number).is_some()
 }
 
-/// Announces a protocol by its first port, as the destination of UDP.
+/// Announces a protocol by its first port, as the UDP destination.
 pub(super) fn by_port(header: &mut [u8], next: LayerKind) -> bool {
     let number = next.description().binds.iter().find_map(|bind| match bind {
         Bind::Port(number) => Some(*number),

@@ -1,8 +1,8 @@
 use super::kind::{Bind, Description, Header, Next, be16};
 use super::{Field, LayerKind};
 
-/// Cookies of no, 4 or 8 bytes and a sublayer of no or 4 bytes may precede the frame. Both ends agree on that, and no
-/// bit says it.
+/// Lengths of what may precede the frame: a cookie of 0, 4 or 8 bytes and a sublayer of 0 or 4 bytes. Both ends agree
+/// on them, and no bit announces them.
 const BEFORE: [usize; 4] = [0, 4, 8, 12];
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -23,7 +23,7 @@ pub(super) const DESCRIPTION: Description = Description {
         }
         let found = |before: &usize| {
             let content = 4 + before + 14;
-            // A length of 802.3 is as long as what follows.
+            // An 802.3 length equals the number of bytes that follow.
             let is_length = |value: u16| usize::from(value) + content == bytes.len();
             be16(bytes, content - 2).is_some_and(|value| is_known(value) || is_length(value))
         };
@@ -34,7 +34,7 @@ pub(super) const DESCRIPTION: Description = Description {
     },
 };
 
-/// An EtherType that shows where the Ethernet header of a session starts: one of the list, or for experiments.
+/// Whether an EtherType shows where the Ethernet header of a session starts: a known or the experimental one.
 fn is_known(ether_type: u16) -> bool {
     ether_type == 0x88b5 || super::walk::announces(Bind::EtherType(ether_type))
 }

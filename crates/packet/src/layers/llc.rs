@@ -18,7 +18,7 @@ pub(super) const DESCRIPTION: Description = Description {
     announce: |header, next| by_ether_type(header, 6, next),
     read: |bytes| match bytes.get(..3)? {
         [0xaa, 0xaa, 3] if bytes.get(3..6)? == [0, 0, 0] => {
-            // A length has no place in SNAP.
+            // SNAP has an EtherType, never a length.
             let next = be16(bytes, 6)?;
             Some(Header::new(8, if next < 0x0600 { Next::Payload } else { Next::EtherType(next) }))
         }

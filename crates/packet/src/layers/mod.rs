@@ -1,7 +1,7 @@
-//! The protocols of a frame, one file each, and one walk that finds them.
+//! The protocols of a frame, one file each, and the walk that finds them.
 //!
-//! A protocol declares once what it is: its name, its fields, its default header, its checksum, and the numbers by
-//! which the layer below announces it. Rules, rewriting, keys, flows and the table in the docs read these declarations.
+//! Each protocol is declared once: its name, fields, default header, checksum, and the numbers by which the layer below
+//! announces it. Rules, rewriting, keys, flows and the table in the docs read these declarations.
 //! To add a protocol, add a file and a line to the list below.
 
 mod build;
@@ -85,7 +85,7 @@ layers! {
 }
 
 impl LayerKind {
-    /// The protocol that is called `name`.
+    /// The protocol with this name or alias.
     #[must_use]
     pub fn named(name: &str) -> Option<LayerKind> {
         let is = |kind: &LayerKind| {
@@ -101,7 +101,7 @@ impl LayerKind {
         self.description().name
     }
 
-    /// Its field of this name.
+    /// Its field with this name.
     #[must_use]
     pub fn field(self, name: &str) -> Option<&'static Field> {
         self.description().fields.iter().find(|field| field.name == name)

@@ -26,7 +26,7 @@ pub(super) const DESCRIPTION: Description = Description {
     },
     read: |bytes| {
         let bottom = bytes.get(..4)?[2] & 1 == 1;
-        // No header says what follows the last label: its first bits do (RFC 4928).
+        // No field announces what follows the last label: its first four bits decide (RFC 4928).
         let next = match bytes.get(4).map(|first| first >> 4) {
             _ if !bottom => LayerKind::Mpls,
             Some(4) => LayerKind::Ipv4,

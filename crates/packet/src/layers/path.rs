@@ -3,11 +3,11 @@ use crate::key::Kind;
 use std::fmt;
 use units::{ParseError, nearest};
 
-/// A field by its name, and which one of that name is meant: `dport`, `vxlan vni`, `inner src`, `mpls#2 label`.
+/// A field by name, and which of several with this name: `dport`, `vxlan vni`, `inner src`, `mpls#2 label`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldPath {
     level: Level,
-    /// A protocol and which of several in this level, from 1.
+    /// A protocol, and its number among layers of the same kind in this level, from 1.
     layer: Option<(LayerKind, u8)>,
     name: &'static str,
 }
@@ -15,14 +15,14 @@ pub struct FieldPath {
 /// Which packet in nested tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// This many tunnels deep: 0 is outermost.
+    /// Depth in tunnels; 0 is outermost.
     Nth(u8),
-    /// The innermost that is found.
+    /// The innermost packet.
     Innermost,
 }
 
 impl Level {
-    /// The level of the walk; `None` if the frame has fewer.
+    /// The level in the walk; `None` if the frame has fewer levels.
     #[must_use]
     pub fn of(self, layers: &Layers) -> Option<u8> {
         match self {
@@ -31,7 +31,8 @@ impl Level {
         }
     }
 
-    /// Reads `inner`, several times, `innermost` or `outer` at the start of the words, and gives how many it took.
+    /// Parses `inner` (repeated), `innermost` or `outer` at the start of the words. Also returns the number of words
+    /// used.
     #[must_use]
     pub fn read(words: &[&str]) -> (Level, usize) {
         match words.first() {
@@ -45,7 +46,7 @@ impl Level {
 }
 
 impl fmt::Display for Level {
-    /// Ends with a space unless it is empty.
+    /// Ends with a space unless empty.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Level::Nth(level) => (0..*level).try_for_each(|_| f.write_str("inner ")),
@@ -54,7 +55,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// A protocol, and which of several of its kind, from 1: `mpls`, `mpls#2`. `None` if the word names none.
+/// A protocol, and its number among layers of the same kind, from 1: `mpls`, `mpls#2`. `None` for other words.
 #[must_use]
 pub fn read_layer(word: &str) -> Option<(LayerKind, u8)> {
     let (name, number) = match word.split_once('#') {
@@ -64,10 +65,10 @@ pub fn read_layer(word: &str) -> Option<(LayerKind, u8)> {
     Some((LayerKind::named(name)?, number))
 }
 
-/// Refuses the second of a protocol that a packet has once: it belongs to the packet in a tunnel.
+/// Refuses a number above 1 for a protocol that a packet has only once: the second one is in a tunnel.
 ///
 /// # Errors
-/// The words that name that one.
+/// The number is not possible; the error names the spelling for the packet in the tunnel.
 pub fn can_be((kind, number): (LayerKind, u8)) -> Result<(), ParseError> {
     if number == 1 || recurs(kind) {
         return Ok(());
@@ -79,7 +80,7 @@ pub fn can_be((kind, number): (LayerKind, u8)) -> Result<(), ParseError> {
     ))
 }
 
-/// Whether a protocol may follow itself in one packet, with others between them.
+/// Whether a protocol can occur again within one packet, also with others between.
 fn recurs(kind: LayerKind) -> bool {
     let is_packet = |kind: LayerKind| matches!(kind, LayerKind::Ethernet | LayerKind::Ipv4 | LayerKind::Ipv6);
     let (mut seen, mut open) = (Vec::new(), vec![kind]);
@@ -96,7 +97,7 @@ fn recurs(kind: LayerKind) -> bool {
 }
 
 impl FieldPath {
-    /// A field of the outermost packet that has one of this name.
+    /// The field with this name in the outermost layer of the level that has one.
     #[must_use]
     pub fn bare(level: Level, name: &str) -> Option<FieldPath> {
         let fields = LayerKind::ALL.iter().flat_map(|kind| kind.description().fields);
@@ -104,16 +105,16 @@ impl FieldPath {
         Some(FieldPath { level, layer: None, name: field.name })
     }
 
-    /// A field of this protocol, the `number`-th of its kind.
+    /// A field of this protocol, in the `number`-th layer of its kind.
     #[must_use]
     pub fn of_layer(level: Level, (kind, number): (LayerKind, u8), name: &str) -> Option<FieldPath> {
         kind.field(name).map(|field| FieldPath { level, layer: Some((kind, number)), name: field.name })
     }
 
-    /// Reads a path at the start of the words of `text`, and gives how many it took.
+    /// Parses a path at the start of the words of `text`. Also returns the number of words used.
     ///
     /// # Errors
-    /// No field of this name, with the column of the word.
+    /// There is no such field; the error names the column of the word.
     pub fn read(text: &str, words: &[&str]) -> Result<(FieldPath, usize), ParseError> {
         let (level, mut used) = Level::read(words);
         let Some(word) = words.get(used) else {
@@ -149,7 +150,7 @@ impl FieldPath {
         }
     }
 
-    /// The fields that this may be: one for each protocol that has the name.
+    /// The fields that this path can mean: one for each protocol with a field of this name.
     pub fn fields(&self) -> impl Iterator<Item = &'static Field> + '_ {
         let kinds = LayerKind::ALL.iter().filter(|kind| self.layer.is_none_or(|(wanted, _)| wanted == **kind));
         let fields = kinds.flat_map(|kind| kind.description().fields);
@@ -162,7 +163,7 @@ impl FieldPath {
         self.fields().next().map_or(Kind::Number(0), |field| field.kind)
     }
 
-    /// Bits of the widest field that this may be.
+    /// Width in bits of the widest field that this path can mean.
     #[must_use]
     pub fn width(&self) -> u16 {
         self.fields().map(Field::width).max().unwrap_or(0)
@@ -174,13 +175,13 @@ impl FieldPath {
         self.level
     }
 
-    /// The protocol that it names, and which of several of its kind, from 1.
+    /// The protocol in the path, and its number among layers of the same kind, from 1.
     #[must_use]
     pub fn layer(&self) -> Option<(LayerKind, u8)> {
         self.layer
     }
 
-    /// The same field of another packet.
+    /// The same field in another packet.
     #[must_use]
     pub fn in_level(self, level: Level) -> FieldPath {
         FieldPath { level, ..self }
@@ -192,7 +193,7 @@ impl FieldPath {
         self.name
     }
 
-    /// The number of the layer that has the field, and the field; `None` if the frame has none.
+    /// The number of the layer that has the field, and the field; `None` if the frame has no such field.
     #[must_use]
     pub fn find(&self, frame: &[u8], layers: &Layers) -> Option<(usize, &'static Field)> {
         let level = self.level.of(layers)?;
@@ -210,18 +211,18 @@ impl FieldPath {
     }
 }
 
-/// Finds a field in frame after frame: the names of the path are looked up once, when it is made.
+/// Finds a field in many frames: looks the names of the path up once, on creation.
 #[derive(Clone, Debug)]
 pub struct FieldFinder {
     level: Level,
-    /// The number of the layer among those of its kind, if the path names one.
+    /// The number among layers of the same kind, if the path names a protocol.
     number: Option<u8>,
-    /// The field that each protocol has, in the order of [`LayerKind::ALL`].
+    /// The field of each protocol, in the order of [`LayerKind::ALL`].
     fields: [Option<&'static Field>; LayerKind::ALL.len()],
 }
 
 impl FieldFinder {
-    /// Finds the field of this path.
+    /// Prepares to find the field of this path.
     #[must_use]
     pub fn new(path: &FieldPath) -> FieldFinder {
         let mut fields = [None; LayerKind::ALL.len()];
@@ -272,7 +273,7 @@ fn unknown(text: &str, word: &str) -> ParseError {
     ParseError::new(what, how)
 }
 
-/// The column of a word, from 1.
+/// The column of a word in a text, from 1.
 fn column(text: &str, word: &str) -> usize {
     let starts = text.match_indices(word).map(|(at, _)| at);
     let whole = |at: &usize| {
@@ -335,7 +336,7 @@ mod tests {
         }
     }
 
-    /// A rule of one of these would silently match no frame.
+    /// A rule for any other number would silently match no frame.
     #[test]
     fn numbers_are_of_protocols_that_follow_themselves() {
         let numbered = |kind: &LayerKind| can_be((*kind, 2)).is_ok();

@@ -1,32 +1,32 @@
-//! Checksums of frames that differ in few bytes.
+//! Checksums of frames that differ in a few bytes only.
 
 use super::checksum::{Covered, covered};
 use super::{Layer, LayerKind, Layers};
 use crate::checksum::{folded, sum};
 use std::ops::Range;
 
-/// The checksums of the frames of one stack and one length, which differ in a few bytes only: the sum of all other bytes is
-/// there already. They equal those of [`make_checksums_right`](super::make_checksums_right).
+/// The checksums of frames of one stack and one length that differ in a few bytes only: the sum of all other bytes is
+/// precomputed. The results equal those of [`make_checksums_right`](super::make_checksums_right).
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedChecksums {
-    /// Innermost first: a checksum is among the words of those around it.
+    /// Innermost first, since outer checksums cover inner ones.
     checksums: Vec<Prepared>,
 }
 
 #[derive(Clone, Debug)]
 struct Prepared {
-    /// Its first byte.
+    /// Offset of the checksum.
     at: usize,
     /// The sum of what it covers, without the words that differ.
     rest: u64,
-    /// First bytes of the words that differ.
+    /// Offsets of the words that differ.
     words: Vec<usize>,
     /// 0 is sent as all ones (RFC 768).
     never_zero: bool,
 }
 
 impl PreparedChecksums {
-    /// Takes the sums from one of the frames, whose stamp sums to nothing. `differing` are the bytes that differ otherwise.
+    /// Takes the sums from one of the frames. Its stamp sums to zero; `differing` are all other bytes that differ.
     /// `None` if there is a CRC, or if these bytes can change what a checksum covers.
     pub(crate) fn of(frame: &[u8], layers: &Layers, differing: &[Range<usize>]) -> Option<Self> {
         let changes = |range: &Range<usize>| layers.all().iter().any(|layer| changes_coverage(layer, range));
@@ -44,10 +44,10 @@ impl PreparedChecksums {
         Some(PreparedChecksums { checksums })
     }
 
-    /// Writes all of them.
+    /// Writes all checksums.
     ///
     /// # Panics
-    /// If the frame is shorter than the one that these were taken from.
+    /// If the frame is shorter than the one from which the sums were taken.
     #[inline]
     pub(crate) fn write(&self, frame: &mut [u8]) {
         for checksum in &self.checksums {
@@ -60,7 +60,7 @@ impl PreparedChecksums {
 }
 
 impl Prepared {
-    /// `None` if bytes differ in the last word of an odd number of bytes.
+    /// `None` if bytes differ in the last, incomplete word of an odd number of bytes.
     fn of(frame: &[u8], covered: &Covered, differing: &[Range<usize>]) -> Option<Self> {
         let mut rest = covered.sum(frame);
         let mut words = Vec::new();
@@ -79,8 +79,8 @@ impl Prepared {
     }
 }
 
-/// Whether bytes of a header can change what a checksum covers, or whether there is one: those of IP options, of a route but
-/// its segments, of the flags of GRE, and the checksum of UDP.
+/// Whether a change of these bytes can change what a checksum covers, or whether a checksum exists. Such bytes are IP
+/// options, a routing header without its segments, the flags of GRE, and the checksum of UDP.
 fn changes_coverage(layer: &Layer, range: &Range<usize>) -> bool {
     let (start, content) = (layer.start as usize, layer.content as usize);
     let bytes = match layer.kind {

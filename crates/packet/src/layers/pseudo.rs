@@ -2,15 +2,15 @@
 
 use super::{Layer, LayerKind, Layers};
 
-/// Where the addresses of a pseudo header are. They are not those of the IP header while a source route is not used up
-/// (RFC 791, RFC 8200 §8.1) or where a mobile node is away from home (RFC 6275 §6.3).
+/// Where the addresses of a pseudo header are. They differ from those of the IP header while a source route has
+/// segments left (RFC 791, RFC 8200 §8.1), and while a mobile node is away from home (RFC 6275 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pseudo {
-    /// First byte of the source address.
+    /// Offset of the source address.
     pub source: usize,
-    /// First byte of the destination address.
+    /// Offset of the destination address.
     pub destination: usize,
-    /// Bytes of an address: 4 or 16.
+    /// Length of an address in bytes: 4 or 16.
     pub width: usize,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn hides_an_address(frame: &[u8], layers: &Layers) -> bool {
     numbered.any(|(of, layer)| covers(layer) && pseudo_header(frame, layers, of).is_none())
 }
 
-/// Where the last address of a routing header is; `otherwise` if it is used up. `None` for a route that is compressed.
+/// Offset of the last address in a routing header; `otherwise` if no segments are left. `None` for a compressed route.
 fn last_stop(layer: &Layer, frame: &[u8], otherwise: usize) -> Option<usize> {
     let header = layer.header(frame);
     let start = layer.start as usize;
@@ -58,13 +58,13 @@ fn last_stop(layer: &Layer, frame: &[u8], otherwise: usize) -> Option<usize> {
         [_, _, _, 0, ..] => Some(otherwise),
         // Segment list[0] is the last segment (RFC 8754).
         [_, _, 4, ..] => Some(start + 8),
-        // Of types 0 and 2, and of what is not known, the last address ends the header.
+        // In types 0 and 2 the header ends with the last address.
         [_, _, 0 | 2, ..] => header.len().checked_sub(16).filter(|at| *at >= 8).map(|at| start + at),
         _ => None,
     }
 }
 
-/// Where the last address of a source route in an IPv4 header is, if it is not used up.
+/// Offset of the last address of a source route in an IPv4 header, if hops are left.
 fn source_route(header: &[u8]) -> Option<usize> {
     let mut at = 20;
     loop {
@@ -83,7 +83,7 @@ fn source_route(header: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the home address of destination options is.
+/// Offset of the home address in destination options.
 pub(super) fn home_address(header: &[u8]) -> Option<usize> {
     let mut at = 2;
     loop {

@@ -22,7 +22,7 @@ pub(super) const DESCRIPTION: Description = Description {
     read: |bytes| {
         let header = bytes.get(..16)?;
         let length = usize::from(be16(header, 2)?);
-        // Other chunks and padding may follow: the packet says where it ends.
+        // Other chunks and padding may follow, so the packet determines where the content ends.
         (header[0] == 0 && length >= 16).then(|| Header::new(16, Next::Payload))
     },
 };

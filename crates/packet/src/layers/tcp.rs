@@ -25,7 +25,7 @@ pub(super) const DESCRIPTION: Description = Description {
     announce: |_, _| false,
     read: |bytes| {
         let length = usize::from(bytes.get(..20)?[12] >> 4) * 4;
-        // Cut within its options, it still has its fields.
+        // A header that is truncated within its options still has its fields.
         (length >= 20).then(|| Header::new(length.min(bytes.len()), Next::Payload))
     },
 };

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A stack that begins with Ethernet: each choice picks one of the protocols that the layer below can carry.
+/// A stack that begins with Ethernet. Each choice selects one of the protocols that the layer below can carry.
 fn chain(choices: &[u8]) -> Vec<LayerKind> {
     let mut kinds = vec![LayerKind::Ethernet];
     for choice in choices {
@@ -21,7 +21,7 @@ fn kinds(layers: &Layers) -> Vec<LayerKind> {
     layers.all().iter().map(|layer| layer.kind).collect()
 }
 
-/// Fields whose values do not change what follows. Behind a last label, the first bits of an address say what it is.
+/// Fields whose values do not change what follows. After the last label, the first bits of an address do.
 fn is_free(kinds: &[LayerKind], of: usize, field: &Field) -> bool {
     let behind_label = of > 0 && kinds[of - 1] == LayerKind::Mpls && field.name == "dmac";
     let ports = kinds[of] == LayerKind::Udp && matches!(field.name, "sport" | "dport");
@@ -36,7 +36,7 @@ fn is_free(kinds: &[LayerKind], of: usize, field: &Field) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-    /// Built, changed in every field, and parsed back.
+    /// Builds a stack, changes every field, and parses it back.
     #[test]
     fn stacks_parse_back(
         choices in prop::collection::vec(any::<u8>(), 0..14),
@@ -44,7 +44,7 @@ proptest! {
         seed: u64,
     ) {
         let expected = chain(&choices);
-        // What follows a session of L2TP is found by how it looks.
+        // What follows an L2TP session is recognised by its bytes.
         prop_assume!(expected[expected.len() - 1] != LayerKind::L2tp3);
         let mut frame = stack(&expected, &payload).expect("each carries the next");
         let layers = Layers::of(&frame).first(expected.len());
@@ -71,7 +71,7 @@ proptest! {
                 }
             }
         }
-        // Wrong ones stay wrong, and are made right.
+        // Wrong checksums stay wrong, until they are corrected.
         let sums: Vec<usize> = (0..expected.len()).filter(|of| checksum_is_right(&frame, &layers, *of).is_some()).collect();
         let right = frame.clone();
         for of in &sums {
@@ -85,7 +85,7 @@ proptest! {
         prop_assert_eq!(&frame, &right);
     }
 
-    /// The fast path for ordinary frames finds the same outer packet.
+    /// The fast path for ordinary frames finds the same outer packet as the walk.
     #[test]
     fn headers_agree_with_the_walk(choices in prop::collection::vec(any::<u8>(), 0..8)) {
         let expected = chain(&choices);
@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// Any cut, and any bytes, are walked without a panic, and all that is found lies in the frame.
+    /// Walks truncated frames and random bytes without a panic. All that it finds lies in the frame.
     #[test]
     fn cut_and_odd_frames_do_no_harm(
         choices in prop::collection::vec(any::<u8>(), 0..14),
@@ -198,7 +198,7 @@ fn wrong_checksums_stay_wrong_when_a_field_changes() {
     }
 }
 
-/// Segments left say whether the sum covers the destination of the IP header or the last address of the route.
+/// Segments left selects the address that the sum covers: the IP destination or the last address of the route.
 #[test]
 fn checksums_follow_the_final_destination() {
     use LayerKind::{Ethernet, Ipv6, Routing, Srv6, Tcp, Udp};
@@ -219,7 +219,7 @@ fn checksums_follow_the_final_destination() {
                 assert!(write_field(&mut frame, &layers, of, field, value));
                 assert_eq!(checksum_is_right(&frame, &layers, 3), Some(true), "{route:?} {transport:?} {}", field.name);
             }
-            // A wrong one stays wrong by as much.
+            // A wrong checksum stays wrong by the same amount.
             let at = layers.all()[3].start as usize + transport.description().checksum.expect("one").at;
             let right = u16::from_be_bytes([frame[at], frame[at + 1]]);
             frame[at] ^= 0x55;
@@ -232,7 +232,7 @@ fn checksums_follow_the_final_destination() {
     }
 }
 
-/// RoCEv2 frames of Scapy 2.8, and what follows from changes of them.
+/// RoCEv2 frames from Scapy 2.8, and changes of them.
 #[test]
 fn invariant_crc_agrees_with_scapy_and_follows_changes() {
     for frame in [
@@ -262,7 +262,7 @@ fn invariant_crc_agrees_with_scapy_and_follows_changes() {
             }
             assert_eq!(checksum_is_right(&changed, &now, of - 1), Some(true), "UDP after a change of {name}");
             assert_eq!(crc(&changed) != crc(&frame), covered, "{name}");
-            // A wrong one stays wrong.
+            // A wrong CRC stays wrong.
             let mut wrong = frame.clone();
             let last = wrong.len() - 1;
             wrong[last] ^= 1;
@@ -275,7 +275,8 @@ fn invariant_crc_agrees_with_scapy_and_follows_changes() {
     }
 }
 
-/// What CONTRIBUTING says of a new protocol, of the last one added: rules, rewriting, keys and streams need no line about it.
+/// Holds CONTRIBUTING to its word for the protocol added last: rules, rewriting, keys and streams have no line about
+/// it.
 #[test]
 fn a_protocol_is_one_file_and_one_line() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

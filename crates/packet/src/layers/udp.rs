@@ -20,7 +20,7 @@ pub(super) const DESCRIPTION: Description = Description {
     read: |bytes| {
         let next = Next::Ports(be16(bytes, 2)?, be16(bytes, 0)?);
         bytes.get(..8)?;
-        // 0 in jumbograms, and in those that a NIC was to cut.
+        // 0 in jumbograms, and in datagrams that a NIC is to segment.
         let whole = Some(usize::from(be16(bytes, 4)?)).filter(|length| *length >= 8);
         Some(Header { whole, ..Header::new(8, next) })
     },

@@ -15,7 +15,7 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("vni", 32, 24, "network identifier"),
     ],
     header: &[8, 0, 0, 0, 0, 0, 0, 0],
-    // Linux took 8472 before.
+    // 8472 is Linux's default from before 4789 was assigned.
     binds: &[Bind::Port(4789), Bind::Port(8472)],
     length: None,
     checksum: None,

@@ -1,7 +1,7 @@
 use super::kind::{Bind, Header, Next};
 use super::{Field, LayerKind};
 
-/// Layers that a walk finds at most. What follows stays unknown.
+/// Limit on layers that a walk finds; further ones stay unknown.
 pub const MOST_LAYERS: usize = 32;
 
 /// One layer of a frame. Offsets count from the first byte of the frame.
@@ -9,18 +9,18 @@ pub const MOST_LAYERS: usize = 32;
 pub struct Layer {
     /// The protocol.
     pub kind: LayerKind,
-    /// Tunnels around it: a level begins with each Ethernet header but the first, and with each IP header behind
+    /// Number of tunnels around it. A level begins at each Ethernet header but the first, and at each IP header after
     /// another one.
     pub level: u8,
-    /// All of it is in the frame, by its own length and those of the layers around it.
+    /// Whether all of it is in the frame, by its own length and those of the layers around it.
     pub complete: bool,
-    /// It is in a part of a larger packet.
+    /// It is in a fragment of a larger packet.
     pub fragment: bool,
-    /// Where its header starts.
+    /// Offset of its header.
     pub start: u32,
-    /// Where what it carries starts.
+    /// Offset of its content.
     pub content: u32,
-    /// Where what it carries ends: padding and trailers of the layers around it follow.
+    /// Offset of the end of its content. Padding and trailers of outer layers may follow.
     pub end: u32,
 }
 
@@ -31,7 +31,7 @@ impl Layer {
         frame.get(self.start as usize..self.content as usize).unwrap_or_default()
     }
 
-    /// What it carries.
+    /// Its content.
     #[must_use]
     pub fn content<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
         frame.get(self.content as usize..self.end as usize).unwrap_or_default()
@@ -47,13 +47,13 @@ impl Layer {
 /// Why a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Bytes of an application follow, or nothing.
+    /// Application data follows, or nothing.
     Payload,
     /// The rest of a fragmented packet follows.
     Fragment,
-    /// A protocol follows that is not known here, or not one of its headers.
+    /// An unknown protocol follows, or bytes that are not a header of the announced one.
     Unknown,
-    /// There are more than [`MOST_LAYERS`].
+    /// There are more layers than [`MOST_LAYERS`].
     TooDeep,
 }
 
@@ -69,13 +69,13 @@ const NONE: Layer =
     Layer { kind: LayerKind::Ethernet, level: 0, complete: false, fragment: false, start: 0, content: 0, end: 0 };
 
 impl Layers {
-    /// Finds the layers of a frame without FCS. Takes time in proportion to their number, and allocates nothing.
+    /// Finds the layers of a frame without FCS. Time is proportional to their number. Does not allocate.
     #[must_use]
     pub fn of(frame: &[u8]) -> Layers {
         Layers::from(frame, LayerKind::Ethernet)
     }
 
-    /// The same of bytes that start with this protocol.
+    /// As [`of`](Layers::of), for bytes that start with this protocol.
     #[must_use]
     pub fn from(frame: &[u8], first: LayerKind) -> Layers {
         let mut found = Layers { layers: [NONE; MOST_LAYERS], count: 0, rest: Rest::Payload };
@@ -121,13 +121,13 @@ impl Layers {
         &self.layers[..usize::from(self.count)]
     }
 
-    /// The outermost layers alone, `count` at most.
+    /// The outermost layers, at most `count`.
     #[must_use]
     pub fn first(self, count: usize) -> Layers {
         Layers { count: self.count.min(count.min(MOST_LAYERS) as u8), ..self }
     }
 
-    /// These layers: kind, start, and start of the content. They end where the frame ends.
+    /// Layers of these kinds, header offsets and content offsets. All of them end where the frame ends.
     pub(crate) fn placed(places: &[(LayerKind, usize, usize)]) -> Layers {
         let mut found = Layers { layers: [NONE; MOST_LAYERS], count: 0, rest: Rest::Payload };
         let (mut level, mut has_packet) = (0, false);
@@ -144,7 +144,7 @@ impl Layers {
         found
     }
 
-    /// The same layers in a frame that is `length` bytes long, of which the innermost fills the rest.
+    /// The same layers in a frame of `length` bytes: each of them now ends where the frame ends.
     pub(crate) fn resized(self, length: usize) -> Layers {
         let mut layers = self;
         for layer in &mut layers.layers[..usize::from(self.count)] {
@@ -165,7 +165,7 @@ impl Layers {
         self.all().last()
     }
 
-    /// Tunnels around the innermost layer.
+    /// Number of tunnels around the innermost layer.
     #[must_use]
     pub fn deepest(&self) -> u8 {
         self.last().map_or(0, |layer| layer.level)
@@ -177,7 +177,7 @@ impl Layers {
     }
 }
 
-/// The protocol that is announced by `next`, if these bytes begin with a header of it.
+/// The protocol that `next` announces, if these bytes begin with a header of it.
 fn read(next: Next, bytes: &[u8]) -> Option<(LayerKind, Header)> {
     let by = |wanted: Bind| {
         let wanted = wanted.number();
@@ -186,7 +186,7 @@ fn read(next: Next, bytes: &[u8]) -> Option<(LayerKind, Header)> {
         announced.into_iter().find_map(|(_, kind)| Some((*kind, (kind.description().read)(bytes)?)))
     };
     match next {
-        // Below 0x0600 it is a length (IEEE 802.3).
+        // Values below 0x0600 are lengths (IEEE 802.3).
         Next::EtherType(length) if length < 0x0600 => {
             Some((LayerKind::Llc, (LayerKind::Llc.description().read)(bytes)?.whole(length.into())))
         }
@@ -198,7 +198,7 @@ fn read(next: Next, bytes: &[u8]) -> Option<(LayerKind, Header)> {
     }
 }
 
-/// All numbers of the list in ascending order, each with the protocols that it announces in the order of the list.
+/// All numbers in ascending order, each with a protocol that it announces, in the order of the list of protocols.
 const BINDS: [(u32, LayerKind); count_binds()] = {
     let mut all = [(0, LayerKind::Ethernet); count_binds()];
     let (mut count, mut k) = (0, 0);
@@ -221,13 +221,13 @@ const BINDS: [(u32, LayerKind); count_binds()] = {
     all
 };
 
-/// Whether this UDP port, at either end, announces a protocol. Asked of every datagram, so it looks at ports alone.
+/// Whether this UDP port, at either end, announces a protocol. Called for every datagram, so it looks at ports only.
 #[inline]
 pub(crate) fn is_announced_port(port: u16) -> bool {
     PORTS.contains(&port)
 }
 
-/// The ports of the list.
+/// The UDP ports in [`BINDS`].
 const PORTS: [u16; count_ports()] = {
     let mut ports = [0; count_ports()];
     let (mut count, mut b) = (0, 0);
@@ -259,7 +259,7 @@ const fn count_binds() -> usize {
     count
 }
 
-/// Whether a protocol has this number.
+/// Whether any protocol has this number.
 pub(super) fn announces(wanted: Bind) -> bool {
     BINDS.iter().any(|(number, _)| *number == wanted.number())
 }
