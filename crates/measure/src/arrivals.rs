@@ -1,4 +1,4 @@
-//! Sources as one receiver sees them: when each began, and how their crests lie beside each other.
+//! Sources as one receiver sees them: when each one started, and how their crests are ordered in time.
 
 use crate::crest_gaps::CrestGapMeter;
 use crate::frame_counters::Tally;
@@ -73,10 +73,10 @@ pub struct SourceArrivals {
 pub struct SourceCurve {
     /// The address or prefix.
     pub source: String,
-    /// As its frames came.
+    /// The rate as received.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     pub came: Option<RatePlot>,
-    /// As they left.
+    /// The rate as sent.
     #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
     pub left: Option<RatePlot>,
 }
@@ -98,7 +98,7 @@ pub struct ArrivalMeter {
     sources: Vec<Source>,
     silence: Span,
     origin: Option<Time>,
-    /// The source of the crest that began last.
+    /// The source whose crest began last.
     turn: Option<usize>,
     overlapping: u64,
     apart: Tallies,
@@ -107,7 +107,8 @@ pub struct ArrivalMeter {
 }
 
 impl ArrivalMeter {
-    /// A meter of sources with these names, in the order that their crests should have, and with this gap in each round.
+    /// Creates a meter of sources with these names, in the order that their crests should have, with this gap in each
+    /// round.
     #[must_use]
     pub fn new(names: impl IntoIterator<Item = String>, silence: Span, gap: Option<Span>) -> Self {
         let source = |name| Source {
@@ -132,7 +133,7 @@ impl ArrivalMeter {
         }
     }
 
-    /// Records a frame of source number `of` that came at `at`. Stamps do not decrease.
+    /// Records a frame of source number `of` that arrived at `at`. Timestamps do not decrease.
     pub fn record(&mut self, of: usize, at: Time, length: FrameLen) {
         let origin = *self.origin.get_or_insert(at);
         let begins = {
@@ -142,7 +143,7 @@ impl ArrivalMeter {
         if begins {
             self.begin(of, at);
         } else if self.turn != Some(of) {
-            // Another crest has begun since, so both overlap.
+            // Another crest has begun in between, so the two overlap.
             self.overlap(of);
             if let Some(turn) = self.turn {
                 self.overlap(turn);
@@ -169,7 +170,7 @@ impl ArrivalMeter {
             self.apart.count(apart);
             let (least, most) = self.apart_ends.unwrap_or((apart, apart));
             self.apart_ends = Some((least.min(apart), most.max(apart)));
-            // The pause before the first source of the list separates rounds.
+            // The pause before the first source of the list separates rounds, so it is not a gap within one.
             if in_turn && of > 0 {
                 self.gaps.record(self.origin.unwrap_or(at), ended, at);
             }
@@ -187,7 +188,7 @@ impl ArrivalMeter {
         source.overlaps = true;
     }
 
-    /// What was seen.
+    /// The figures so far.
     #[must_use]
     pub fn report(&self) -> ArrivalsReport {
         let origin = self.origin.unwrap_or(Time::ZERO);

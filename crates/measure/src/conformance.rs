@@ -65,7 +65,7 @@ struct Departure {
 }
 
 impl ConformanceMeter {
-    /// A meter; `byte_time` is that of the line, if there is one.
+    /// Creates a meter; `byte_time` is that of the line, if there is one.
     #[must_use]
     pub fn new(byte_time: Option<Span>) -> Self {
         ConformanceMeter {
@@ -80,7 +80,7 @@ impl ConformanceMeter {
         }
     }
 
-    /// Allocates memory for all gaps, so that nothing waits for it later.
+    /// Allocates memory for all gaps in advance, so that no frame waits for it.
     #[must_use]
     pub fn at_hand(mut self) -> Self {
         self.asked_gaps.at_hand();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn back_to_back_on_a_line_is_the_preceding_frame_and_a_byte() {
-        // 84 byte times of 1 ns and one more, for any target.
+        // 84 byte times of 1 ns, and one byte time more, for any target.
         let report = measured(Some(Span::from_ns(1)), &[(84, 84), (100, 85), (100, 86), (5_000, 5_000), (90, 80)]);
         assert!((report.back_to_back_ratio - 0.6).abs() < 1e-12);
         assert!((report.shares.within_1_byte_time_ratio.expect("a line") - 0.4).abs() < 1e-12);

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use units::{Span, Time};
 
-/// Gaps that are kept for the drawing. Later ones count in the figures only.
+/// Limit on gaps that are kept for the drawing. Later ones count in the figures only.
 const DRAWN: usize = 4_096;
 
 /// Gaps between crests of different sources within a round.
@@ -28,14 +28,14 @@ pub struct CrestGapReport {
 /// The gaps in order of time.
 #[derive(Clone, Debug, Serialize)]
 pub struct CrestGapPlot {
-    /// The asked gap, if one was named.
+    /// The asked gap, if the user gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_ns: Option<f64>,
-    /// When each gap ended: the first frame of the later crest, from the first frame of any source on.
+    /// When each gap ended, at the first frame of the later crest, since the first frame of any source.
     pub at_ns: Vec<f64>,
-    /// Its length.
+    /// Length of each gap.
     pub got_ns: Vec<f64>,
-    /// Later gaps that are not here.
+    /// Number of later gaps that are not listed.
     pub more: u64,
 }
 
@@ -44,13 +44,13 @@ pub struct CrestGapPlot {
 pub struct CrestGapMeter {
     asked: Option<Span>,
     all: Tallies,
-    /// Least and largest, in ps.
+    /// Smallest and largest gap, in ps.
     ends: Option<(u64, u64)>,
     drawn: Vec<(Span, u64)>,
 }
 
 impl CrestGapMeter {
-    /// A meter of gaps that should be this long.
+    /// Creates a meter; `asked` is the gap that was asked, if there is one.
     #[must_use]
     pub fn new(asked: Option<Span>) -> Self {
         CrestGapMeter { asked, ..CrestGapMeter::default() }
@@ -112,7 +112,7 @@ mod tests {
         let plot = meter.plot().expect("gaps");
         assert_eq!((plot.at_ns[1], plot.got_ns[1]), (153_000.0, 10_000.0));
         assert_eq!((plot.got_ns.len(), plot.more), (4_096, 904));
-        // Stamps of an interface may go back a little; no gap is below zero.
+        // An interface's timestamps may go back a little; no gap is below zero.
         meter.record(us(7), us(20), us(19));
         let seen = meter.report().expect("gaps");
         assert_eq!((seen.min_ns, seen.max_ns), (0.0, 11_000.0));

@@ -16,8 +16,8 @@ use units::{FrameLen, Span, Time};
 pub struct DepartureMeter {
     meters: Meters,
     fit: Option<FitMeter>,
-    /// A gap that occurred several times in a row, and its count. Exact departures repeat themselves, and meters count
-    /// many equal gaps at the cost of one.
+    /// A gap, and how often it occurred in a row. Exact departures repeat, and meters count many equal gaps at the cost
+    /// of one.
     repeated: (Interval, u64),
     /// Target and start of the first departure.
     first: Option<(Time, Time)>,
@@ -71,7 +71,7 @@ struct ClassMeter {
     meter: Option<Box<DepartureMeter>>,
 }
 
-/// Up to this many classes have all their memory allocated, some 1.5 MB each.
+/// Up to this many classes have all their memory allocated in advance, about 1.5 MB each.
 const AT_HAND: usize = 32;
 
 /// The target of a class: a fixed gap, gaps of a law, or the steps of a waveform.
@@ -102,8 +102,8 @@ struct Interval {
 }
 
 impl DepartureMeter {
-    /// A meter. `asked_gap` is the fixed gap that was asked, `byte_time` that of the line, if there is one, `window`
-    /// the length of the windows of the rate. Allocates all its memory.
+    /// Creates a meter. `asked_gap` is the fixed gap that was asked, `byte_time` that of the line, if there is one, and
+    /// `window` the length of the rate's windows. Allocates all its memory.
     #[must_use]
     pub fn new(asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         DepartureMeter::lean(asked_gap, byte_time, window).at_hand()
@@ -131,7 +131,7 @@ impl DepartureMeter {
         }
     }
 
-    /// Allocates memory for all counts: the first touch of memory takes time that a live departure does not have.
+    /// Allocates memory for all counts: a live departure has no time for the first access to a page.
     fn at_hand(mut self) -> Self {
         let Meters { gaps, conformance, lateness, .. } = self.meters;
         let (gaps, conformance, lateness) = (gaps.at_hand(), conformance.at_hand(), lateness.at_hand());
@@ -195,8 +195,8 @@ impl DepartureMeter {
         self
     }
 
-    /// The target of a class changes. From now on nothing is compared with a gap, law or steps that held for all of the
-    /// run; each departure is still compared with its own target.
+    /// Records that the target of a class changes. From now on nothing is compared with a gap, law or steps for the
+    /// whole run; each departure is still compared with its own target.
     pub fn target_changes(&mut self, class: u32) {
         self.target_changed = true;
         if let Some(ClassMeter { make, meter }) = self.classes.get_mut(class as usize) {
@@ -296,14 +296,14 @@ impl DepartureMeter {
         self.meters.lateness.so_far()
     }
 
-    /// Lateness and gap errors so far, but for departures that repeat the one before.
+    /// Lateness and gap errors so far, without departures that repeat the preceding one.
     #[must_use]
     pub fn distributions(&self) -> Distributions {
         let Meters { lateness, conformance, .. } = &self.meters;
         Distributions { lateness: lateness.octaves(), gap_error: conformance.octaves(), ..Distributions::default() }
     }
 
-    /// A report of these figures and of the counters of the pipeline, which holds `held` frames.
+    /// A report of these figures and of the counters of the pipeline, in which `held` frames remain.
     #[must_use]
     pub fn report(&self, books: &FrameCounters, held: u64) -> PipelineReport {
         let mut meters = self.meters.clone();
@@ -407,7 +407,8 @@ mod tests {
             timeline.got(start, length);
             gaps.record(start);
             asked += Span::from_us(1);
-            // Late by part of a window or not at all, and at the end by windows; only the former are in runs.
+            // Some frames are late by part of a window or not at all, the last ones by whole windows; only the former
+            // form runs.
             start += match i % 500 {
                 37 => Span::from_ns(1_200),
                 38 => Span::from_ns(800),

@@ -102,7 +102,7 @@ impl Serialize for ChoiceReports {
 pub struct Effects {
     counts: EffectCounts,
     choices: [Option<ChoiceReport>; Choice::ALL.len()],
-    /// Delays by the law, at equal steps of probability.
+    /// Delays according to the law, at equal steps of probability.
     law: Option<Box<Tallies>>,
     /// The stage that reports, and the order after each stage.
     stage: usize,
@@ -151,13 +151,14 @@ impl Effects {
         ChoiceReports(self.choices.map(|report| report.map(share)))
     }
 
-    /// Sets the delays by the law, in ps and at equal steps of probability, for a plot beside the measured ones.
+    /// Sets the delays according to the law, in ps and at equal steps of probability, for a plot beside the measured
+    /// ones.
     pub fn asks_delays(&mut self, delays: impl IntoIterator<Item = u64>) {
         let law = self.law.get_or_insert_default();
         delays.into_iter().for_each(|delay| law.count(delay));
     }
 
-    /// The delays by the law.
+    /// The delays according to the law.
     pub(crate) fn law(&self) -> Option<Histogram<u64>> {
         self.law.as_ref().map(|law| law.all())
     }
@@ -167,8 +168,8 @@ impl Effects {
         self.order().leaves(number);
     }
 
-    /// Records that a frame leaves `extent` places of its flow behind the first later frame that left before it; 0 if
-    /// there is none.
+    /// Records a frame that leaves `extent` positions, within its flow, after the first later frame that overtook it; 0
+    /// if none did.
     pub fn leaves_behind(&mut self, extent: u64) {
         let order = self.order();
         order.frames += 1;
@@ -284,7 +285,7 @@ mod tests {
     #[test]
     fn original_does_not_overtake_its_copy() {
         let mut effects = Effects::default();
-        // The copy of 1 is late by the places since 2, not by those since its original.
+        // The copy of 1 is late by the positions since 2, not by those since its original.
         [1, 2, 3, 1].into_iter().for_each(|number| effects.leaves(number));
         assert_eq!(effects.reorder().map(|report| (report.reordered, report.max_extent)), Some((1, 2)));
     }

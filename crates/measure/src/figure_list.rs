@@ -9,7 +9,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
 
-/// The unit of a figure. The end of its name says it; a plain noun is a count.
+/// The unit of a figure, from the suffix of its name. A plain noun is a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds.
@@ -31,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Each unit that a name can end in, with that end.
+    /// Each unit with the suffix that names it.
     const SUFFIXES: [(&str, Unit); 7] = [
         ("ns", Unit::Time),
         ("bps", Unit::BitRate),
@@ -42,7 +42,7 @@ impl Unit {
         ("frames", Unit::Count),
     ];
 
-    /// The unit that a name ends in, or is.
+    /// The unit that a name ends in or consists of.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Unit> {
         let last = name.rsplit('_').next()?;
@@ -68,13 +68,14 @@ impl Unit {
 /// A figure of a pipeline's report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Names from the pipeline down. A name that ends in `[]` is a list; `*` stands for any name.
+    /// Names from the pipeline down. A name that ends in `[]` is a list; `*` matches any name.
     pub path: Vec<String>,
     /// The unit.
     pub unit: Unit,
     /// What it means.
     pub meaning: String,
-    /// The figure's own row of the text report, if it has one; `{noun}` stands for the value. Left out if 0.
+    /// The figure's own row of the text report, if it has one; `{noun}` stands for the value. Omitted if the value is
+    /// 0.
     pub row: Option<String>,
 }
 
@@ -243,7 +244,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A doc comment as text of one line.
+/// A doc comment as a single line.
 fn plain(text: &str) -> String {
     text.replace("\\|", "|").split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -152,7 +152,7 @@ impl FitMeter {
         }
     }
 
-    /// Sets the timestamp step behind the gaps to `step_ns`.
+    /// Sets the timestamp step that limits the resolution of the gaps to `step_ns`.
     pub fn stamped_in_steps(&mut self, step_ns: f64) {
         self.tolerance = self.tolerance.max(step_ns * 1_000.0);
     }
@@ -218,7 +218,7 @@ impl FitMeter {
         self.kept.len() as f64 * (1.0 - rho) / (1.0 + rho)
     }
 
-    /// Whether each rounded value of a discrete law stays closest to itself.
+    /// Whether each value of a discrete law is still closest to itself after rounding.
     fn tells_apart(&self, atoms: &[(f64, f64)]) -> bool {
         atoms.windows(2).all(|pair| pair[1].0 - pair[0].0 > 2.0 * self.tolerance)
     }
@@ -298,7 +298,7 @@ impl FitMeter {
         gaps.sort_unstable_by(f64::total_cmp);
         let n = gaps.len() as f64;
         let law = Rounded::new(self.law.as_ref(), jumps, grid);
-        // Points of comparison: the number of smaller gaps, and the law's share below.
+        // Points of comparison: the number of smaller gaps, and the law's probability below.
         let mut places: Vec<(usize, f64)> = Vec::new();
         // A coarse grid is known exactly; on a fine one, captures round once more.
         let reach = if grid.is_some() { self.tolerance.min(1_000.0) } else { self.tolerance };
@@ -474,8 +474,8 @@ fn nearest(gap: f64, step: f64) -> f64 {
     libm::round(gap / step) * step
 }
 
-/// The two-sample distance between gaps and an equal number of ideal draws of the law over all points: the number of
-/// smaller gaps out of `all`, and the law's share below. Ideal draws are uniform in probability.
+/// The two-sample distance between gaps and an equal number of ideal draws of the law, over all points. Each point has
+/// the number of smaller gaps, out of `all`, and the law's probability below. Ideal draws are uniform in probability.
 fn two_sample(places: &[(usize, f64)], all: usize) -> f64 {
     let mut state = 0x6964_6561_6c00_0000_u64;
     let mut draw = || {

@@ -91,8 +91,8 @@ impl FrameCounters {
         self.drops.clone()
     }
 
-    /// Frames that were neither sent nor dropped, according to the counters. A pipeline that holds a different number
-    /// has lost or invented frames.
+    /// Frames that were neither sent nor dropped, according to the counters. If a pipeline holds a different number,
+    /// frames were lost or counted twice.
     #[must_use]
     pub fn should_hold(&self) -> u64 {
         (self.came.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())

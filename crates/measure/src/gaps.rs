@@ -25,7 +25,7 @@ struct Against {
 }
 
 impl GapMeter {
-    /// A meter; `ask` is the fixed gap to compare with, `byte_time` that of the line, if it has one.
+    /// Creates a meter; `ask` is the fixed gap to compare with, `byte_time` that of the line, if there is one.
     #[must_use]
     pub fn new(ask: Option<Span>, byte_time: Option<Span>) -> Self {
         let against = ask.map(|ask| Against {
@@ -37,7 +37,7 @@ impl GapMeter {
         GapMeter { last: None, gaps: Moments::default(), histogram: Tallies::default(), against }
     }
 
-    /// Allocates memory for all gaps, so that nothing waits for it later.
+    /// Allocates memory for all gaps in advance, so that no frame waits for it.
     #[must_use]
     pub fn at_hand(mut self) -> Self {
         self.histogram.at_hand();
@@ -47,8 +47,8 @@ impl GapMeter {
         self
     }
 
-    /// Records that a frame started at `start`. Frames come in the order seen. A stamp that goes back counts as a gap
-    /// of zero in quantiles, and as its negative value elsewhere.
+    /// Records that a frame started at `start`. Frames come in the order seen. A timestamp that goes back counts as a
+    /// gap of zero in quantiles, and as its negative value elsewhere.
     pub fn record(&mut self, start: Time) {
         if let Some(last) = self.last.replace(start) {
             self.count(start.signed_ps_since(last), 1);

@@ -34,7 +34,7 @@ struct Delays {
 }
 
 impl HeldMeter {
-    /// Records that a frame due at `ask` started at `start`. Waiting for its schedule is in neither delay.
+    /// Records that a frame due at `ask` started at `start`. Neither delay includes the wait for its schedule.
     #[inline]
     pub fn departed(&mut self, held: Held, ask: Time, start: Time) {
         let asked = held.asked.signed_ps();
@@ -70,7 +70,7 @@ impl HeldMeter {
         whole(&self.got.tallies.all())
     }
 
-    /// A plot of measured and asked delays; `law` has the delays by the law, if there is one.
+    /// A plot of measured and asked delays; `law` has the delays according to the law, if there is one.
     pub(crate) fn plot(&self, law: Option<&Histogram<u64>>) -> Option<GapPlot> {
         let asked = self.asked.tallies.all();
         GapPlot::of(&self.got.tallies.all(), Some(law.unwrap_or(&asked)))

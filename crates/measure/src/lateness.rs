@@ -13,7 +13,7 @@ pub(crate) struct LatenessMeter {
     coarse: [u64; 256],
     latest: u64,
     earliest: u64,
-    /// Departures later than [`HICCUP`], runs of them, and whether the last departure was one.
+    /// Departures later than [`HICCUP`], runs of such departures, and whether the last departure was one.
     hiccups: Hiccups,
     in_hiccup: bool,
 }
@@ -35,7 +35,7 @@ impl Default for LatenessMeter {
 }
 
 impl LatenessMeter {
-    /// Allocates all memory, so that nothing waits for it later.
+    /// Allocates all memory in advance, so that no departure waits for it.
     pub(crate) fn at_hand(mut self) -> Self {
         self.late.at_hand();
         self
@@ -77,12 +77,12 @@ impl LatenessMeter {
         (u64::midpoint(least, next.saturating_sub(1).max(least)), self.latest / PS_PER_NS)
     }
 
-    /// All latenesses, by powers of two.
+    /// All lateness values, by powers of two.
     pub(crate) fn octaves(&self) -> Octaves {
         self.late.octaves()
     }
 
-    /// All latenesses in ps.
+    /// All lateness values in ps.
     pub(crate) fn whole(&self) -> Vec<(u64, u64)> {
         if self.late.len() == 0 { Vec::new() } else { whole(&self.late.all()) }
     }

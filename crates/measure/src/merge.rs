@@ -48,7 +48,7 @@ const QUANTILES: [(&str, f64); 4] = [("p1_ns", 0.01), ("p50_ns", 0.5), ("p99_ns"
 const SUMS_OF_RATES: [&str; 2] = ["mean_bps", "mean_fps"];
 /// Lists of objects, and the field that identifies corresponding objects.
 const KEYS: [&str; 3] = ["name", "stream", "source"];
-/// What differs from host to host and belongs to each.
+/// Fields that belong to a single host.
 const OF_HOSTS: [&str; 7] = ["start", "expectations", "fit", "plots", "arrivals", "crest_gap", "rate_curve"];
 
 /// Merges the reports of hosts.

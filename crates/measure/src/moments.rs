@@ -65,7 +65,7 @@ impl Moments {
             *self = *other;
             return;
         }
-        // Values that are x from the other origin are x + d from ours: Σ(x + d)² = Σx² + d (n d + 2 Σx).
+        // Values at x from the other origin are at x + d from ours: Σ(x + d)² = Σx² + d (n d + 2 Σx).
         let off = i128::from(other.origin) - i128::from(self.origin);
         let shift = i128::from(other.count) * off;
         let factor = shift + 2 * other.sum;

@@ -1,11 +1,12 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Counts of times by powers of two of a second: few enough to be read while a run goes on, and the buckets of a native
-/// histogram of Prometheus with schema 0.
+/// Counts of times by powers of two of a second. They are few enough to be published during a run, and are the buckets
+/// of a native Prometheus histogram with schema 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Octaves {
-    /// The first has times up to 2⁻³⁰ s, each other one up to twice the time of the one before, the last all longer ones.
+    /// The first octave counts times up to 2⁻³⁰ s, each further one up to twice the previous bound, the last all longer
+    /// times.
     pub counts: [u64; Octaves::NUMBER],
     total_ps: u128,
 }
@@ -28,10 +29,10 @@ impl Default for Octaves {
 }
 
 impl Octaves {
-    /// From 2⁻³⁰ s, which is 0.93 ns, to 2⁸ s, and longer.
+    /// Number of octaves: bounds from 2⁻³⁰ s (0.93 ns) to 2⁸ s, and one for longer times.
     pub const NUMBER: usize = 40;
 
-    /// Octaves with these counts, and the sum of their times.
+    /// Creates octaves from these counts and the sum of their times.
     #[must_use]
     pub fn published(counts: [u64; Octaves::NUMBER], total_ns: u64) -> Self {
         Octaves { counts, total_ps: u128::from(total_ns) * u128::from(units::PS_PER_NS) }
@@ -40,7 +41,7 @@ impl Octaves {
     /// Counts a time in ps that occurred `times` times.
     #[inline]
     pub(crate) fn count(&mut self, ps: u64, times: u64) {
-        // A second has 2³⁹ to 2⁴⁰ ps, so this octave or the next one has the time.
+        // A second is between 2³⁹ and 2⁴⁰ ps, so the time belongs to this octave or the next.
         let octave = (u64::BITS - ps.leading_zeros()).saturating_sub(10) as usize;
         let octave = octave.min(BOUNDS_PS.len());
         let octave = octave + usize::from(BOUNDS_PS.get(octave).is_some_and(|bound| ps > *bound));
@@ -60,8 +61,8 @@ impl Octaves {
         u64::try_from(self.total_ps / u128::from(units::PS_PER_NS)).unwrap_or(u64::MAX)
     }
 
-    /// The octaves that are not empty: the power of two of a second up to which each counts, and its count. That of longer
-    /// times has 9.
+    /// The octaves that are not empty: the exponent of each upper bound, as a power of two of a second, and the count.
+    /// Longer times have the exponent 9.
     #[must_use]
     pub fn pairs(&self) -> Vec<(i32, u64)> {
         let counts = (-30..).zip(self.counts);

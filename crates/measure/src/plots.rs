@@ -105,7 +105,7 @@ impl Plots {
         }
     }
 
-    /// What reports call the departures drawn.
+    /// The name of the plotted departures in reports.
     #[must_use]
     pub const fn got(&self) -> &'static str {
         if self.planned { "planned" } else { "got" }
@@ -127,7 +127,7 @@ impl Plots {
 const DECADES: u64 = 1_000;
 /// Bins per decade.
 const PER_DECADE: i32 = 10;
-/// Number of bins between the extreme quantiles; a few empty ones are added on both sides.
+/// Number of bins between the extreme quantiles; a few empty ones are added on each side.
 const BINS: u64 = 64;
 /// Shares of measured and asked gaps that may lie outside on either side. Asked gaps should appear completely, but a
 /// few hiccups should not compress everything else into one bar.
@@ -146,8 +146,8 @@ impl GapPlot {
         if high / low.max(PS_PER_NS) >= DECADES {
             return Some(GapPlot::by_decades(got, asked, (low, high)));
         }
-        // A power of two not finer than the histograms' resolution at `high` divides the ends of all their buckets, so
-        // no bucket spans two bins.
+        // A power of two that is not finer than the histograms' resolution at `high` divides all bucket ends, so no
+        // bucket spans two bins.
         let mut width =
             both().map(|(h, _)| h.highest_equivalent(high) + 1 - h.lowest_equivalent(high)).max().unwrap_or(1);
         while (high - low) / width >= BINS {

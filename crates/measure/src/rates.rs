@@ -10,14 +10,14 @@ pub struct RateMeter {
     last: Time,
     window_end: Time,
     in_window: u64,
-    /// Bytes of all frames except the last, and of the last.
+    /// Bytes of all frames except the last, then of the last.
     before_last: u64,
     last_bytes: u64,
     windows: Moments,
 }
 
 impl RateMeter {
-    /// A meter with windows of `window`.
+    /// Creates a meter with windows of `window`.
     #[must_use]
     pub fn new(window: Span) -> Self {
         RateMeter {

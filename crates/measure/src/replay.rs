@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 pub struct FrameDigests {
     /// Digest of everything that a device leaves unchanged.
     pub whole: u64,
-    /// Digest of its addresses and numbers, without the payload.
+    /// Digest of its addresses and its sequence or identification numbers, without the payload.
     pub header: Option<u64>,
     /// Digest of its payload.
     pub payload: Option<u64>,
@@ -59,8 +59,8 @@ pub enum FrameFate {
 
 /// Compares the frames that arrive with those of a capture that is sent.
 ///
-/// Frames with the same bytes cannot be distinguished. An arrival is matched with the one whose place in the sending
-/// order is nearest to that of the neighbouring arrivals.
+/// Frames with the same bytes cannot be distinguished. An arrival is matched with the one whose position in the sending
+/// order is closest to that of the neighbouring arrivals.
 #[derive(Debug)]
 pub struct ReplayMeter {
     capture: Vec<FrameDigests>,
@@ -74,7 +74,7 @@ pub struct ReplayMeter {
     received: u64,
     duplicates: u64,
     reordered: u64,
-    /// Positions that were passed over, because a later frame with the same bytes arrived.
+    /// Positions that were skipped, because a later frame with the same bytes arrived.
     passed: BTreeSet<u64>,
     /// Arrivals that are not frames of the capture, up to [`UNKNOWN`] of them.
     unknown: Vec<FrameDigests>,
@@ -87,7 +87,7 @@ struct Group {
     /// Start of the group in the order, and its size.
     first: u32,
     count: u32,
-    /// Number of frames found or passed over, in all repetitions.
+    /// Number of frames found or skipped, in all repetitions.
     next: u64,
 }
 
@@ -100,7 +100,7 @@ impl ReplayMeter {
     /// Limit on the frames of a capture: 100 MB of memory.
     pub const MOST: usize = 1 << 20;
 
-    /// Expects `capture` to be sent `rounds` times, at most.
+    /// Expects `capture` to be sent at most `rounds` times.
     #[must_use]
     pub fn new(capture: Vec<FrameDigests>, rounds: u64) -> Self {
         let mut order: Vec<u32> = (0..capture.len() as u32).collect();
@@ -171,7 +171,7 @@ impl ReplayMeter {
         true
     }
 
-    /// Position among all frames sent of number `next` of a group.
+    /// Position of frame `next` of a group among all frames sent.
     fn position(&self, group: Group, next: u64) -> Option<u64> {
         let round = next / u64::from(group.count);
         let index = self.order[(u64::from(group.first) + next % u64::from(group.count)) as usize];

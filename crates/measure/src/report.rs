@@ -288,8 +288,8 @@ impl PipelineReport {
         self.classes.iter_mut().for_each(PipelineReport::forget_histograms);
     }
 
-    /// Removes comparisons with a target, for a run without one. If a stream goes to a file, a schedule represents the
-    /// line, and delays by stages do not matter to it.
+    /// Removes comparisons with a target, for a run without one. If a stream goes to a file, the schedule only models
+    /// the line, and delays by stages do not affect it.
     pub fn forget_ask(&mut self) {
         self.conformance = None;
         self.starved = self.starved.map(|_| 0);

@@ -103,7 +103,7 @@ pub struct SegmentMeter {
 #[derive(Clone, Debug, Default)]
 struct Segment {
     from: Time,
-    /// The counters when arrivals reached its start.
+    /// The counters when arrivals reached the start of this segment.
     books: FrameCounters,
     left: Tally,
     first: Option<Time>,
@@ -150,7 +150,7 @@ impl SegmentMeter {
         self.departing = self.next(self.departing, at);
     }
 
-    /// The segment that starts at `at`, behind number `present`. Changes at one instant start a single segment.
+    /// The segment that starts at `at`, after segment `present`. Changes at the same instant start a single segment.
     fn next(&mut self, present: usize, at: Time) -> usize {
         if self.segments[present].from == at {
             return present;

@@ -95,7 +95,7 @@ impl Timeline {
         self.found.1
     }
 
-    /// Counts windows from `origin`, unless they count already.
+    /// Sets the start of the first window to `origin`, unless it is set.
     pub fn begin(&mut self, origin: Time) {
         self.origin.get_or_insert(origin);
     }
@@ -106,7 +106,7 @@ impl Timeline {
         self.of_windows(FRAMES)
     }
 
-    /// As `report`, with narrow windows, which show where crests begin and end rather than their rates.
+    /// As `report`, with narrow windows that show where crests begin and end rather than their rates.
     #[must_use]
     pub fn crests(&self) -> Option<RatePlot> {
         self.of_windows(2)

@@ -1,5 +1,5 @@
 //! Diagnoses of a Linux receiver from files: recorded on this project's machine (`veth-6.18`, `virtio-6.18`), or
-//! written in the formats of other drivers and kernels, with numbers that the tests repeat.
+//! written in the formats of other drivers and kernels, with numbers that the tests check.
 
 use measure::host::{Advice, HostReport, InterfaceSettings, InterfaceTexts, LossPoint, Settings, Snapshot, Texts};
 use std::collections::BTreeMap;
@@ -246,7 +246,7 @@ fn unreadable_values_are_unknown() {
     assert!(report.sockets.is_none() && report.interfaces[0].queues.is_none(), "{report:?}");
     assert_eq!(report.interfaces[0].frames, 1_988_210, "the rest is as it was");
 
-    // A reloaded driver counts from zero, so its earlier losses are unknown.
+    // A reloaded driver counts from zero, so the losses before are unknown.
     let report = receiver.report_of(&receiver.texts("after"), &receiver.texts("before"));
     assert_eq!((report.lost.ring, report.interfaces[0].frames), (None, 0));
     // Empty texts must not fail.

@@ -22,7 +22,7 @@ pub struct Identity {
     pub payload: u32,
 }
 
-/// The number of a datagram: `crates/slice/bpf/frames.h` has the same one.
+/// The number of a UDP datagram. `crates/slice/bpf/frames.h` computes the same number.
 #[must_use]
 pub(crate) fn digest(id: u16, payload: &[u8]) -> u32 {
     let mut first = [0; 8];

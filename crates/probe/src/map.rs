@@ -61,7 +61,7 @@ impl Map {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // Maps all pages at once, so that faults do not count as time of the measured program.
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping, of a file that is open; nothing of ours lies there.
+        // SAFETY: creates a new mapping of an open file; no existing memory is affected.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), words * 8, protection, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());

@@ -74,9 +74,9 @@ pub struct Costs {
 pub struct Reader {
     map: GuardedMap,
     slots: u64,
-    /// A missing block with later ones present, since when it has been waited for, and how many had been begun then.
+    /// The first missing block, since when the reader has waited for it, and the number of blocks begun by then.
     missing: Option<(u64, Instant, u64)>,
-    /// Blocks up to this number have been waited for.
+    /// Blocks below this number get no further wait.
     overdue: u64,
     lost: u64,
     damaged: bool,
@@ -179,7 +179,7 @@ impl Reader {
         words[AT_LOOKED].store(ticks(), Ordering::Relaxed);
         let read = words[AT_READ].load(Ordering::Relaxed);
         let written = words[AT_WRITTEN].load(Ordering::Relaxed);
-        // A program begins no block for which there is no room.
+        // A program begins no block without a free slot.
         if written.checked_sub(read).is_none_or(|begun| begun > self.slots) {
             self.damaged = true;
             self.missing = None;
@@ -209,8 +209,8 @@ impl Reader {
         self.slot(number)[0].load(Ordering::Acquire) == number.wrapping_add(1)
     }
 
-    /// Whether a block that is not written was waited for long enough: its thread is writing it, or was killed while
-    /// writing. Blocks that had begun by then share one wait.
+    /// Whether the reader has waited long enough for an unwritten block: its thread is still writing it, or was killed
+    /// while writing. Blocks that had begun when the wait started share it.
     fn is_overdue(&mut self, number: u64, written: u64) -> bool {
         if number < self.overdue {
             return true;

@@ -153,7 +153,7 @@ fn gives_up_and_counts_an_unfinished_block() {
     let (folder, ring, mut reader) = ring(64 << 10);
     let put = || ring.exit(ring.init(6, Direction::Send));
     put();
-    // Reserves the slot of the second block, and does nothing more.
+    // Reserves the slot of the second block without filling it.
     let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");
     file.write_all_at(&2_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
     put();
@@ -180,7 +180,7 @@ fn gives_up_unfinished_blocks_together() {
     assert_eq!((reader.lost(), reader.waits(), reader.is_damaged()), (29, false, false));
 }
 
-/// No count, however wrong, keeps a reader from what is written later, or from its end.
+/// Wrong counts do not keep a reader from later blocks, or from its end.
 #[test]
 fn goes_on_behind_counts_that_contradict() {
     for (at, count) in [(8, 1_000_000), (8, u64::MAX), (8, u64::MAX / 2), (16, 7), (16, u64::MAX)] {
@@ -268,7 +268,7 @@ fn probes_turn_off_after_their_reader_was_killed() {
     let ring = Ring::configure(&path, 8 << 10).expect("it is there");
     let fill = || (0..30).for_each(|_| ring.exit(ring.init(6, Direction::Send)));
     let file = File::options().write(true).open(&path).expect("it is there");
-    // Its last poll is long ago, or the counter has restarted since. On the counter's first ticks there was none.
+    // The last poll was long ago, or the counter has restarted since. A value of 0 would mean no poll.
     for looked in [1, u64::MAX / 2] {
         reader.enable(true);
         fill();

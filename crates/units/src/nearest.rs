@@ -11,7 +11,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         let (short, long) = if typed.len() < name.len() { (&typed, &name) } else { (&name, &typed) };
         let letters = strsim::osa_distance(&typed, &name);
         let allowed = match short.chars().count() {
-            // Words of two letters have little in common once one differs.
+            // Two-letter words have little in common once one letter differs.
             0..=2 => 0,
             3..=6 => 1,
             _ => 2,

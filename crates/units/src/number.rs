@@ -14,7 +14,7 @@ impl ParseError {
         ParseError { what: what.into(), remedy: remedy.into() }
     }
 
-    /// The same with the column of the word that is meant, from 1, unless the problem has one.
+    /// Adds the column of the affected word, from 1, unless the problem already names a column.
     #[must_use]
     pub fn at_column(self, column: usize) -> Self {
         if self.what.contains("(column ") {

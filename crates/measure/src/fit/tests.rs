@@ -92,7 +92,7 @@ fn even_gaps_fit_and_shifted_gaps_do_not() {
     assert!(fit.mse < 1e-12 && fit.kl_nats.expect("finite") < 1e-9 && fit.ks_p.expect("p") > 0.999);
     assert_eq!((fit.bins, fit.outside_ratio), (102, 0.0));
     let fit = judge((0..1_000).map(|i| 90_020_000 + i * 30_000));
-    // Above 90 µs a quarter of the law is missing.
+    // A quarter of the law, above 90 µs, is missing.
     assert!((fit.ks_d.expect("d") - 0.25).abs() < 0.002 && fit.p() < 1e-4, "{fit:?}");
 }
 
@@ -121,7 +121,7 @@ fn edge_includes_gaps_up_to_a_nanosecond_beyond() {
 #[test]
 fn critical_distances_match_the_paper() {
     let fit = judge((0..MANY).map(|i| 80_000_200 + i * (40_000_000 / MANY)));
-    // The paper has 100 000 gaps; the distances fall with the root of their number.
+    // The paper has 100 000 gaps; the distances decrease with the square root of the number of gaps.
     let scale = (100_000.0 / MANY as f64).sqrt();
     assert!((fit.ks2_critical_05.expect("two samples") / scale - 0.006_073).abs() < 1e-6);
     assert!((fit.ks_critical_05.expect("one sample") / scale - 0.004_295).abs() < 1e-6);

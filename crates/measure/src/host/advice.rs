@@ -12,7 +12,7 @@ pub struct Advice {
     /// `slow-reader`, `tcp-buffer`, `accept-queue`, `no-port`, `other-address`, `checksum`, `reverse-path`,
     /// `unwanted`, `broken-frames`, `interface-drops`.
     pub name: &'static str,
-    /// The place of the loss.
+    /// The loss point.
     pub place: LossPoint,
     /// The interface concerned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ fn larger(now: Option<u64>, least: u64) -> u64 {
     now.unwrap_or(0).saturating_mul(2).max(least)
 }
 
-/// Squeezes per second that indicate a limit; a few are the kernel's way of being fair.
+/// Squeezes per second that indicate a limit. A few are normal: the kernel yields the CPU for fairness.
 const SQUEEZES: f64 = 10.0;
 
 fn budget(report: &HostReport) -> Option<Advice> {

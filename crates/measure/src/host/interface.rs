@@ -46,7 +46,7 @@ const QUEUES: [(&str, &str); 13] = [
     ("rx queue ", " ucast pkts rx"), // vmxnet3
 ];
 
-/// Driver counters of frames that found no free descriptor in the ring, or no room in the NIC's memory before it.
+/// Driver counters of frames that found no free descriptor in the ring, or no space in the NIC's memory.
 const RING: [&str; 16] = [
     "rx_missed_errors",      // e1000e, igb, igc, ixgbe
     "rx_missed",             // r8169
@@ -58,7 +58,7 @@ const RING: [&str; 16] = [
     "rx_dropped.nic",        // ice
     "rx_discards.nic",       // ice, older
     "rx_out_of_buffer",      // mlx5: no descriptor
-    "rx_discards_phy",       // mlx5: no room in the port's memory
+    "rx_discards_phy",       // mlx5: no space in the port's memory
     "rx_discards",           // tg3, bnxt
     "rx_total_discard_pkts", // bnxt
     "port_rx_nodesc_drops",  // sfc

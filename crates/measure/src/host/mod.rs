@@ -4,9 +4,9 @@
 //! instants, and [`HostReport::between`] reports what happened in between. A figure that a kernel or driver does not
 //! count is *unknown* (`None`, JSON null), never zero; so is a counter that was reset meanwhile.
 //!
-//! A frame on its way into a Linux host can be lost at six [`LossPoint`]s, in this order: on the wire (broken), at the ring
-//! (no free descriptor), in softnet (a CPU's backlog is full), at the protocol (not for this host, wrong checksum), at
-//! the socket (its buffer is full), and elsewhere at the interface (the rest of `rx_dropped`).
+//! On its way into a Linux host, a frame can be lost at six [`LossPoint`]s, in this order: on the wire (broken), at the
+//! ring (no free descriptor), in softnet (a CPU's backlog is full), at the protocol (not for this host, wrong
+//! checksum), at the socket (its buffer is full), and elsewhere at the interface (the rest of `rx_dropped`).
 
 mod advice;
 mod interface;

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 pub enum LossPoint {
     /// The frame arrived broken.
     Wire,
-    /// The NIC had no free descriptor, or no room in its own memory.
+    /// The NIC had no free descriptor, or no space in its own memory.
     Ring,
-    /// Not a place of loss, but of advice: the distribution of frames over queues and CPUs.
+    /// Not a loss point: advice about the distribution of frames over queues and CPUs.
     Queue,
     /// A CPU's backlog was full.
     Softnet,
@@ -44,7 +44,7 @@ impl LossPoint {
     }
 }
 
-/// Frames lost by place; `None` if there is no counter.
+/// Frames lost by loss point; `None` if there is no counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LossCounts {
     /// Broken frames of the watched interfaces.
@@ -63,7 +63,7 @@ pub struct LossCounts {
 }
 
 impl LossCounts {
-    /// Each place with its loss, in order of a frame's path.
+    /// Each loss point with its loss, in order of a frame's path.
     #[must_use]
     pub fn places(&self) -> [(LossPoint, Option<u64>); 6] {
         [
@@ -80,7 +80,7 @@ impl LossCounts {
 /// A loss counter with its original name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DropCounter {
-    /// The place.
+    /// The loss point.
     pub place: LossPoint,
     /// Name of the counter in the driver or kernel.
     pub counter: String,
@@ -134,7 +134,7 @@ pub struct InterfaceReport {
 }
 
 impl InterfaceReport {
-    /// The largest loss counter of a place; `None` if there is none.
+    /// The largest loss counter of a loss point; `None` if there is none.
     pub(super) fn lost(&self, place: LossPoint) -> Option<u64> {
         self.drops.iter().filter(|drop| drop.place == place).map(|drop| drop.frames).max()
     }
@@ -183,7 +183,7 @@ pub struct HostReport {
     pub observed_s: f64,
     /// The interfaces.
     pub interfaces: Vec<InterfaceReport>,
-    /// Frames lost by place.
+    /// Frames lost by loss point.
     pub lost: LossCounts,
     /// The CPUs.
     pub cpus: Vec<Cpu>,
@@ -231,7 +231,7 @@ impl HostReport {
         self.protocols.as_ref().and_then(|protocols| protocols.get(name)).copied().unwrap_or(0)
     }
 
-    /// The protocol's loss counters of a place that increased, by name.
+    /// The protocol's loss counters of a loss point that increased, by name.
     #[must_use]
     pub fn protocol_losses(&self, place: LossPoint) -> Vec<(&'static str, u64)> {
         let names: Vec<&'static str> = match place {
@@ -275,7 +275,7 @@ fn interface(
             note(LossPoint::Wire, &name, earlier.get(&name).copied(), value);
         }
     }
-    // A kernel counter that was zero before is missing there.
+    // A kernel counter that was zero before is absent from the earlier counters.
     let earlier = before.ring();
     for (name, value) in after.ring() {
         note(LossPoint::Ring, &name, Some(earlier.get(&name).copied().unwrap_or(0)), value);

@@ -49,7 +49,7 @@ impl Part {
 }
 
 impl Times {
-    /// Allocates all memory, so that nothing waits for it later.
+    /// Allocates all memory in advance, so that no frame waits for it.
     pub(super) fn at_hand(&mut self) {
         self.all.at_hand();
     }
@@ -105,7 +105,7 @@ impl Times {
 }
 
 impl Column {
-    /// Allocates all memory, so that nothing waits for it later.
+    /// Allocates all memory in advance, so that no frame waits for it.
     pub(super) fn at_hand(&mut self) {
         self.times.at_hand();
         self.errors.at_hand();

@@ -202,7 +202,7 @@ pub struct SliceMeter {
 }
 
 impl SliceMeter {
-    /// A meter of slices with these names; a trace has one mark more. One frame in `every` is traced.
+    /// Creates a meter of slices with these names; a trace has one more mark. One frame in `every` is traced.
     #[must_use]
     pub fn new(names: Vec<String>, every: u64) -> SliceMeter {
         let slices = names.iter().map(|_| Column::default()).collect();
@@ -219,7 +219,7 @@ impl SliceMeter {
         }
     }
 
-    /// Frames come from a port. If it reports the time in its ring, that becomes the first slice.
+    /// States that frames come from a port. If it reports the time in its ring, that becomes the first slice.
     pub fn come_from_port(&mut self, tells: bool) {
         let ring = tells.then(|| RING.to_owned());
         let names = ring.into_iter().chain(std::mem::take(&mut self.names)).collect();
