@@ -1,7 +1,7 @@
 use crate::mac::MacAddr;
 use units::FrameLen;
 
-/// Form of a filler frame. It decides which device drops the frame.
+/// Kind of filler frame, which determines the device that drops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillerKind {
     /// Destination and source are the same address: the first learning switch sees that the frame is already on the

@@ -64,7 +64,7 @@ struct Content {
 }
 
 impl HeapFrame {
-    /// A complete frame.
+    /// Creates a frame that no capture truncated.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         let original = bytes.len() as u32;
@@ -101,7 +101,7 @@ impl HeapFrame {
         *original = (bytes.len() as u32).saturating_add(cut);
     }
 
-    /// Replaces what a capture truncated by zeros. The frame then has its original length, and at least an Ethernet
+    /// Fills in zeros for what a capture truncated. The frame then has its original length, and at least an Ethernet
     /// header: Linux sends nothing shorter, and reports no error. Returns true if anything was missing.
     ///
     /// A record may claim any length: nothing is added beyond 64 KiB, more than any port sends.

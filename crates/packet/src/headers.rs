@@ -10,7 +10,7 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 /// Payload of the smallest frame in bytes, padding included.
 const SMALLEST: usize = 46;
-/// IPv6 extension headers that are skipped at most; no sender needs more.
+/// Limit on skipped IPv6 extension headers; no sender needs more.
 const MOST_EXTENSIONS: usize = 8;
 
 /// Protocol number of TCP (RFC 9293).
@@ -92,7 +92,7 @@ impl Headers {
         Some(headers)
     }
 
-    /// Finds the headers again: a reference to the caller's would keep them out of registers there.
+    /// Finds the headers again: if the caller passed its own by reference, they could not stay in registers.
     #[cold]
     fn by_layers(frame: &[u8]) -> Option<Headers> {
         let layers = Layers::of(frame);
@@ -505,7 +505,7 @@ mod tests {
         }
         assert_eq!(ip_length(&[0x81; 64], FrameLen::new(68)), None);
         assert_eq!(ip_length(&frame(&[], 0x0806, &[0; 46]), FrameLen::MIN), None, "ARP");
-        // A long chain of extension headers comes to an end.
+        // The search ends even in a long chain of extension headers.
         let mut packet = vec![0x60, 0, 0, 0, 0, 200, 0, 64];
         packet.extend([0; 32 + 200]);
         assert!(Headers::of(&frame(&[], 0x86dd, &packet)).is_some());

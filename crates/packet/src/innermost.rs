@@ -1,4 +1,4 @@
-//! The payload of a program, inside tunnels.
+//! Finds the payload that a program sent, inside any tunnels.
 
 use crate::layers::{ICRC, Layer, LayerKind, Layers, Rest};
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub enum NoPayload {
     NoTransport,
 }
 
-/// Range of the payload of innermost TCP, UDP, RoCE or SCTP data chunk, inside all tunnels that the [walk](Layers)
+/// Range of the innermost payload of TCP, UDP, RoCE or an SCTP data chunk, inside all tunnels that the [walk](Layers)
 /// knows. The checksums of all layers around it cover it too.
 ///
 /// # Errors

@@ -145,7 +145,7 @@ impl Site {
         Site { at, width, shift: 0, mask: u32::MAX, in_ip: false, in_transport: false }
     }
 
-    /// A field of `width` bits from bit `at` of a frame on. `None` if the frame ends before the field does.
+    /// A field of `width` bits that starts at bit `at` of a frame. `None` if the frame ends before the field does.
     pub(crate) fn of_bits(at: usize, width: usize, frame: &[u8]) -> Option<Site> {
         let (first, end) = (at / 8, (at + width).div_ceil(8));
         let bytes = match end - first {
@@ -291,7 +291,7 @@ impl Key {
                 ip => Some(Site::bytes(ip.start, 2).bits(4, 3)),
             },
             Key::Id => v4.map(|ip| Site::bytes(ip.start + 4, 2).by_ip()),
-            // To change the protocol of a known transport would make its header another one.
+            // Another number would contradict the header of a known transport that follows.
             Key::Proto => match ip.filter(|ip| !matches!(ip.protocol, UDP | TCP | ICMP | ICMPV6))? {
                 ip if ip.version == 4 => Some(Site::bytes(ip.start + 9, 1).by_ip()),
                 ip => (ip.transport == Some(ip.start + 40)).then(|| Site::bytes(ip.start + 6, 1)),

@@ -171,7 +171,7 @@ impl Template {
         if template.checksum.is_some_and(|at| {
             found.ip.is_some_and(|ip| ip.version == 4 && ip.protocol == UDP) && frame[at..at + 2] == [0, 0]
         }) {
-            // Without a checksum, it gets none.
+            // A datagram without a checksum stays without one.
             template.checksum = None;
         }
         template.open(&found);

@@ -70,7 +70,7 @@ pub fn stack(kinds: &[LayerKind], payload: &[u8]) -> Result<Vec<u8>, NoStack> {
     stack_with(kinds, &[], payload)
 }
 
-/// As [`stack`], with optional fields of layers, by their number: their headers grow by these.
+/// As [`stack`], with optional fields, each with the number of its layer. The headers grow by these fields.
 ///
 /// # Errors
 /// As [`stack`].
@@ -78,8 +78,8 @@ pub fn stack_with(kinds: &[LayerKind], with: &[(usize, &Field)], payload: &[u8])
     stack_around(kinds, with, &[], payload).map(|(frame, _)| frame)
 }
 
-/// As [`stack_with`], with bytes of no protocol before layers, by their number. Also returns the layers, since a walk
-/// ends at such bytes. No header announces them, so the layer below keeps its default.
+/// As [`stack_with`], with bytes of no protocol, each with the number of the layer that they precede. Also returns the
+/// layers, since a walk ends at such bytes. No header announces the bytes, so the layer below keeps its default.
 ///
 /// # Errors
 /// As [`stack`].

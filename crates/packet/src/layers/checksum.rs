@@ -115,7 +115,7 @@ fn is_in_a_route(layers: &Layers, at: usize) -> bool {
     layers.all().iter().filter(is_route).any(|layer| (layer.start as usize..layer.content as usize).contains(&at))
 }
 
-/// What a sum gains if a change selects other addresses for it to cover.
+/// What a sum gains when a change makes it cover other addresses.
 fn other_addresses(before: &[u8], after: &[u8], layers: &Layers, of: usize) -> u64 {
     let (Some(left), Some(joined)) = (pseudo_header(before, layers, of), pseudo_header(after, layers, of)) else {
         return 0;

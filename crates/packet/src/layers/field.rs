@@ -31,13 +31,13 @@ pub enum FieldPosition {
 /// Effect of a field on the rest of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// None.
+    /// No effect.
     Plain,
-    /// It is a length, which streams and rewriting keep correct.
+    /// A length, which streams and rewriting maintain.
     Length,
-    /// It is a checksum, which streams and rewriting keep.
+    /// A checksum, which streams and rewriting maintain.
     Checksum,
-    /// It determines what follows, or the shape of the header.
+    /// Determines what follows, or the shape of the header.
     Shape,
 }
 

@@ -71,7 +71,7 @@ pub(super) const DESCRIPTION: Description = Description {
             Some(6) => Next::Layer(LayerKind::Ipv6),
             _ => Next::Payload,
         };
-        // With a length of 0, that of the datagram applies.
+        // A length of 0 means up to the end of the datagram.
         let whole = Some(be16(bytes, 2)?).filter(|behind| *behind > 0).map(|behind| 8 + usize::from(behind));
         Some(Header { whole, ..Header::new(length, next) })
     },

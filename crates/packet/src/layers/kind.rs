@@ -28,7 +28,7 @@ pub struct Description {
     pub read: fn(&[u8]) -> Option<Header>,
 }
 
-/// What a header says about its layer.
+/// A parsed header: its extent, and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Its own length in bytes.
@@ -93,8 +93,8 @@ impl Bind {
 /// The checksum of a header.
 #[derive(Clone, Copy, Debug)]
 pub struct Checksum {
-    /// Offset of its first byte in the header. It has two bytes, or four if it is a CRC-32C. An invariant CRC has no
-    /// place in the header: it is the last four bytes of what the header carries.
+    /// Offset of its first byte in the header. It has two bytes, or four if it is a CRC-32C. An invariant CRC is not
+    /// in the header: it is the last four bytes of what the header carries.
     pub at: usize,
     /// What it covers.
     pub over: Over,

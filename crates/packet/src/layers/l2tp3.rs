@@ -34,7 +34,7 @@ pub(super) const DESCRIPTION: Description = Description {
     },
 };
 
-/// Whether an EtherType shows where the Ethernet header of a session starts: a known or the experimental one.
+/// Whether an EtherType shows where the Ethernet header of a session starts: a known one, or the experimental one.
 fn is_known(ether_type: u16) -> bool {
     ether_type == 0x88b5 || super::walk::announces(Bind::EtherType(ether_type))
 }

@@ -80,7 +80,7 @@ pub fn can_be((kind, number): (LayerKind, u8)) -> Result<(), ParseError> {
     ))
 }
 
-/// Whether a protocol can occur again within one packet, also with others between.
+/// Whether a protocol can occur twice in one packet, adjacent or not.
 fn recurs(kind: LayerKind) -> bool {
     let is_packet = |kind: LayerKind| matches!(kind, LayerKind::Ethernet | LayerKind::Ipv4 | LayerKind::Ipv6);
     let (mut seen, mut open) = (Vec::new(), vec![kind]);
@@ -211,7 +211,7 @@ impl FieldPath {
     }
 }
 
-/// Finds a field in many frames: looks the names of the path up once, on creation.
+/// Finds a field in many frames: resolves the names of the path once, on creation.
 #[derive(Clone, Debug)]
 pub struct FieldFinder {
     level: Level,
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// A rule for any other number would silently match no frame.
+    /// A rule with a number for any other protocol would silently match no frame.
     #[test]
     fn numbers_are_of_protocols_that_follow_themselves() {
         let numbered = |kind: &LayerKind| can_be((*kind, 2)).is_ok();

@@ -20,7 +20,7 @@ pub(super) const DESCRIPTION: Description = Description {
     header: &[4, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0],
     binds: &[Bind::Port(4791)],
     length: None,
-    // Other protocols on this port do not have version 0 and these reserved bits.
+    // Other protocols on this port fail these checks of the version and of reserved bits.
     checksum: Some(Checksum {
         at: 0,
         over: Over::Invariant,

@@ -275,8 +275,8 @@ fn invariant_crc_agrees_with_scapy_and_follows_changes() {
     }
 }
 
-/// Holds CONTRIBUTING to its word for the protocol added last: rules, rewriting, keys and streams have no line about
-/// it.
+/// Checks what CONTRIBUTING says about a new protocol, with the one added last: rules, rewriting, keys and streams have
+/// no line about it.
 #[test]
 fn a_protocol_is_one_file_and_one_line() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

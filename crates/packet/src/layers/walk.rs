@@ -127,7 +127,7 @@ impl Layers {
         Layers { count: self.count.min(count.min(MOST_LAYERS) as u8), ..self }
     }
 
-    /// Layers of these kinds, header offsets and content offsets. All of them end where the frame ends.
+    /// Layers of these kinds, header offsets and content offsets. [`resized`](Layers::resized) sets their ends.
     pub(crate) fn placed(places: &[(LayerKind, usize, usize)]) -> Layers {
         let mut found = Layers { layers: [NONE; MOST_LAYERS], count: 0, rest: Rest::Payload };
         let (mut level, mut has_packet) = (0, false);
