@@ -280,8 +280,8 @@ impl Rewrite {
     }
 }
 
-/// Sets each field of a target to what `to` returns for its value and for whether it is an IPv4 address. Returns false
-/// if the frame hides an address that a checksum covers.
+/// Sets each field of a target. `to` takes the old value and whether the field is an IPv4 address, and returns the new
+/// value. Returns false if the frame hides an address that a checksum covers.
 fn set(frame: &mut [u8], target: Target, to: impl Fn(u128, bool) -> Option<u128>) -> bool {
     let layers = Layers::of(frame);
     for path in target.paths().into_iter().flatten() {

@@ -251,14 +251,14 @@ impl Template {
         }
     }
 
-    /// Stamps the frames as those of this stream.
+    /// Stamps the frames with this stream number.
     pub fn stamp(&mut self, stream: u16) {
         self.stream = Some(stream);
         self.layers_change();
         self.make_up_for_stamp();
     }
 
-    /// Compensates the stamp in a frame that keeps its given length. Its payload may have checksums of its own, like
+    /// Compensates for the stamp in a frame that keeps its given length. Its payload may have checksums of its own, like
     /// those of a packet in a tunnel. A stamp sums to zero; the sum of the bytes that it replaces goes into the two
     /// bytes before it.
     fn make_up_for_stamp(&mut self) {

@@ -7,7 +7,7 @@
 //! | 2 | number of slots |
 //! | 3 | enabled: 0 or 1 |
 //! | 4…7 | τα, τβ, τo, τγ in 1/1024 of a tick, calibrated by the program; τα and τγ then follow measured blocks |
-//! | 8 | blocks written: the next place to write is this modulo the slots |
+//! | 8 | blocks written: the next slot to write is this modulo the number of slots |
 //! | 16 | blocks read |
 //! | 17 | when the reader last polled, in ticks; 0 if unknown |
 //! | 24 | blocks dropped because the ring was full |

@@ -306,8 +306,8 @@ impl Block {
         }
     }
 
-    /// Stops a section. A section that was not started, or has stopped, is ignored; one with a number above 31, or
-    /// without room, is counted.
+    /// Stops a section. Ignores one that was not started, or has stopped. One with a number above 31, or one that does
+    /// not fit, is only counted.
     #[inline(always)]
     pub fn stop(&mut self, id: u8) {
         if self.on {

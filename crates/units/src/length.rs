@@ -20,7 +20,7 @@ impl FrameLen {
     pub const MIN: FrameLen = FrameLen(64);
     /// The longest standard frame without a VLAN tag.
     pub const MAX_STANDARD: FrameLen = FrameLen(1518);
-    /// The longest frame that netlathe sends (jumbo: 9 000 bytes of payload and room for tags).
+    /// The longest frame that netlathe sends (jumbo: 9 000 bytes of payload and space for tags).
     pub const MAX: FrameLen = FrameLen(9_216);
 
     /// A frame of `bytes` bytes with FCS.

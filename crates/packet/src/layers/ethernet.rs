@@ -12,7 +12,7 @@ pub(super) const DESCRIPTION: Description = Description {
         Field::number("ethertype", 96, 16, "EtherType, or a length below 0x600").role(Role::Shape),
     ],
     header: &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5],
-    // Transparent Ethernet bridging in GRE and Geneve; Ethernet behind an IPv6 header (RFC 8986, 10.5).
+    // Transparent Ethernet bridging in GRE and Geneve; Ethernet after an IPv6 header (RFC 8986, 10.5).
     binds: &[Bind::EtherType(0x6558), Bind::Protocol(143)],
     length: None,
     checksum: None,
