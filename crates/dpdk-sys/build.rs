@@ -5,8 +5,8 @@ use std::process::{Command, exit};
 
 const OLDEST: (u32, u32) = (22, 11);
 
-/// What the shim calls. PMDs are not here, but for the one whose ports are made by a call: EAL loads
-/// them from its plugin folder.
+/// The libraries that the shim calls. EAL loads PMDs from its plugin folder, so the only PMD here is `net_ring`, whose
+/// ports the shim creates by a function call.
 const LIBRARIES: [&str; 7] =
     ["rte_ethdev", "rte_eventdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal", "rte_net_ring"];
 
@@ -25,19 +25,19 @@ fn main() {
     }
 
     let mut build = cc::Build::new();
-    // A function that is not declared would be called with the wrong types: never only a warning.
+    // An undeclared function would be called with the wrong argument types, so it must be an error.
     build
         .files(["shim/shim.c", "shim/events.c"])
         .warnings(true)
         .extra_warnings(true)
         .flag("-Werror=implicit-function-declaration");
-    // All of them: `-include rte_config.h` and the `-march` that DPDK itself was compiled with
-    // decide the layout of what the inlined functions read.
+    // Pass all flags: `-include rte_config.h` and the `-march` of DPDK's own build determine the layout of the structs
+    // that the inlined functions read.
     let cflags = pkg_config(&["--cflags", "libdpdk"]);
     let mut words = cflags.split_whitespace();
     while let Some(flag) = words.next() {
         if let Some(folder) = flag.strip_prefix("-I") {
-            // DPDK's headers do not pass our warnings.
+            // DPDK's headers would trigger our warnings.
             build.flag("-isystem").flag(folder);
         } else if flag == "-include" || flag == "-isystem" {
             build.flag(flag).flag(words.next().unwrap_or_default());
@@ -67,7 +67,7 @@ fn pkg_config(arguments: &[&str]) -> String {
     }
 }
 
-/// A build script's panic is buried in a backtrace; three lines are read.
+/// Prints the error in three lines. Cargo would bury a panic message in a backtrace.
 fn fail(what: &str) -> ! {
     eprintln!("\nnetlathe needs DPDK to be built: {what}");
     eprintln!("  on Debian and Ubuntu: apt-get install libdpdk-dev pkg-config, or run scripts/setup.sh");

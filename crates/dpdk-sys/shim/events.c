@@ -1,6 +1,6 @@
 /*
- * DPDK's event devices, as far as one shape of them is needed: feeder -> atomic queue -> workers ->
- * queue -> collector. An event is a frame and its flow.
+ * DPDK's event devices, in the one topology that is needed: feeder -> atomic queue -> workers -> queue ->
+ * collector. An event is a frame and its flow.
  */
 #include "shim.h"
 
@@ -17,7 +17,7 @@
 enum { TO_WORKERS, TO_COLLECTOR, QUEUES };
 enum { FEEDER, FIRST_WORKER };
 
-/* Frames that are still inside when the device stops. */
+/* Frees the frames that are still inside when the device stops. */
 static void flush(uint8_t device, struct rte_event event, void *arg)
 {
 	(void)device;
@@ -64,7 +64,7 @@ int shim_event_open(const char *name, uint8_t workers, struct shim_event_device 
 		return rc;
 	if (info.max_event_ports < workers + 2 || info.max_event_queues < QUEUES)
 		return -ENOSPC;
-	/* Hardware has 16 bits for a flow, the event itself 20: whoever has more users shares. */
+	/* Hardware has 16 bits for a flow number, the event struct 20. With more users than that, users share flows. */
 	uint32_t most = 1u << 20;
 	out->flows = info.max_event_queue_flows != 0 && info.max_event_queue_flows < most ? info.max_event_queue_flows : most;
 	memset(&conf, 0, sizeof(conf));
@@ -85,7 +85,7 @@ int shim_event_open(const char *name, uint8_t workers, struct shim_event_device 
 		rc = rte_event_dev_stop_flush_callback_register(device, flush, NULL);
 	if (rc != 0)
 		return rc;
-	/* A device that schedules by software on a core of ours. */
+	/* A software device needs one of our threads to run its scheduler. */
 	out->service = -1;
 	uint32_t service;
 	if (rte_event_dev_service_id_get(device, &service) == 0) {
@@ -154,7 +154,7 @@ uint16_t shim_event_take(uint8_t device, uint8_t port, struct rte_mbuf **frames,
 
 void shim_event_flush(uint8_t device, uint8_t port)
 {
-	/* Devices that gather what is enqueued send it on when they are given nothing. */
+	/* An empty enqueue makes a device that batches events send them on. */
 	struct rte_event none = { 0 };
 	(void)rte_event_enqueue_burst(device, port, &none, 0);
 }

@@ -1,7 +1,7 @@
-/* The C door to DPDK. Differences between DPDK 22.11 and 25.11 stay in this file. */
+/* The C interface to DPDK. Differences between DPDK 22.11 and 25.11 stay in this file. */
 
 #define _GNU_SOURCE
-/* For rte_eth_read_clock, which no later release has settled or replaced. */
+/* For rte_eth_read_clock, which is still experimental in DPDK 25.11. */
 #define ALLOW_EXPERIMENTAL_API
 #include "shim.h"
 
@@ -95,7 +95,7 @@ int shim_log_capture(int echo)
 	return rte_openlog_stream(stream);
 }
 
-/* Both libraries print to stderr unless told otherwise; they take the same kind of function. */
+/* By default libbpf and libxdp print to stderr. Both accept a print function of this type. */
 static int xdp_print(int level, const char *format, va_list arguments)
 {
 	enum { WARN, INFO };
@@ -114,7 +114,7 @@ void shim_log_capture_xdp(void)
 		{ "libxdp.so.1", "libxdp_set_print" },
 	};
 	for (size_t i = 0; i < sizeof(setters) / sizeof(setters[0]); i++) {
-		/* Only if a driver has it: netlathe itself does not depend on either. */
+		/* Only if a driver has loaded the library: netlathe itself depends on neither. */
 		void *library = dlopen(setters[i][0], RTLD_LAZY | RTLD_NOLOAD);
 		if (library == NULL)
 			continue;
@@ -151,7 +151,7 @@ uint32_t shim_log_since(uint64_t mark, char *into, uint32_t room)
 
 /* ---- EAL ---- */
 
-/* Points a descriptor at /dev/null and gives a copy of what it was, or -1. */
+/* Redirects a descriptor to /dev/null. Returns a duplicate of the original, or -1. */
 static int shut(int fd)
 {
 	int saved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -171,8 +171,8 @@ static void reopen(int saved, int fd)
 	close(saved);
 }
 
-/* Removes the empty folders of processes that were killed while they started, which have the name of ours but for
- * the process's number. */
+/* Removes the empty runtime folders of processes that were killed during their start. The folder names differ from ours
+ * only in the process ID. */
 static void sweep_runtime_dirs(const char *ours)
 {
 	char path[PATH_MAX];
@@ -209,7 +209,7 @@ int shim_eal_init(int argc, char **argv, int silent)
 	}
 	int used = rte_eal_init(argc, argv);
 	int rc = used >= 0 ? used : rte_errno > 0 ? -rte_errno : -EINVAL;
-	/* EAL leaves a folder per process behind; with nothing shared it is empty. */
+	/* EAL leaves a runtime folder for each process. It is empty, because nothing is shared. */
 	(void)!rmdir(rte_eal_get_runtime_dir());
 	sweep_runtime_dirs(rte_eal_get_runtime_dir());
 	fflush(stdout);
@@ -226,7 +226,7 @@ int shim_addresses_are_virtual(void) { return rte_eal_iova_mode() == RTE_IOVA_VA
 
 int shim_thread_register(void)
 {
-	/* DPDK would give a known thread a second number and lose the first. */
+	/* DPDK would give a registered thread a second lcore ID and lose the first. */
 	if (rte_lcore_id() != LCORE_ID_ANY)
 		return 0;
 	if (rte_thread_register() == 0)
@@ -241,10 +241,10 @@ uint64_t shim_tsc_hz(void) { return rte_get_tsc_hz(); }
 /* ---- pools ---- */
 
 /*
- * As rte_pktmbuf_pool_create, but optionally dense. Without huge pages DPDK lets no buffer cross a page,
- * which leaves holes; net_af_xdp computes the length of its memory without them and would lose every
- * frame whose buffer lies beyond. The flag for dense memory leaves buffers without an IOVA, so a NIC
- * would read and write at address 0: it is for software drivers only.
+ * Like rte_pktmbuf_pool_create, but optionally dense. Without huge pages, DPDK does not let a buffer cross
+ * a page, which leaves gaps. net_af_xdp computes the length of its memory without the gaps and would lose
+ * every frame whose buffer lies beyond that length. The flag for dense memory leaves buffers without an
+ * IOVA, so a NIC would access address 0. Use it for software drivers only.
  */
 struct rte_mempool *shim_pool_create(const char *name, uint32_t frames, uint32_t cache,
 				     uint16_t data_room, int dense, int *error)
@@ -294,7 +294,7 @@ int shim_take_bulk(struct rte_mempool *pool, struct rte_mbuf **into, uint32_t co
 	int rc = rte_mempool_get_bulk(pool, (void **)into, count);
 	if (rc != 0)
 		return rc;
-	/* What is in a pool has one segment and one owner: rte_mbuf.h. All this is in one cache line. */
+	/* A free mbuf has one segment and a reference count of 1 (rte_mbuf.h). These fields are in one cache line. */
 	for (uint32_t i = 0; i < count; i++) {
 		into[i]->data_off = RTE_PKTMBUF_HEADROOM;
 		into[i]->ol_flags = 0;
@@ -476,7 +476,7 @@ int shim_port_xstats(uint16_t port, struct shim_xstat *into, uint32_t room)
 		int named = rte_eth_xstats_get_names(port, names, (unsigned int)count);
 		int valued = named < 0 ? named : rte_eth_xstats_get(port, values, (unsigned int)count);
 		rc = valued;
-		/* A count beyond the room means that it grew in between: the caller asks again. */
+		/* If the count exceeds `room`, it has grown since the caller's last call, and the caller retries. */
 		for (int i = 0; valued <= count && i < valued && (uint32_t)i < room; i++) {
 			if (values[i].id >= (uint64_t)count)
 				continue;

@@ -1,21 +1,21 @@
-//! Both sides of the door agree on the layout of what passes through it.
+//! C and Rust agree on the layout of the structs that they exchange.
 
 use dpdk_sys as sys;
 use std::mem::{offset_of, size_of};
 
 #[test]
 fn structs_are_as_the_compiler_of_the_shim_sees_them() {
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no arguments and returns a constant.
     let config = unsafe { sys::shim_sizeof_port_config() };
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no arguments and returns a constant.
     let info = unsafe { sys::shim_sizeof_port_info() };
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no arguments and returns a constant.
     let stats = unsafe { sys::shim_sizeof_port_stats() };
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no arguments and returns a constant.
     let xstat = unsafe { sys::shim_sizeof_xstat() };
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no arguments and returns a constant.
     let mac = unsafe { sys::shim_offset_info_mac() };
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no arguments and returns a constant.
     let event = unsafe { sys::shim_sizeof_event_device() };
     assert_eq!(event as usize, size_of::<sys::shim_event_device>());
     assert_eq!(config as usize, size_of::<sys::shim_port_config>());
@@ -25,7 +25,7 @@ fn structs_are_as_the_compiler_of_the_shim_sees_them() {
     assert_eq!(mac as usize, offset_of!(sys::shim_port_info, mac));
 }
 
-/// Every function of the header has its binding, and no binding is without a function.
+/// Every function of the header has a binding, and every binding has a function.
 #[test]
 fn header_and_bindings_name_the_same_functions() {
     let names = |text: &str, before: &dyn Fn(&str) -> bool| {

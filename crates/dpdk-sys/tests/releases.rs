@@ -1,5 +1,5 @@
-//! The shim compiles with the long-term releases of DPDK after the one that is installed here: with the headers of
-//! later Debian releases' packages, unpacked beside the build. Prints `SKIP: why` if they are unavailable.
+//! The shim also compiles with later long-term releases of DPDK than the installed one. The headers come from packages
+//! of later Debian releases, unpacked beside the build. Prints `SKIP: why` if they are unavailable.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
-//! Sends frames of one size at full speed through a device, and tells how many it sent.
+//! Sends frames of one size at full speed through a device and prints the rate.
 //!
-//! `cargo run --release -p netlathe-dpdk --example blast -- net_null0,no-rx=1 60 2 2048`: device, bytes without
-//! FCS, seconds, bytes of a buffer.
+//! `cargo run --release -p netlathe-dpdk --example blast -- net_null0,no-rx=1 60 2 2048`. The arguments are the
+//! device, the frame length in bytes without FCS, the duration in seconds, and the buffer size in bytes.
 
 use dpdk::{Burst, Eal, EalConfig, Pool, Port, PortConfig};
 use std::time::{Duration, Instant};

@@ -85,7 +85,7 @@ impl Attached {
     pub(crate) fn info(&self) -> Result<sys::shim_port_info> {
         let _control = self.eal.control();
         let mark = log_mark();
-        // SAFETY: plain data, for which zeros are a value.
+        // SAFETY: plain data, for which all zeros is a valid value.
         let mut raw: sys::shim_port_info = unsafe { std::mem::zeroed() };
         // SAFETY: the port is ours, and `raw` is writable.
         let rc = unsafe { sys::shim_port_info(self.number, &raw mut raw) };
@@ -93,8 +93,8 @@ impl Attached {
         Ok(raw)
     }
 
-    /// Configures the port to receive into buffers of `pool`, which must outlive the port. `interface` is the interface
-    /// behind it.
+    /// Configures the port to receive into buffers of `pool`, which must outlive the port. `interface` is the Linux
+    /// interface behind the port.
     pub(crate) fn configure(
         &mut self,
         config: &mut sys::shim_port_config,
@@ -132,7 +132,7 @@ impl Attached {
         self.check("start", rc, mark)
     }
 
-    /// Frames dropped before the driver saw them and that the driver does not report.
+    /// Frames that were dropped before the driver saw them. The driver does not report these.
     pub(crate) fn lost(&self) -> u64 {
         self.sockets.lost()
     }
@@ -152,7 +152,7 @@ impl Attached {
         let mut raw = Vec::new();
         loop {
             let mark = log_mark();
-            // SAFETY: the port is ours, and `raw` has room for the number of counters passed.
+            // SAFETY: the port is ours, and `raw` holds at least the number of counters passed.
             let rc = unsafe { sys::shim_port_xstats(self.number, raw.as_mut_ptr(), raw.len() as u32) };
             self.check("read the counters of", rc, mark)?;
             let count = rc.max(0) as usize;

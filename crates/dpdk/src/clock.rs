@@ -129,8 +129,8 @@ impl TscClock {
         kernel_ns(libc::CLOCK_REALTIME)
     }
 
-    /// The reading of this clock at a UNIX time in nanoseconds, by CLOCK_REALTIME as it is now. The error is 100 ns, and
-    /// about a millionth of the distance from now. Instants before the clock's start are its start.
+    /// Converts a UNIX time in nanoseconds to a time of this clock, by the current setting of CLOCK_REALTIME. The error
+    /// is 100 ns plus about a millionth of the distance from now. Times before the clock's start return its start.
     #[must_use]
     pub fn at_wall(&self, unix_ns: u64) -> Time {
         let moment = Moment::of(libc::CLOCK_REALTIME);
@@ -150,7 +150,7 @@ impl TscClock {
     /// EAL's value for the rate in ticks per second.
     #[must_use]
     pub fn eal_hz(_eal: &Eal) -> u64 {
-        // SAFETY: takes nothing; EAL runs.
+        // SAFETY: takes no arguments; EAL runs.
         unsafe { dpdk_sys::shim_tsc_hz() }
     }
 }
@@ -163,7 +163,7 @@ fn ticks() -> u64 {
         core::arch::x86_64::_rdtsc()
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: takes nothing and reads a counter.
+    // SAFETY: takes no arguments and reads a counter.
     unsafe {
         dpdk_sys::shim_tsc()
     }

@@ -49,15 +49,16 @@ impl Detour {
         Ok(Detour { _links: [sent, arriving, to_host, to_wire], pulse })
     }
 
-    /// The pulse to keep beating while frames are carried.
+    /// The pulse. It must keep beating while frames are carried.
     #[must_use]
     pub fn pulse(&self) -> &Pulse {
         &self.pulse
     }
 }
 
-/// The sign that this process carries frames: a time in memory shared with the programs. Without a beat within the last
-/// second, frames are not redirected but pass on and are counted. Before the first beat they pass on uncounted.
+/// The heartbeat of the process that carries frames: a time in memory shared with the BPF programs. If the last beat is
+/// older than one second, the programs do not redirect frames but pass them on and count them. Before the first beat
+/// they pass frames on without counting.
 #[derive(Debug)]
 pub struct Pulse {
     map: OwnedFd,
@@ -271,7 +272,8 @@ fn link(interface: &Interface, attach: Attach, program: &[Instruction]) -> Resul
     unsafe { bpf(BPF_LINK_CREATE, &mut create) }.ok_or_else(|| failed("attaching"))
 }
 
-/// Loads a program of this kind, attach type and name (at most 15 bytes are used). On failure the error is in errno.
+/// Loads a program with the given type, attach type and name (at most 15 bytes are used). On failure the error is in
+/// errno.
 pub(crate) fn load(called: &str, kind: u32, attach: u32, program: &[Instruction]) -> Option<OwnedFd> {
     let license = c"Apache-2.0";
     let mut name = [0; 16];
@@ -299,7 +301,7 @@ pub(crate) fn load(called: &str, kind: u32, attach: u32, program: &[Instruction]
 /// # Safety
 /// `attributes` must be the struct that the command reads, and its pointers must be valid.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Option<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { bpf_call(command, attributes) };
     // SAFETY: the descriptor is new and has no other owner.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
@@ -310,7 +312,7 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> Option<OwnedFd> {
 /// # Safety
 /// As for [`bpf`]; memory that the kernel writes must be borrowed for the call.
 pub(crate) unsafe fn bpf_call<T>(command: libc::c_int, attributes: &mut T) -> libc::c_long {
-    // SAFETY: the caller's promise; the kernel reads at most the size of `attributes`.
+    // SAFETY: guaranteed by the caller; the kernel reads at most the size of `attributes`.
     unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) }
 }
 
@@ -345,7 +347,8 @@ mod tests {
             let landing = jump + 1 + program[jump].offset as usize;
             [program[landing].operation, program[landing + 1].operation]
         };
-        // The mark's jump clears the mark, the jump without a beat passes on, and the jump on an old beat counts.
+        // The jump on the mark clears the mark, the jump without a beat passes the frame on, and the jump on an old
+        // beat counts the frame.
         assert_eq!((landing(0x16), landing(0x15), landing(0x65)), ([0xb7, 0x63], [0xb7, 0x95], [0xb7, 0xdb]));
         assert_eq!(program.last().map(|i| i.operation), Some(0x95));
         assert_eq!(size_of::<Instruction>(), 8);

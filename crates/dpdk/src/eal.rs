@@ -125,7 +125,7 @@ impl EalConfig {
         add(&["-m", &self.memory_mib.to_string()]);
         add(&["--no-shconf", "--no-telemetry"]);
         add(&["--file-prefix", &format!("netlathe-{process}")]);
-        // Virtual addresses need no privilege. For NICs the IOMMU translates them.
+        // Virtual addresses need no privilege. With NICs, the IOMMU translates them.
         if self.pci.is_empty() {
             add(&["--no-pci", "--iova-mode=va"]);
         }
@@ -142,7 +142,7 @@ impl EalConfig {
     }
 }
 
-/// The running DPDK. It runs until the process ends.
+/// The running DPDK instance. It runs until the process ends.
 #[derive(Debug)]
 pub struct Eal {
     argv: Vec<String>,
@@ -165,8 +165,8 @@ impl Eal {
     ///
     /// # Errors
     /// [`Error::EalTwice`] at the second call in a process, even if the first one failed; [`Error::NoNic`],
-    /// [`Error::NicOfLinux`] and [`Error::NicInUse`] for the allowed PCI devices; [`Error::EalInit`] with DPDK's reason;
-    /// [`Error::Nul`].
+    /// [`Error::NicOfLinux`] and [`Error::NicInUse`] for the allowed PCI devices; [`Error::EalInit`] with DPDK's
+    /// reason; [`Error::Nul`].
     pub fn init(config: &EalConfig) -> Result<&'static Eal> {
         if STARTED.swap(true, Ordering::SeqCst) {
             return Err(Error::EalTwice);
@@ -203,12 +203,12 @@ impl Eal {
             let log = if captured < 0 { String::new() } else { log_since(mark) };
             return Err(Error::EalInit { reason: reason(rc, config.memory_mib, &log), log });
         }
-        // SAFETY: takes nothing; the drivers are loaded, and none of them runs yet.
+        // SAFETY: takes no arguments; the drivers are loaded, and none of them runs yet.
         unsafe { sys::shim_log_capture_xdp() };
         Ok(EAL.get_or_init(|| Eal { argv, memory_mib: config.memory_mib, nics, control: Mutex::new(HashSet::new()) }))
     }
 
-    /// The running DPDK, if it was started.
+    /// The running DPDK instance, if DPDK was started.
     #[must_use]
     pub fn running() -> Option<&'static Eal> {
         EAL.get()
@@ -223,7 +223,7 @@ impl Eal {
     /// DPDK's version, such as `DPDK 22.11.11`. Works before the start too.
     #[must_use]
     pub fn version() -> String {
-        // SAFETY: takes nothing and returns a static string.
+        // SAFETY: takes no arguments and returns a static string.
         let text = unsafe { sys::shim_version() };
         // SAFETY: the string is NUL-terminated and static.
         let text = unsafe { CStr::from_ptr(text) };
@@ -245,7 +245,7 @@ impl Eal {
         Ok(WorkerGuard { ours: rc == 1, not_send: PhantomData })
     }
 
-    /// Whether NICs on PCI are allowed. They read and write the pools' memory themselves.
+    /// Whether PCI NICs are allowed. NICs access the memory of the pools by DMA.
     pub(crate) fn has_nics(&self) -> bool {
         !self.nics.is_empty()
     }
@@ -253,12 +253,12 @@ impl Eal {
     /// Checks that a NIC (`on_pci`) or another device can use the pools' memory.
     ///
     /// # Errors
-    /// [`Error::HugePages`] for a NIC that has no IOMMU to translate the addresses of ordinary pages, and for XDP sockets
-    /// beside a NIC: their driver takes ordinary pages only without gaps, which a NIC does not take.
+    /// [`Error::HugePages`] for a NIC that has no IOMMU to translate the addresses of ordinary pages, and for XDP
+    /// sockets beside a NIC: on ordinary pages, their driver needs a pool without gaps, which a NIC cannot use.
     pub(crate) fn check_memory(&self, device: &str, on_pci: bool) -> Result<()> {
-        // SAFETY: takes nothing; EAL runs.
+        // SAFETY: takes no arguments; EAL runs.
         let huge = unsafe { sys::shim_has_huge_pages() } != 0;
-        // SAFETY: takes nothing; EAL runs.
+        // SAFETY: takes no arguments; EAL runs.
         let translated = unsafe { sys::shim_addresses_are_virtual() } != 0;
         let translated = translated && !self.nics.iter().any(Nic::is_by_uio);
         let refused = |why| Err(Error::HugePages { device: device.to_owned(), why, needed: self.memory_mib });
@@ -289,7 +289,7 @@ pub struct WorkerGuard {
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
         if self.ours {
-            // SAFETY: this guard registered the thread, and cannot leave it.
+            // SAFETY: this guard registered the thread, and a guard cannot move to another thread.
             unsafe { sys::shim_thread_unregister() };
         }
     }
@@ -310,7 +310,7 @@ fn reason(rc: c_int, memory_mib: u32, log: &str) -> String {
 
 /// A position in DPDK's log.
 pub(crate) fn log_mark() -> u64 {
-    // SAFETY: takes nothing but a lock.
+    // SAFETY: only takes a lock.
     unsafe { sys::shim_log_written() }
 }
 
@@ -339,7 +339,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn affinity() -> Option<libc::cpu_set_t> {
-    // SAFETY: a cpu_set_t is a plain array, for which zeros are a value.
+    // SAFETY: a cpu_set_t is a plain array, for which all zeros is a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes at most the given size; 0 is this thread.
     let rc = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };

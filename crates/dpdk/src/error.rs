@@ -182,7 +182,7 @@ pub enum Error {
         /// The owner.
         who: String,
     },
-    /// The machine has no such device on PCI.
+    /// The machine has no PCI device at this address.
     #[error("there is no NIC {address} (No such device): `netlathe doctor` lists the machine's NICs")]
     NoNic {
         /// The address.
@@ -196,7 +196,7 @@ pub enum Error {
     NicOfLinux {
         /// The address.
         address: String,
-        /// The kernel's driver that has it.
+        /// The kernel driver it is bound to.
         bound: String,
     },
     /// Another process uses the NIC.
@@ -207,7 +207,7 @@ pub enum Error {
         /// The owner.
         owner: String,
     },
-    /// A NIC on PCI needs memory at addresses that it can use.
+    /// A PCI NIC needs memory that it can address.
     #[error(
         "{device} needs huge pages here ({why}), and fewer than {needed} MiB are free: `echo {} > /proc/sys/vm/nr_hugepages` reserves \
          them",
@@ -216,7 +216,7 @@ pub enum Error {
     HugePages {
         /// The device.
         device: String,
-        /// Why ordinary pages do not do.
+        /// Why ordinary pages do not suffice.
         why: &'static str,
         /// Memory of this run, in MiB.
         needed: u32,

@@ -141,8 +141,8 @@ impl EventDevice {
 }
 
 impl EventFeeder {
-    /// Feeds frames into the device, each with its flow number. Returns the number taken. These are the first frames of
-    /// the burst and are removed from it. The device takes fewer when it is full.
+    /// Feeds frames into the device, each with its flow number. Removes the frames that the device took from the start
+    /// of the burst and returns their number. The device takes fewer when it is full.
     ///
     /// # Panics
     /// If the number of flows differs from the number of frames.

@@ -44,8 +44,8 @@ const MASTERS: [&str; 3] = ["bridge", "bond", "team"];
 /// Kinds of paired interfaces, whose ends name each other as their lower link.
 const PAIRS: [&str; 2] = ["veth", "netkit"];
 
-/// All uses of an interface of the calling thread's network namespace. Link-local addresses, and routes that the kernel
-/// creates for addresses, do not count.
+/// Returns all uses of an interface of the calling thread's network namespace. Link-local addresses, and routes that
+/// the kernel creates for addresses, do not count.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
@@ -70,7 +70,7 @@ pub fn host_uses(interface: &str) -> Result<Vec<HostUse>> {
     Ok(table.uses(index))
 }
 
-/// The interface by which frames to this address leave. `None` if there is no route.
+/// Returns the outgoing interface for an address. `None` if there is no route.
 #[must_use]
 pub fn way_to(address: IpAddr) -> Option<String> {
     let (family, bytes) = match address {

@@ -37,7 +37,7 @@ impl Interface {
     }
 
     fn request(&self) -> libc::ifreq {
-        // SAFETY: an ifreq is plain data, for which zeros are a value.
+        // SAFETY: an ifreq is plain data, for which all zeros is a valid value.
         let mut request: libc::ifreq = unsafe { zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes().take(libc::IF_NAMESIZE - 1)) {
             *to = from as libc::c_char;
@@ -62,7 +62,7 @@ impl Interface {
     /// Sets the length of the transmit queue in frames.
     pub(crate) fn set_queue_length(&self, frames: u32) -> Result<()> {
         let mut request = self.request();
-        // The kernel reads the queue length from the MTU's place in the union.
+        // The kernel reads the queue length from the same union field as the MTU.
         request.ifr_ifru.ifru_mtu = frames as i32;
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         // SAFETY: the kernel reads an ifreq.
@@ -108,7 +108,7 @@ impl Interface {
         Ok((has(libc::IFF_UP), has(libc::IFF_UP) && has(libc::IFF_RUNNING)))
     }
 
-    /// Whether the interface is promiscuous by its flag, which `ip link set … promisc on` sets.
+    /// Whether the user has set the promiscuous flag, as `ip link set … promisc on` does.
     pub(crate) fn is_set_promiscuous(&self) -> Result<bool> {
         Ok(self.flags()? & libc::IFF_PROMISC != 0)
     }
@@ -126,7 +126,8 @@ impl Interface {
         Ok(flags.into())
     }
 
-    /// Whether the interface has only one transmit queue, so that frames keep their order whichever way they are sent.
+    /// Whether the interface has only one transmit queue. Frames then keep their order even if they are sent in
+    /// different ways.
     pub(crate) fn sends_by_one_queue(&self) -> Result<bool> {
         let channels = self.channels()?.unwrap_or_default();
         Ok(channels.tx + channels.combined <= 1)
@@ -177,7 +178,7 @@ impl Interface {
         let socket = socket(libc::AF_INET, libc::SOCK_DGRAM)?;
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut *data).cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } == 0)
     }
 
@@ -264,7 +265,7 @@ pub fn link(name: &str) -> Result<Link> {
 
 /// Whether an interface with this index is in the calling thread's network namespace, under any name.
 ///
-/// Returns true if the kernel cannot be asked, for example for lack of a free descriptor.
+/// Returns true if the kernel cannot be queried, for example because no descriptor is free.
 #[must_use]
 pub fn is_there(index: u32) -> bool {
     let absent = || {

@@ -21,7 +21,7 @@ impl LinkChanges {
     /// [`Error::System`] if the kernel lacks these sockets.
     pub fn open() -> Result<Self> {
         let netlink = socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_NONBLOCK)?;
-        // SAFETY: a sockaddr_nl is plain data, for which zeros are a value.
+        // SAFETY: a sockaddr_nl is plain data, for which all zeros is a valid value.
         let mut address: libc::sockaddr_nl = unsafe { zeroed() };
         address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
         address.nl_groups = libc::RTMGRP_LINK as u32;
@@ -37,7 +37,7 @@ impl LinkChanges {
     /// Whether anything has changed since the last call. Costs one system call if nothing has.
     pub fn any(&mut self) -> bool {
         let mut changed = false;
-        // The contents do not matter: a message says little, and messages may have been lost.
+        // Ignore the contents, because messages may have been lost: callers read the state of the interface instead.
         let mut message = [0; 64];
         loop {
             match self.netlink.read(&mut message) {

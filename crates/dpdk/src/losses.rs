@@ -58,7 +58,7 @@ unsafe impl Plain for libc::xdp_statistics {}
 
 /// Reads a socket option. `None` if the kernel refuses.
 pub(crate) fn option<T: Plain>(fd: RawFd, level: libc::c_int, name: libc::c_int) -> Option<T> {
-    // SAFETY: zeros are a value of every `Plain` type.
+    // SAFETY: all zeros is a valid value of every `Plain` type.
     let mut value: T = unsafe { zeroed() };
     let mut length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes of the value, and refuses a descriptor that is not a socket.

@@ -30,8 +30,8 @@ impl Mbuf {
         unsafe { self.raw.cast::<sys::MbufHead>().as_ref() }
     }
 
-    /// Panics if the frame is [kept](crate::Kept): it is shared with others and may come out of a ring again, so it
-    /// must not change.
+    /// Panics if the frame is [kept](crate::Kept). A kept frame must not change, because it is shared and may be
+    /// received from a ring again.
     #[inline]
     fn check_sole(&self) {
         assert!(!self.is_kept(), "a frame that is kept elsewhere is not to be changed");
@@ -130,8 +130,8 @@ impl Mbuf {
         self.head_mut().ol_flags &= !flag;
     }
 
-    /// The frame preceded by `ZEROS` zero bytes, which are written ahead of it. `None` if there is no room for them or
-    /// the frame is kept elsewhere.
+    /// Writes `ZEROS` zero bytes directly ahead of the frame and returns them together with the frame. `None` if the
+    /// headroom is too small or the frame is kept elsewhere.
     pub(crate) fn behind_zeros<const ZEROS: usize>(&mut self) -> Option<&[u8]> {
         if usize::from(self.head().data_off) < ZEROS || self.is_kept() {
             return None;

@@ -28,31 +28,31 @@ pub struct AbortOnOutOfMemory;
 // SAFETY: the system allocator does all the work, and the process exits if it fails.
 unsafe impl GlobalAlloc for AbortOnOutOfMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         there(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         there(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         there(unsafe { System.realloc(start, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(start, layout) }
     }
 }
 
-/// What takes less memory in this run.
+/// The advice on how to need less memory, from [`name_less_memory`].
 static LESS: OnceLock<&str> = OnceLock::new();
 
-/// Sets what [`AbortOnOutOfMemory`] names as the way to need less memory, such as "use fewer users". Only the first call has an
-/// effect.
+/// Sets the advice that [`AbortOnOutOfMemory`] prints on how to need less memory, such as "use fewer users". Only the
+/// first call has an effect.
 pub fn name_less_memory(remedy: &'static str) {
     let _first = LESS.set(remedy);
 }

@@ -45,7 +45,8 @@ fn ask_by(mut netlink: File, question: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// An RTM_GETLINK request for one interface. `namespace` is this namespace's number for another network namespace.
+/// An RTM_GETLINK request for one interface. `namespace` is the ID of another network namespace, as this namespace
+/// numbers it (nsid).
 fn question(index: u32, namespace: Option<u32>) -> Vec<u8> {
     const ATTRIBUTE: u16 = 8;
     let length = HEADERS + if namespace.is_some() { usize::from(ATTRIBUTE) } else { 0 };

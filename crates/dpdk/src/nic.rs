@@ -1,4 +1,4 @@
-//! NICs on PCI: which driver has one, and which process.
+//! PCI NICs: the kernel driver and the process that own them.
 
 use crate::{Error, Result};
 use std::fs::{self, File};
@@ -6,15 +6,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Kernel drivers that hand a device over to a program.
+/// Kernel drivers that give a user-space program full control of a device.
 pub const DRIVERS_FOR_PROGRAMS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Kernel drivers that Linux and DPDK use side by side.
+/// Kernel drivers that DPDK uses while Linux keeps its interface.
 pub const SHARED_DRIVERS: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
 /// The kernel's PCI devices.
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The whole address of a PCI device in lower case: `03:00.1` is `0000:03:00.1`. `None` if `text` is not a PCI address.
+/// Expands a PCI address to its full form in lower case: `03:00.1` becomes `0000:03:00.1`. `None` if `text` is not a
+/// PCI address.
 #[must_use]
 pub fn pci_address(text: &str) -> Option<String> {
     let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -28,18 +29,18 @@ pub fn pci_address(text: &str) -> Option<String> {
     hex(function, 1).then(|| whole.to_ascii_lowercase())
 }
 
-/// The right to use a NIC, which one process has at a time: the kernel's `uio` drivers would let two processes use one. It
-/// is a lock on a file of the kernel that only root may open, so it leaves nothing behind, and a user cannot block it.
+/// Exclusive use of a NIC by this process. The kernel's `uio` drivers would let two processes use one NIC. The lock is
+/// on a sysfs file that only root may open: it leaves nothing behind, and ordinary users cannot take it.
 #[derive(Debug)]
 pub(crate) struct Nic {
-    /// `None` if the file cannot be opened: VFIO, which such a user needs, refuses a second process itself.
+    /// `None` if the file cannot be opened. Such users can only use VFIO, which itself refuses a second process.
     _lock: Option<File>,
-    /// A device without an IOMMU needs physical addresses.
+    /// The driver is a `uio` driver, which uses no IOMMU. The device then needs physical addresses.
     by_uio: bool,
 }
 
 impl Nic {
-    /// Takes a device that a kernel driver hands over.
+    /// Takes a device that is bound to one of [`DRIVERS_FOR_PROGRAMS`] or [`SHARED_DRIVERS`].
     ///
     /// # Errors
     /// [`Error::NoNic`], [`Error::NicOfLinux`], [`Error::NicInUse`].
@@ -57,13 +58,13 @@ impl Nic {
         Ok(Nic { _lock: lock, by_uio: driver.contains("uio") })
     }
 
-    /// Whether no IOMMU translates addresses for it, whatever DPDK's mode is.
+    /// Whether no IOMMU translates addresses for this device, regardless of DPDK's IOVA mode.
     pub(crate) fn is_by_uio(&self) -> bool {
         self.by_uio
     }
 }
 
-/// The process that has the lock of a file, by `/proc/locks` (proc(5)).
+/// The process that holds the lock on a file, from `/proc/locks` (proc(5)).
 fn owner(file: &File) -> String {
     let inode = file.metadata().map_or(0, |metadata| metadata.ino());
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -76,7 +77,7 @@ fn owner(file: &File) -> String {
     process.map_or("another netlathe".to_owned(), |process| format!("another netlathe (process {process})"))
 }
 
-/// The kernel's driver that hands a device over to programs.
+/// The kernel driver of a device, if programs can use the device through it. An error otherwise.
 fn driver(devices: &Path, address: &str) -> Result<String> {
     let device = devices.join(address);
     if !device.exists() {
@@ -91,8 +92,8 @@ fn driver(devices: &Path, address: &str) -> Result<String> {
     }
 }
 
-/// The remedy for a NIC that DPDK refuses, by what its drivers logged: the errors of the kernel's VFIO (vfio.rst) reach
-/// only the log.
+/// The remedy for a NIC that DPDK refuses, found from the log of DPDK's drivers. Errors of the kernel's VFIO (vfio.rst)
+/// appear only there.
 pub(crate) fn remedy(log: &str) -> Option<&'static str> {
     const REMEDIES: [(&str, &str); 5] = [
         (

@@ -376,9 +376,9 @@ impl Port {
         Ok(Port { inner: Arc::new(inner), rx_queues, tx_queues, launches: false })
     }
 
-    /// Opens a loopback port: it receives on each of its `queues` the frames sent on the queue of the same number,
-    /// through a ring of `slots` frames. There are at most 16. A full ring refuses frames. One thread may send while
-    /// another receives. Frames may have any length.
+    /// Opens a loopback port with `queues` queues per direction. Each receive queue receives the frames sent on the
+    /// transmit queue of the same number, through a ring of `slots` frames. A full ring refuses frames. One thread may
+    /// send while another receives. Frames may have any length. A process can have at most 16 rings.
     ///
     /// The process keeps the rings' memory (8 B per slot) after the port is closed.
     ///
@@ -599,8 +599,8 @@ impl PortInner {
             launch_time: u16::from(launches),
         };
         attached.configure(&mut raw, &self.pool, self.interface.as_ref())?;
-        // For an interface a socket makes it promiscuous ([`PortInner::join`]), and the user's flag must stay as it is:
-        // a driver without instructions clears the flag at start.
+        // With an interface, a packet socket makes it promiscuous ([`PortInner::join`]). The user's flag must stay
+        // unchanged, but a driver that is not asked for promiscuous mode clears the flag at start.
         let by_driver = match &self.interface {
             Some(interface) => interface.is_set_promiscuous()?,
             None => config.promiscuous,

@@ -49,9 +49,9 @@ pub fn wake_first() -> bool {
     rc == 0
 }
 
-/// Lets the calling thread run ahead of all others that are not of real time, for the rest of its life (SCHED_FIFO,
-/// priority 1). Returns false if the kernel does not permit this (it needs CAP_SYS_NICE), or if it does not limit such
-/// threads to a share of the CPU, so that a thread with too much work would stop the machine.
+/// Gives the calling thread real-time priority for the rest of its life (SCHED_FIFO, priority 1). Returns false if the
+/// kernel does not permit this (it needs CAP_SYS_NICE), or if the kernel does not limit real-time threads to a share of
+/// the CPU: a thread with too much work would then stop the machine.
 ///
 /// Only for a thread that sleeps most of the time.
 #[must_use]
@@ -70,9 +70,9 @@ thread_local! {
     static BEFORE: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// From now on the calling thread runs before all threads without real-time priority; those that it starts do not. For
-/// the last moments before an instant, at which several threads of a busy machine must act. Does nothing if the kernel
-/// does not permit it (it needs CAP_SYS_NICE), or if the thread has such a priority already.
+/// Gives the calling thread real-time priority until [`run_as_before`]. Threads that it starts do not inherit the
+/// priority. Meant for the last moments before an instant at which several threads of a busy machine must act. Does
+/// nothing if the kernel does not permit it (it needs CAP_SYS_NICE), or if the thread already has real-time priority.
 pub fn run_first_for_now() {
     // SAFETY: takes a number; 0 is the calling thread.
     let policy = unsafe { libc::sched_getscheduler(0) };
@@ -82,7 +82,7 @@ pub fn run_first_for_now() {
     }
 }
 
-/// Ends what [`run_first_for_now`] began on this thread.
+/// Restores the policy that the calling thread had before [`run_first_for_now`].
 pub fn run_as_before() {
     if let Some(policy) = BEFORE.take() {
         // Lowering is always permitted.
@@ -90,7 +90,7 @@ pub fn run_as_before() {
     }
 }
 
-/// Sets policy and priority of the calling thread. Its nice value stays. False if that is not permitted.
+/// Sets the policy and priority of the calling thread, but not its nice value. Returns false if that is not permitted.
 fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
     let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the kernel reads the struct; 0 is the calling thread.

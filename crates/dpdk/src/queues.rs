@@ -221,8 +221,8 @@ fn send_each(
     (burst.len().min(most), None)
 }
 
-/// The queue checks the link's MTU after this number of consecutive calls that sent nothing, and again after each
-/// further such number: a few milliseconds.
+/// The queue checks the link's MTU each time this number of consecutive calls has sent nothing. This takes a few
+/// milliseconds.
 const LOOK_AT_LINK: u32 = 4_096;
 
 impl TxQueue {
@@ -278,9 +278,9 @@ impl TxQueue {
         self.one_by_one
     }
 
-    /// Hands frames to the driver. Returns the number taken. These are the first frames of the burst and are removed
-    /// from it. The others stay in the burst to be sent again or dropped. Never waits for the line, although a software
-    /// driver sends within the call.
+    /// Hands frames to the driver. Removes the frames that the driver took from the start of the burst and returns
+    /// their number. The others stay in the burst to be sent again or dropped. Never waits for the line, although a
+    /// software driver sends within the call.
     ///
     /// Frames that the link cannot carry (see [`max_frame`](TxQueue::max_frame)) are removed, freed and counted by
     /// [`oversize`](TxQueue::oversize). Otherwise the driver would count them as sent and the kernel would drop them.

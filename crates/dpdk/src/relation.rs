@@ -18,7 +18,7 @@ pub enum Relation {
     Above(String, String),
 }
 
-/// The place of an interface among the others, from the kernel.
+/// An interface and its relations to other interfaces, as the kernel reports them.
 struct LinkInfo {
     interface: Interface,
     /// The lower link or a veth's other end, if it is in the same network namespace.
@@ -54,8 +54,8 @@ pub fn is_veth(name: &str) -> Result<bool> {
     Ok(LinkInfo::of(Interface::named(name)?)?.kind.as_deref() == Some("veth"))
 }
 
-/// The connection between two interfaces of the calling thread's network namespace, if any. Indirect connections, such
-/// as a bridge behind a veth, are not found.
+/// Returns the connection between two interfaces of the calling thread's network namespace, if any. Indirect
+/// connections, such as a bridge behind a veth, are not found.
 ///
 /// # Errors
 /// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::System`](crate::Error::System).

@@ -22,7 +22,7 @@ static RULES: AtomicI32 = AtomicI32::new(-1);
 static ANSWER: AtomicI32 = AtomicI32::new(NONE);
 const NONE: i32 = -1;
 
-/// The longest wait for a thread's answer. A waiting thread answers immediately.
+/// The longest wait for a thread's answer. A thread that is blocked in a system call answers immediately.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Drops capabilities on all threads of this process. The calling thread keeps those in `own`, the others keep those in
@@ -59,7 +59,7 @@ pub fn give_up_here(keep: u64) -> Result<()> {
 /// Signals each other thread and repeats until there are no new ones, because a thread that still had rights may have
 /// started another. On failure returns the thread's name.
 fn ask_all(signal: libc::c_int) -> std::result::Result<(), (String, io::Error)> {
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     let own = unsafe { libc::gettid() };
     let mut done = HashSet::from([own]);
     loop {
@@ -116,12 +116,12 @@ fn failing(errno: i32) -> io::Result<()> {
 
 /// Sets a signal handler and returns the previous one.
 fn handle(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result<libc::sigaction> {
-    // SAFETY: plain data, for which zeros are a value.
+    // SAFETY: plain data, for which all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = handler;
     // Blocked system calls continue after the handler.
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: plain data, for which zeros are a value.
+    // SAFETY: plain data, for which all zeros is a valid value.
     let mut before: libc::sigaction = unsafe { zeroed() };
     // SAFETY: the handler is async-signal-safe, and both structs are borrowed for the call.
     match unsafe { libc::sigaction(signal, &raw const action, &raw mut before) } {

@@ -1,7 +1,7 @@
-//! Receives and sends single frames on a Linux interface, each received frame with the kernel's stamp.
+//! Receives and sends single frames on a Linux interface. Each received frame has the kernel's stamp.
 //!
-//! One system call per frame and direction. Many sockets can be waited for together, which a ring with blocks cannot do
-//! without delay, and a socket takes no memory while it is idle. For loads of millions of frames there are rings.
+//! Each frame takes one system call per direction. One thread can wait for many sockets at once without the delay of a
+//! ring with blocks, and an idle socket takes no memory. For millions of frames per second use a ring.
 
 use crate::interface::{Interface, set_option, socket};
 use crate::packet_ring::bind_to;
@@ -88,7 +88,7 @@ impl StampedSocket {
     pub fn receive(&mut self, into: &mut [u8]) -> Result<Option<StampedFrame>> {
         let mut control = [0_u64; CONTROL];
         let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        // SAFETY: plain data, for which zeros are a value.
+        // SAFETY: plain data, for which all zeros is a valid value.
         let mut message: libc::msghdr = unsafe { zeroed() };
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;

@@ -81,7 +81,7 @@ fn has_header(interface: &str) -> Option<bool> {
 
 /// The TAP device of an open queue, and whether the queue is detached.
 fn device_of(queue: &File) -> Option<(String, bool)> {
-    // SAFETY: an ifreq is plain data, for which zeros are a value.
+    // SAFETY: an ifreq is plain data, for which all zeros is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes an `ifreq` or refuses the descriptor.
     let rc = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF, &raw mut request) };

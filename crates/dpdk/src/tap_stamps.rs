@@ -79,7 +79,7 @@ impl TapStamps {
         let mut controls = [[0_u64; 8]; CALL];
         let mut parts: [libc::iovec; CALL] =
             std::array::from_fn(|i| libc::iovec { iov_base: (&raw mut heads[i]).cast(), iov_len: HEAD });
-        // SAFETY: plain data, for which zeros are a value.
+        // SAFETY: plain data, for which all zeros is a valid value.
         let mut messages: [libc::mmsghdr; CALL] = unsafe { zeroed() };
         for (i, message) in messages.iter_mut().enumerate() {
             message.msg_hdr.msg_iov = &raw mut parts[i];

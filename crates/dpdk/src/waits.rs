@@ -63,15 +63,16 @@ pub(crate) struct Clocks {
     last: u64,
 }
 
-/// Older stamps are ignored, in ns: either the stamp is wrong or the frame arrived before anyone polled. A thread that was
-/// stopped for less finds frames that waited as long, and an ignored stamp would make all frames behind it look new.
+/// Stamps older than this, in ns, are ignored: either the stamp is wrong or the frame arrived before the first poll.
+/// The limit is longer than a usual stop of the polling thread, because after a stop frames really have waited that
+/// long, and an ignored stamp would make all frames behind it look new.
 pub(crate) const OLDEST: u64 = 4_000_000_000;
 
-/// For this long after the stamp clock was set, in ns, stamps may be of the clock before.
+/// Time after a step of the stamp clock, in ns, in which stamps may still date from before the step.
 const DOUBT: u64 = 1_000_000_000;
 
-/// A larger change of the difference, in ns, means that the clock was set, unless this thread was interrupted between
-/// the readings.
+/// If the difference between the clocks changes by more than this, in ns, the stamp clock was set, unless this thread
+/// was interrupted between the readings.
 const STEP: u64 = 1_000_000;
 
 impl Clocks {

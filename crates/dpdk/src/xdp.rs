@@ -214,8 +214,8 @@ fn programs(interface: &Interface) -> Result<Vec<u32>> {
         .map_err(|source| Error::System { what: format!("asking for {WHAT} of {}", interface.name), source })
 }
 
-/// Attribute numbers from IFLA_XDP_PROG_ID on, of linux/if_link.h: the program, then one for each place where it can
-/// run.
+/// Attribute numbers from IFLA_XDP_PROG_ID on, of linux/if_link.h: the program ID, then the program ID of each attach
+/// mode (driver, generic, hardware).
 const PROGRAM_IDS: std::ops::RangeInclusive<u16> = 4..=7;
 
 /// Reads the program IDs from attribute IFLA_XDP of an answer.
@@ -264,7 +264,7 @@ pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Whether the program no longer exists. False if this user may not ask.
+/// Whether the program no longer exists. False if this user may not query programs.
 fn is_gone(id: u32) -> bool {
     program(id).is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
 }

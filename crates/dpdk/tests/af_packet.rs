@@ -1,4 +1,4 @@
-//! Ports by packet sockets, across a veth pair: against a ring that receives with stamps, and against each other.
+//! Tests packet-socket ports across a veth pair, against a stamping ring and against each other.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn send(pool: &Pool, tx: &mut dpdk::TxQueue, numbers: std::ops::Range<u64>, leng
     }
 }
 
-/// Numbers, lengths and stamps of what arrives, until nothing does for a while.
+/// Returns the numbers, lengths and stamps of up to `most` frames. Stops after half a second of silence.
 fn receive(ring: &mut PacketRing, most: usize) -> Vec<(u64, usize, u64)> {
     let mut got = Vec::new();
     while got.len() < most {
@@ -74,13 +74,13 @@ fn ten_thousand() {
     started.tx[0].send_by_calls().expect("a socket");
     assert!(started.tx[0].calls_for_each());
     send(&pool, &mut started.tx[0], 0..500, 1514);
-    // Behind the ten above.
+    // The ring first delivers the ten frames sent above.
     let got = receive(&mut ring, 510).split_off(10);
     assert!(got.iter().enumerate().all(|(k, (n, length, _))| k as u64 == *n && *length == 1514), "in order");
     assert_eq!((got.len(), pool.available()), (500, 4096));
     assert_eq!(started.port.stats().expect("counters").tx_frames, FRAMES + 510);
 
-    // The port receives, too.
+    // The port also receives.
     let (peer_pool, mut peer) = open("nlb", 1500);
     send(&peer_pool, &mut peer.tx[0], 0..500, 1514);
     let mut burst = Burst::new();
@@ -117,7 +117,7 @@ fn jumbo_slots_start_and_carry() {
     veth("nla", "nlb", 9000);
     let mut ring = PacketRing::open("nlb", &RingConfig::default()).expect("ring");
     let (pool, mut started) = open("nla", 9000);
-    // More than the ring of 5120 slots has, so that slots in every block are used.
+    // More than the 5120 slots of the ring, so that every block is used.
     send(&pool, &mut started.tx[0], 0..6000, 9014);
     let got = receive(&mut ring, 6000);
     let dropped = ring.counts().expect("counters").dropped;
@@ -180,12 +180,12 @@ fn all_receivers_of_a_frame_tell_the_same_stamp() {
     let mut rings: Vec<PacketRing> =
         (0..3).map(|_| PacketRing::open("nlb", &RingConfig::default()).expect("ring")).collect();
     let (pool, mut started) = open("nla", 1500);
-    // The kernel begins to stamp arrivals some time after it was asked to.
+    // The kernel enables arrival stamps with a delay.
     std::thread::sleep(Duration::from_millis(200));
     send(&pool, &mut started.tx[0], 0..500, 1514);
     let stamps: Vec<_> = rings.iter_mut().map(|ring| receive(ring, 500)).collect();
     assert_eq!(stamps[0].len(), 500);
-    // Stamped as each ring got its copy, they would be the copies apart.
+    // If the kernel stamped each ring's copy, the stamps would differ by the time to copy.
     assert!(stamps.iter().all(|of| *of == stamps[0]));
 }
 
@@ -220,7 +220,7 @@ fn tags_and_snap_lengths() {
     assert_eq!((received.bytes.len(), received.original_len), (40, 1514));
 }
 
-/// The kernel takes the outer tag out of a frame.
+/// The kernel strips the outer tag from a frame, and the port must restore it.
 #[test]
 fn tags_arrive_as_they_were() {
     if !inside("tags_arrive_as_they_were", "-n") {
@@ -242,7 +242,7 @@ fn tags_arrive_as_they_were() {
     }
     let (mut burst, mut came) = (Burst::new(), Vec::new());
     let begin = Instant::now();
-    // More than the ring has slots, so that it is gone round.
+    // More frames than the ring has slots, so that the ring wraps around.
     while came.len() < 900 * sent.len() && begin.elapsed() < Duration::from_secs(20) {
         pool.alloc_up_to(&mut burst, sent.len());
         for (mbuf, bytes) in burst.iter_mut().zip(&sent) {
@@ -261,7 +261,8 @@ fn tags_arrive_as_they_were() {
     assert!(came.chunks(sent.len()).all(|round| round == sent), "first round: {:x?}", &came[..sent.len()]);
 }
 
-/// More frames than the receiving ring has slots, so that it is gone round, and they are not read for a while.
+/// Sends more frames than the receiving ring has slots, so that the ring wraps around, and leaves them unread for a
+/// while.
 #[test]
 fn frames_say_how_long_they_were_there() {
     if !inside("frames_say_how_long_they_were_there", "-n") {
@@ -290,14 +291,14 @@ fn frames_say_how_long_they_were_there() {
                 assert!(arrived >= last.max(start) && arrived <= clock.now(), "round {round}: {arrived:?}");
                 last = arrived;
                 let waited = frame.waited().to_std();
-                // The clock of the stamps may be slewed a little.
+                // The stamp clock may be slewed a little.
                 assert!(waited + step > pause && waited < begin.elapsed() + step, "round {round}: {waited:?}");
                 next += 1;
             }
         }
         assert_eq!(next, 500, "round {round}");
     }
-    // Without asking, no frame says that it waited, not even for what the frame before it in its buffer waited.
+    // Without `tell_waits` no frame reports a wait, not even one left in its buffer by an earlier frame.
     let (rx, tx) = (&mut sender.rx[0], &mut receiver.tx[0]);
     send(&pool, tx, 0..500, 60);
     std::thread::sleep(pause);
@@ -310,7 +311,7 @@ fn frames_say_how_long_they_were_there() {
     assert_eq!(came, 500);
 }
 
-/// What a queue delivers until nothing comes for a while.
+/// Returns up to `most` frames that a queue delivers. Stops after 300 ms of silence.
 fn delivered(rx: &mut dpdk::RxQueue, most: usize) -> Vec<Vec<u8>> {
     let (mut burst, mut came) = (Burst::new(), Vec::new());
     let mut last = Instant::now();
@@ -323,7 +324,7 @@ fn delivered(rx: &mut dpdk::RxQueue, most: usize) -> Vec<Vec<u8>> {
     came
 }
 
-/// An address on nla, and a neighbour behind nlb that takes what is sent to it.
+/// Configures an address on nla and a static neighbour behind nlb. Returns a socket bound to the address.
 fn neighbour() -> std::net::UdpSocket {
     ip("address add 10.9.0.1/24 dev nla");
     ip("neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nla");
@@ -348,7 +349,7 @@ fn every_port_on_an_interface_receives_everything() {
         let stats = port.port.stats().expect("counters");
         assert_eq!((stats.rx_frames, stats.rx_bytes, stats.rx_missed), (500, 100_000, 0));
     }
-    // What one sends there, another does not receive: it has not arrived.
+    // Frames that one port sends do not arrive at another port on the same interface.
     send(&pool, &mut ports[0].tx[0], 0..10, 60);
     assert!(delivered(&mut ports[1].rx[0], 1).is_empty());
     assert_eq!(delivered(&mut sender.rx[0], 10).len(), 10);
@@ -364,7 +365,7 @@ fn several_queues_share_frames_by_flow() {
     let _waits = neighbour();
     let pool = Pool::new(eal(), "queues", 4096, 2_048).expect("pool");
     let config = PortConfig { rx_queues: 3, tx_queues: 2, ..PortConfig::default() };
-    // Two ports with a group each.
+    // Two ports, each with its own fanout group.
     let mut ports: Vec<Started> =
         (0..2).map(|_| Port::packet("nlb", &pool, &config).expect("port").start().expect("start")).collect();
     let sockets: Vec<_> =
@@ -444,7 +445,7 @@ fn completes_or_refuses_offloaded_frames() {
     }
     assert_eq!(port.port.stats().expect("counters").rx_completed, 5);
 
-    // Datagrams that are left together, shorter than one that may come.
+    // A super-frame of several datagrams that is still shorter than the longest accepted frame.
     use std::os::fd::AsRawFd;
     let size: libc::c_int = 100;
     // SAFETY: the kernel reads a number.

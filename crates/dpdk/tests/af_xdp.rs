@@ -1,4 +1,4 @@
-//! Sent through an XDP socket by DPDK, received by our own ring, across a veth pair.
+//! Tests AF_XDP ports across a veth pair, against our own ring and packet sockets.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn sends_10_000() {
     assert!(got.iter().enumerate().all(|(k, (n, _))| k as u64 == *n), "in order");
     assert!(got.windows(2).all(|w| w[0].1 <= w[1].1), "stamps never go back");
 
-    // And back: from a packet socket to the XDP socket.
+    // The other direction: from a packet socket to the XDP socket.
     let other = Pool::new(eal(), "packet", 4096, 2_048).expect("pool");
     let mut peer = Port::packet("nlb", &other, &PortConfig::default()).and_then(Port::start).expect("peer");
     let (mut sent, mut seen) = (0, 0);
@@ -73,7 +73,7 @@ fn sends_10_000() {
     }
     assert_eq!(seen, 1000);
 
-    // What lies in the socket's ring says since when.
+    // Frames in the socket's ring report how long they waited.
     if !started.rx[0].tell_waits(TscClock::new(eal())) {
         println!("SKIP: this kernel lets no program stamp frames");
         return;
@@ -94,8 +94,8 @@ fn sends_10_000() {
     }
 }
 
-/// Sends bursts of 1, 2, 3, 1, 2, 3 … frames of an interface whose departures wait for the clock; gives how many the driver
-/// sent of how many in all, after it was seen that they arrived in order.
+/// Sends bursts of 1, 2, 3, 1, 2, 3 … frames on `interface` after [`dpdk::TxQueue::send_by_calls`], and checks that
+/// they arrive at `peer` in order. Returns the number of frames that the driver sent and the total number.
 fn driven(interface: &str, peer: &str) -> Option<(u64, u64)> {
     let room = Vdev::af_xdp_data_room(1500).expect("an MTU for XDP");
     let pool = Pool::new(eal(), &format!("pool-{interface}"), 16_384, room).expect("pool");
@@ -143,6 +143,6 @@ fn single_frames_leave_by_system_call_and_overtake_nothing() {
     for end in ["nle", "nlf"] {
         ip(&format!("link set {end} up"));
     }
-    // Which of several queues a packet socket takes is the kernel's choice.
+    // With several queues, the kernel chooses the queue of a packet socket, so all frames leave by the driver.
     assert_eq!(driven("nle", "nlf"), Some((1_800, 1_800)));
 }

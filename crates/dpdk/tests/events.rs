@@ -1,5 +1,4 @@
-//! Event devices: every frame comes out once, in the order of its flow, and no flow is with two
-//! workers at a time.
+//! Event devices: every frame comes out once, flows keep their order, and no flow is with two workers at a time.
 
 mod common;
 
@@ -13,7 +12,8 @@ use std::time::{Duration, Instant};
 const FLOWS: u32 = 97;
 const FRAMES: u64 = 30_000;
 
-/// Two workers, each with what it found; the collector checks the order of each flow.
+/// Sends frames through two workers. The workers check that they never share a flow, and the collector checks the order
+/// of each flow.
 fn through(driver: &str) {
     let eal = eal();
     let pool = Pool::new(eal, "events", 4_095, 2_048).expect("a pool");
@@ -100,7 +100,7 @@ fn through(driver: &str) {
     assert_eq!(came, FRAMES, "{driver}: every frame came out");
     assert_eq!(worked.load(Ordering::Relaxed), FRAMES);
     assert_eq!(shared.load(Ordering::Relaxed), 0, "{driver}: a flow was with two workers at a time");
-    // The parts are dropped: a second device of the kind can be had, and no frame is missing.
+    // After the parts are dropped, a second device can be opened and all frames are back in the pool.
     drop((feeder, collector, scheduler));
     drop(EventDevice::open(eal, driver, 1).expect("a second one"));
     assert_eq!(pool.available(), 4_095, "{driver}: every frame is back");

@@ -1,4 +1,4 @@
-//! Frames carry the time of their departure, and ports that cannot heed it say so.
+//! Frames carry their launch time, and ports without launch times refuse or ignore it.
 
 mod common;
 

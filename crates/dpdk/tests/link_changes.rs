@@ -6,7 +6,7 @@ use common::{inside, ip, veth};
 use dpdk::LinkChanges;
 use std::time::{Duration, Instant};
 
-/// Whether a change is heard soon.
+/// Whether a change is reported within 5 s.
 fn hears(changes: &mut LinkChanges) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
@@ -18,7 +18,7 @@ fn hears(changes: &mut LinkChanges) -> bool {
     false
 }
 
-/// Waits until the kernel has said all that follows a change, as a carrier that comes later.
+/// Waits until the kernel has sent all messages of a change, such as a carrier change that follows it.
 fn settle(changes: &mut LinkChanges) {
     let mut quiet = 0;
     for _ in 0..500 {
@@ -49,7 +49,7 @@ fn changes_are_heard_and_silence_is() {
     }
     ip("link del nlb");
     assert!(hears(&mut changes), "deleted");
-    // More than the socket holds, and none of it read meanwhile.
+    // More messages than the socket buffer holds.
     for n in 0..400 {
         ip(&format!("link set lo mtu {}", 2_000 + n % 2));
     }

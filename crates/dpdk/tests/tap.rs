@@ -1,4 +1,4 @@
-//! Sent into a TAP device of DPDK's, by its driver and past it, received by our own ring.
+//! Sends into DPDK's TAP device, through its driver and past it, and receives with our own ring.
 
 mod common;
 
@@ -8,7 +8,7 @@ use packet::Frame;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Sends one numbered frame. True if it was taken.
+/// Sends one numbered frame. Returns true if it was taken.
 fn send(pool: &Pool, tx: &mut TxQueue, number: u64, length: usize) -> bool {
     let mut burst = Burst::new();
     pool.alloc_up_to(&mut burst, 1);
@@ -21,7 +21,7 @@ fn frames_by_calls_are_those_of_the_driver() {
     if !inside("frames_by_calls_are_those_of_the_driver", "-nm") {
         return;
     }
-    // The /sys of its namespace shows the room that a device needs ahead of its frames.
+    // Only the /sys of this namespace shows the device's flags, which tell whether frames need a header.
     let mount = Command::new("mount").args(["-t", "sysfs", "sysfs", "/sys"]).status();
     if !mount.is_ok_and(|status| status.success()) {
         println!("SKIP: /sys of a namespace cannot be mounted here");
@@ -55,14 +55,14 @@ fn frames_by_calls_are_those_of_the_driver() {
     let sent = |n: u64| (n, if n < 100 { 60 } else { 60 + n as usize });
     assert_eq!(got[..], (0..300).map(sent).collect::<Vec<_>>()[..]);
 
-    // What the kernel sends through the device says since when it has lain there.
+    // Frames that the kernel sends through the device report how long they waited.
     assert!(started.rx[0].tell_waits(TscClock::new(eal())), "a TAP device is listened to");
     ip("addr add 10.9.9.1/24 dev nlt");
     ip("neigh add 10.9.9.2 lladdr 02:00:00:00:00:02 dev nlt");
     let socket = std::net::UdpSocket::bind("10.9.9.1:0").expect("a socket");
     for nap in [1, 20] {
         let before = Instant::now();
-        // Two of one length, and one of another: each has its own stamp.
+        // Two frames of equal length and one of another: each has its own stamp.
         for length in [20, 20, 100] {
             socket.send_to(&[7; 100][..length], "10.9.9.2:9").expect("the device is up");
             std::thread::sleep(Duration::from_millis(nap));

@@ -1,4 +1,4 @@
-//! Ownership, on devices that need no privilege: every frame comes home, whatever is done with it.
+//! Ownership of frames, on devices that need no privilege: every frame returns to its pool.
 
 mod common;
 
@@ -149,7 +149,7 @@ fn frames_longer_than_the_link_carries_are_counted_not_sent() {
     for (mbuf, length) in burst.iter_mut().zip([60, 1014, 1015, 1018, 2048]) {
         mbuf.copy_from(&frame(0, length)).expect("room");
     }
-    // The fourth carries a tag, so it may be four bytes longer.
+    // The fourth frame has a tag, so it may be four bytes longer.
     burst.as_mut_slice()[3].bytes_mut()[12..14].copy_from_slice(&[0x81, 0]);
     let tx = &mut started.tx[0];
     assert_eq!(tx.max_frame(), 1014);
@@ -176,7 +176,7 @@ fn errors_name_the_cause_and_the_remedy() {
     let room = open("net_null9", PortConfig { mtu: Some(1500), ..PortConfig::default() });
     assert!(room.contains("1526") && room.contains("1024"), "{room}");
     assert!([absent, unknown, queues, room].iter().all(|e| !e.contains('\n')));
-    // None of the failures keeps the name.
+    // No failed attempt keeps the name reserved.
     Port::open(eal(), "net_null9", &pool, &PortConfig::default()).expect("free");
     assert!(matches!(Eal::init(&EalConfig::default()), Err(Error::EalTwice)));
 }
@@ -188,7 +188,7 @@ fn starting_dpdk_leaves_the_affinity_alone() {
         let status = std::fs::read_to_string(path).expect("status");
         status.lines().find(|l| l.starts_with("Cpus_allowed_list")).map(str::to_owned)
     };
-    // This thread or another has started it; both are as the process's first thread.
+    // Whichever thread started DPDK, its affinity is still that of the process's first thread.
     let own = std::thread::spawn(move || allowed("/proc/thread-self/status")).join().expect("thread");
     assert_eq!(own, allowed("/proc/self/status"));
     assert_eq!(own, allowed("/proc/thread-self/status"));

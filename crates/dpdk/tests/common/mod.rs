@@ -1,11 +1,11 @@
-//! What the tests of this folder share: DPDK started once, and a network namespace of one's own.
+//! Shared by the tests of this folder: DPDK started once, and a separate network namespace for a test.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use dpdk::{Eal, EalConfig, HugePages};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// DPDK, started by whichever test of the process comes first.
+/// Returns DPDK. The first test of the process starts it.
 pub(crate) fn eal() -> &'static Eal {
     static FIRST: Mutex<()> = Mutex::new(());
     let _guard = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -17,9 +17,9 @@ pub(crate) fn eal() -> &'static Eal {
 
 const INSIDE: &str = "NETLATHE_TEST_NAMESPACE";
 
-/// Runs the named test again in a process of its own, inside new namespaces that go with it, so that
-/// nothing is left behind however it ends. True inside: the caller then does its work. An ordinary user
-/// gets a user namespace besides (`-Urn`) where `-n` is asked.
+/// Runs the named test again in a separate process inside new namespaces. The namespaces disappear with that process,
+/// so nothing is left behind. Returns true inside, where the caller then does its work. `unshare` holds the options of
+/// unshare(1); if they do not work, as `-n` for ordinary users, `-Urn` is tried.
 pub(crate) fn inside(test: &str, unshare: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -54,9 +54,9 @@ pub(crate) fn ip(words: &str) {
     assert!(status.success(), "ip {words}");
 }
 
-/// A veth pair, both ends up, with nothing of Linux's own on it.
+/// Creates a veth pair with both ends up, on which Linux itself sends nothing.
 pub(crate) fn veth(a: &str, b: &str, mtu: u16) {
-    // Fails where IPv6 is compiled out, which is as well.
+    // Fails on a kernel without IPv6, where there is nothing to disable.
     for what in ["all", "default"] {
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{what}/disable_ipv6"), "1");
     }
@@ -65,7 +65,7 @@ pub(crate) fn veth(a: &str, b: &str, mtu: u16) {
     ip(&format!("link set {b} up"));
 }
 
-/// Bytes of a broadcast frame of an otherwise unused EtherType, with a number in it.
+/// Bytes of a broadcast frame that carries a number. Its EtherType is not used otherwise.
 pub(crate) fn frame(number: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0_u8; length];
     bytes[..6].fill(0xff);
@@ -75,7 +75,7 @@ pub(crate) fn frame(number: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number in a frame of [`frame`].
+/// The number in a frame made by [`frame`].
 pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     (bytes.get(12..14)? == [0x88, 0xb5]).then_some(())?;
     Some(u64::from_be_bytes(bytes.get(14..22)?.try_into().ok()?))
