@@ -1,4 +1,4 @@
-//! Compiles the kernel's part with clang, which is the one compiler that writes what CO-RE needs.
+//! Compiles the kernel programs with clang, the only compiler that emits the relocations for CO-RE.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("slice.bpf.o");
-    // The names that libbpf's headers choose the registers by.
+    // libbpf's headers select the registers by these architecture names.
     let machine = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("aarch64") => "arm64",
         Ok("riscv64") => "riscv",
@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// A build script's panic is buried in a backtrace; three lines are read.
+/// Prints the error in three lines. Cargo would bury a panic message in a backtrace.
 fn fail(what: &str) -> ! {
     eprintln!("\nnetlathe slice needs clang and libbpf's headers to be built: {what}");
     eprintln!("  on Debian and Ubuntu: apt-get install clang libbpf-dev, or run scripts/setup.sh");

@@ -1,10 +1,11 @@
-//! Whether the corrected round is the program's own: a ping-pong, a few hundred rounds without slices, as many with, and
-//! so on, since the machine changes its pace. Prints a line of JSON for each size and policy; `bench/slices.py` calls it.
+//! Compares the corrected round time of a ping-pong program with its round time without slices. Alternates a few
+//! hundred rounds without slices and as many with slices, because the machine's pace changes. Prints a line of JSON for
+//! each size and policy. `bench/slices.py` calls it.
 //!
-//! Each is tried with both ends under the scheduler's usual policy, and as batch programs. Whether a message that arrives
-//! takes the CPU from its sender depends under the former on which end has run for longer so far, to which probes add: the
-//! program then does something else beside slices than without, and no correction of times can be right about that. Batch
-//! programs take turns.
+//! Each size runs under the scheduler's default policy and as batch programs. Under the default policy, whether an
+//! arriving message preempts its sender depends on which end has run longer so far, and probes add to that time. With
+//! slices the program may then be scheduled differently, which no correction of times can undo. Batch programs take
+//! turns.
 //!
 //! loops kernel|few|probes PING_PONG SECONDS SIZE...
 
@@ -23,10 +24,10 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const ROUNDS: u64 = 400;
 const BUFFER: u32 = 16 << 20;
 
-/// Policies of the scheduler, as chrt names them: the usual, and one in which no thread preempts another.
+/// Scheduling policies, by their names in chrt: the default, and one without preemption on wake-up.
 const POLICIES: [&str; 2] = ["other", "batch"];
 
-/// The ping-pong, both ends on one CPU.
+/// The ping-pong program, with both ends on one CPU.
 struct Program {
     child: Child,
     ask: ChildStdin,
@@ -48,7 +49,7 @@ impl Program {
         Ok(Program { child, ask, answer })
     }
 
-    /// The median round of a turn, in ns.
+    /// Runs one turn and returns the median round time in ns.
     fn turn(&mut self) -> Outcome<f64> {
         writeln!(self.ask, "{ROUNDS}")?;
         let mut line = String::new();
@@ -64,16 +65,16 @@ impl Program {
     }
 }
 
-/// What is tried.
+/// One configuration of the benchmark.
 struct Tried<'a> {
     path: &'a str,
     policy: &'a str,
-    /// Of a message, in bytes.
+    /// Message size in bytes.
     size: &'a str,
     time: Duration,
 }
 
-/// What a turn with slices gave: the median round by the program's own clock, as stamped, and corrected, in ns.
+/// Result of a turn with slices: the median round time in ns by the program's own clock, as stamped, and corrected.
 struct Turn {
     own: f64,
     raw: f64,
@@ -86,9 +87,10 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Turns without and with, until the time is over: the share by which a corrected round is off the mean of its two
-/// neighbours. Where those differ by more than 5 %, the machine changed its pace: left out, and counted. Of each kind the
-/// second of two turns counts: the first finds caches, and maybe the CPU's clock, as what was between left them.
+/// Alternates turns without and with slices until the time is over, and prints the relative error of the corrected
+/// round time against the mean of the two neighbouring turns without slices. If those two differ by more than 5 %, the
+/// machine's pace changed: the turn is left out and counted as restless. `without` and `with` each run two turns and
+/// return the second, because the first starts with cold caches and perhaps another CPU frequency.
 fn compare(
     tried: &Tried,
     mut without: impl FnMut() -> Outcome<f64>,
@@ -165,7 +167,7 @@ fn kernel(points: Points, tried: &Tried) -> Outcome<()> {
     program.end()
 }
 
-/// Nanoseconds per tick, over a tenth of a second.
+/// Nanoseconds per tick, measured over 0.1 s.
 fn ns_per_tick() -> f64 {
     let (first, begun) = (probe::ticks(), Instant::now());
     thread::sleep(Duration::from_millis(100));
@@ -173,12 +175,12 @@ fn ns_per_tick() -> f64 {
     took.as_nanos() as f64 / (last - first) as f64
 }
 
-/// A file that goes with its owner.
+/// A file that is removed on drop.
 struct Ring(PathBuf);
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // It may not have been made.
+        // The file may not exist.
         let _absent = std::fs::remove_file(&self.0);
     }
 }
@@ -215,7 +217,7 @@ fn probes(tried: &Tried) -> Outcome<()> {
 }
 
 fn main() -> Outcome<()> {
-    // Cargo adds an option of its own.
+    // Cargo adds `--bench`.
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let [what, path, seconds, sizes @ ..] = words.as_slice() else {
         println!("loops kernel|few|probes PING_PONG SECONDS SIZE...: python3 bench/slices.py has them");

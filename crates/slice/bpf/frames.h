@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: 2026 The netlathe authors
  * SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The frames that are followed: their places, their stamps, and how they are handed over. */
+/* Traced frames: their slots, their stamps, and how they are handed over to user space. */
 #ifndef NETLATHE_FRAMES_H
 #define NETLATHE_FRAMES_H
 
@@ -20,8 +20,8 @@ static __always_inline struct settings *set(void)
     return bpf_map_lookup_elem(&settings, &zero);
 }
 
-/* One run in sixteen, by chance, is timed: what a program costs changes with the machine's pace. An interruption is not a
- * cost of a program. */
+/* Counts a run of a probe. Times one run in sixteen, at random, because the cost of a probe changes with the machine's
+ * pace. Ignores runs that were interrupted. */
 static __always_inline int done(struct cpu *c, enum probe probe, __u64 now)
 {
     c->hits[probe]++;
@@ -42,7 +42,7 @@ static __always_inline void count_one(struct reading *r, __u32 event, void *map)
         r->counted[event] = bpf_perf_event_read_value(map, (__u32)r->cpu, &value, sizeof(value)) ? UNKNOWN : value.counter;
 }
 
-/* Where nothing is counted, the verifier takes this out. */
+/* If no events are counted, the verifier removes this code. */
 static __always_inline void count(struct reading *r)
 {
     count_one(r, 0, &event0);
@@ -61,18 +61,18 @@ static __always_inline void keep(struct reading *to, const struct reading *r)
             to->counted[e] = r->counted[e];
 }
 
-/* Each program begins with the stamp, so that its own work lies behind it: what comes before is the way into it. Where
- * only a frame that is followed matters, that is asked first: the clock is half of what a program costs. */
+/* Each program stamps first and works afterwards, so only the entry to the program lies before the stamp. A program
+ * that acts only on traced frames looks the frame up first, because reading the clock is half of its cost. */
 #define MAPS() struct cpu *c = this_cpu(); struct settings *s = set(); if (!c || !s) return 0
 #define STAMP() struct reading now; now.at = bpf_ktime_get_ns(); now.cpu = bpf_get_smp_processor_id(); count(&now)
 #define ENTER() STAMP(); MAPS()
 #define LEAVE(probe) return done(c, probe, now.at)
-/* A run that cuts a packet takes longer than those that tell the machine's pace. */
+/* For runs that split a packet: they take longer and must not count in the measured pace. */
 #define LEAVE_UNTIMED(probe) return c->hits[probe]++, 0
 
-/* An address as a number to reckon with. To the verifier it stays a pointer, of which it allows little, until
- * it has been in memory. An interrupt may write there between, with programs of its own: hence twice, and if the two
- * differ once more. */
+/* Converts a pointer to a number. The verifier allows little arithmetic on pointers, but forgets that a value is a
+ * pointer once it was stored in memory. A program in an interrupt may overwrite the memory between store and load, so
+ * read twice, and once more if the results differ. */
 static __always_inline __u64 number_once(struct cpu *c, void *pointer)
 {
     *(void *volatile *)&c->address = pointer;
@@ -85,7 +85,7 @@ static __always_inline __u64 number(struct cpu *c, void *pointer)
     return first == second ? first : number_once(c, pointer);
 }
 
-/* Each head has two places, side by side, of which it takes one. */
+/* One of the two adjacent slots that a head may use. */
 static __always_inline struct frame *place(__u64 head, __u32 second)
 {
     __u32 index = (head * 0x9E3779B97F4A7C15ULL) >> (64 - FRAME_BITS);
@@ -93,8 +93,8 @@ static __always_inline struct frame *place(__u64 head, __u32 second)
     return bpf_map_lookup_elem(&frames, &index);
 }
 
-/* A frame's name: the address of its buffer, and in the bits that all addresses have in common the window in which it
- * is followed, so that the stored state of a head is not valid in the next window. */
+/* The name of a frame: the address of its buffer, with the number of the window in the upper bits, which are equal in
+ * all addresses. Stored state of a head is therefore not valid in the next window. */
 static __always_inline __u64 name_of(struct settings *s, __u64 head)
 {
     return head ^ (__u64)s->window << 48;
@@ -116,14 +116,14 @@ static __always_inline struct frame *followed(__u64 head)
     return f && f->head == head ? f : 0;
 }
 
-/* What an earlier window left behind is counted already, and makes room. */
+/* Whether a slot is free. Frames of earlier windows are already counted and may be overwritten. */
 static __always_inline bool is_free(struct settings *s, struct frame *f)
 {
     return !f->count || f->window != (__u16)s->window;
 }
 
-/* A place for a head: its own, else one that is free, else that of a frame that was not requested so far, else that of
- * the older frame. */
+/* Chooses the slot for a head: its present slot, else a free one, else that of a frame that does not match the filter
+ * so far, else that of the older frame. */
 static __always_inline struct frame *place_for(struct settings *s, __u64 head)
 {
     struct frame *f = followed(head), *g;
@@ -169,7 +169,7 @@ static __always_inline void stamp(struct frame *f, enum point point, const struc
             k->counted[n][e] = r->counted[e];
 }
 
-/* What was counted up to a stamp. */
+/* Reads the event counts at stamp `n`. */
 static __always_inline void recall(struct frame *f, __u32 n, struct reading *r)
 {
     struct counts *k = COUNTED ? counts_of(f) : 0;
@@ -185,7 +185,7 @@ static __always_inline __u32 last(struct frame *f)
     return n < POINTS ? f->point[n & (POINTS - 1)] : 0;
 }
 
-/* All of it was copied to the program. */
+/* Whether the whole frame was copied to the program. */
 static __always_inline bool is_read(struct frame *f)
 {
     return f->parts && (__s32)(f->copied - f->flow.payload) >= 0;
@@ -203,7 +203,7 @@ static __always_inline bool asked_for(struct settings *s)
     return name[0] == s->name[0] && name[1] == s->name[1];
 }
 
-/* One end of the frame, or both, is one that was asked for. */
+/* Records that one or both ends of the frame match the filter. */
 static __always_inline void ask(struct cpu *c, struct frame *f, __u32 ends)
 {
     if (!f->flags)
@@ -226,7 +226,7 @@ static __always_inline long put(struct frame *f)
 
 static __always_inline void hand_over(struct cpu *c, struct settings *s, struct frame *f, enum why why)
 {
-    /* It was read, by a call that goes on with others. */
+    /* The frame was read, by a call that continues with other frames. */
     if (why == REUSED && (last(f) == COPY || last(f) == COPIED) && is_read(f)) {
         c->crowded++;
         why = FOLLOWED;
@@ -239,8 +239,8 @@ static __always_inline void hand_over(struct cpu *c, struct settings *s, struct 
             c->handed += f->packets;
     } else if (!s->mute && (why == REUSED || why == EVICTED) &&
                bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 2) {
-        /* Lost before an end was known that may have been asked for: its connection tells. Those that are asked for
-         * have the other half of the ring for themselves. */
+        /* Lost before it was known whether an end matches the filter. User space decides by its connection. Half of
+         * the ring is reserved for frames that match. */
         put(f);
     }
     f->head = 0;
@@ -255,7 +255,7 @@ static __always_inline __u16 gso_size(struct cpu *c, struct sk_buff *skb)
     return size;
 }
 
-/* The payload of each datagram that a packet is to be cut into; 0 if it is not. */
+/* The payload of each datagram that a packet will be split into. 0 if the packet will not be split. */
 static __always_inline __u16 segment_of(struct cpu *c, struct sk_buff *skb)
 {
     struct skb_shared_info *info = (struct skb_shared_info *)(number(c, skb->head) + skb->end);
@@ -264,7 +264,8 @@ static __always_inline __u16 segment_of(struct cpu *c, struct sk_buff *skb)
     return type & GSO_UDP_L4 ? gso_size(c, skb) : 0;
 }
 
-/* Reads the packet's headers, of which the IP header lies at `ip`; 0 if it has a payload of TCP or UDP. */
+/* Reads the headers of a packet whose IP header is at `ip`. Returns 0 if the packet has TCP or UDP payload and the
+ * asked port, else -1. */
 static __always_inline int read_flow(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 ip, struct flow *flow)
 {
     __u8 header[40] __attribute__((aligned(8)));
@@ -291,7 +292,7 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
         flow->ip_length = 40;
         __builtin_memcpy(flow->source, header + 8, 16);
         __builtin_memcpy(flow->destination, header + 24, 16);
-        /* Hop-by-hop options: a packet of more than 64 KiB that is still to be cut has them. */
+        /* Hop-by-hop options, as in packets longer than 64 KiB that are still to be split (BIG TCP). */
         if (!flow->protocol) {
             if (bpf_probe_read_kernel(header, 8, (void *)(ip + 40)))
                 return -1;
@@ -303,10 +304,10 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     }
     if (flow->protocol != 6 && flow->protocol != UDP)
         return -1;
-    /* A short packet is padded to the least frame, and a long one that is still to be cut says 0. */
+    /* The frame of a short packet is padded. A long packet that is still to be split has an IP length of 0. */
     if (said && said < flow->length)
         flow->length = said;
-    /* Of a datagram, the first eight bytes of payload, too; where it is shorter, what lies behind it is cut off below. */
+    /* For a datagram also read the first eight bytes of payload. Bytes beyond a shorter payload are masked below. */
     __u16 id = flow->ethertype == 0x0800 ? header[4] << 8 | header[5] : 0;
     if (bpf_probe_read_kernel(header, 16, (void *)(ip + flow->ip_length)))
         return -1;
@@ -335,7 +336,7 @@ static __always_inline int read_flow(struct cpu *c, struct settings *s, struct s
     return 0;
 }
 
-/* Begins to follow a frame at a time; what was in its place is given up. */
+/* Starts to trace a frame at time `at`. Gives up the frame that was in its slot. */
 static __always_inline struct frame *begin(struct cpu *c, struct settings *s, __u64 head, struct flow *flow, __u64 at)
 {
     struct frame *f = place_for(s, head);
@@ -371,19 +372,20 @@ static __always_inline bool same(const struct flow *a, const struct flow *b)
            a->destination_port == b->destination_port;
 }
 
-/* A frame is at a device's queue. */
+/* Stamps a frame at the queue of a device. */
 static __always_inline void queue(struct cpu *c, struct settings *s, struct frame *f, struct sk_buff *skb,
                                   const struct reading *now)
 {
     stamp(f, QUEUE, now);
     f->queued = skb->len;
-    /* With few points, pieces are first seen when they are received. Others may be queued before that. */
+    /* With few points, the pieces of a long packet are first seen when they are received. Other packets may be queued
+     * before that. */
     if (!s->few || gso_size(c, skb))
         c->whole = f->head;
 }
 
-/* Whether this is the frame that was queued, as long as it was then, or by a VLAN's tag longer; which may come to the
- * driver twice, when that had no room. */
+/* Whether this is the frame that was queued: it has the same length, or is longer by a VLAN tag. A frame may reach the
+ * driver twice if the driver had no room the first time. */
 static __always_inline bool is_queued(struct frame *f, struct sk_buff *skb)
 {
     __u32 point = last(f);
@@ -391,13 +393,13 @@ static __always_inline bool is_queued(struct frame *f, struct sk_buff *skb)
     return (point == QUEUE || point == QDISC_IN || point == QDISC_OUT || point == XMIT) && (more == 0 || more == 4);
 }
 
-/* What a frame is called that has no buffer of its own: buffers have even addresses. */
+/* A name for a frame without its own buffer. It is odd, because buffers have even addresses. */
 static __always_inline __u64 new_name(struct cpu *c, struct settings *s)
 {
     return name_of(s, (__u64)bpf_get_smp_processor_id() << 36 | c->pieces++ << 1 | 1);
 }
 
-/* Gives a frame the way that another has come, and whose it is. */
+/* Copies the stamps of another frame, its sender, and whether it matches the filter. */
 static __always_inline void same_way(struct cpu *c, struct frame *f, struct frame *whole)
 {
     for (__u32 n = 0; n < POINTS; n++) {
@@ -413,7 +415,7 @@ static __always_inline void same_way(struct cpu *c, struct frame *f, struct fram
         ask(c, f, whole->flags);
 }
 
-/* Nothing is left of it. */
+/* Frees the slot of a frame without handing it over. */
 static __always_inline void forget(struct cpu *c, struct frame *f)
 {
     if (f->flags)
@@ -422,7 +424,7 @@ static __always_inline void forget(struct cpu *c, struct frame *f)
     f->count = 0;
 }
 
-/* A frame goes on under another name. */
+/* Continues to trace a frame under another name. */
 static __always_inline struct frame *rename(struct cpu *c, struct settings *s, struct frame *whole, __u64 name)
 {
     struct flow flow = whole->flow;
@@ -436,7 +438,7 @@ static __always_inline struct frame *rename(struct cpu *c, struct settings *s, s
     return f;
 }
 
-/* One datagram less is in the whole. */
+/* Removes one datagram from the unsplit packet. */
 static __always_inline void less(struct cpu *c, struct frame *whole, __u32 payload)
 {
     if (whole->flags)
@@ -447,8 +449,9 @@ static __always_inline void less(struct cpu *c, struct frame *whole, __u32 paylo
     whole->flow.length -= payload;
 }
 
-/* A long packet that its device does not cut itself is cut before: its pieces have buffers of their own, and the way that
- * it came is theirs. Pieces of TCP have their numbers; datagrams come in order. */
+/* Starts to trace a piece of a long packet. The kernel splits a packet before the driver if the device cannot. Each
+ * piece has its own buffer and takes over the stamps of the whole. TCP pieces are recognised by their sequence numbers;
+ * datagrams come in order. */
 static __always_inline struct frame *cut(struct cpu *c, struct settings *s, struct sk_buff *skb, __u64 head, __u64 ip)
 {
     struct frame *whole = followed(c->whole);
@@ -476,8 +479,8 @@ static __always_inline struct frame *cut(struct cpu *c, struct settings *s, stru
     return f;
 }
 
-/* Datagrams that arrived as one packet are cut when they reach their socket, and the packet's buffer is free before the
- * first of them is there: until then the packet has a name of its own. */
+/* Gives a packet of several datagrams a name without a buffer. The kernel splits it at the socket, and frees its buffer
+ * before the first datagram reaches the socket. */
 static __always_inline void hold(struct cpu *c, struct settings *s, struct frame *f)
 {
     c->held_head = f->head;
@@ -485,7 +488,8 @@ static __always_inline void hold(struct cpu *c, struct settings *s, struct frame
     c->held = f ? f->head : 0;
 }
 
-/* It goes elsewhere: through a device upon the device, or to the next device. */
+/* Gives a held packet its buffer's name again if it is not for a socket here: it continues through a device on top of
+ * this device, or to the next device. */
 static __always_inline struct frame *held_again(struct cpu *c, struct settings *s, __u64 head)
 {
     struct frame *whole = c->held && c->held_head == head ? followed(c->held) : 0;
@@ -495,7 +499,8 @@ static __always_inline struct frame *held_again(struct cpu *c, struct settings *
     return rename(c, s, whole, head);
 }
 
-/* Another packet comes: what has not reached a socket by now has been dropped there, or waits elsewhere. */
+/* Gives up the held packet, because another packet arrives. Datagrams that have not reached a socket by now were
+ * dropped, or the packet waits elsewhere. */
 static __always_inline void let_go(struct cpu *c, struct settings *s)
 {
     struct frame *whole = followed(c->held);
@@ -508,7 +513,7 @@ static __always_inline void let_go(struct cpu *c, struct settings *s)
         rename(c, s, whole, c->held_head);
 }
 
-/* The socket gets one of those datagrams, or all at once. */
+/* The frame that reaches the socket: one datagram of the held packet, or the whole packet if the socket accepts it. */
 static __always_inline struct frame *held_piece(struct cpu *c, struct settings *s, struct sock *sk)
 {
     struct frame *whole = followed(c->held);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: 2026 The netlathe authors
  * SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The parts of the kernel's structures that the probes read. Where a field lies in the running kernel is found when
- * the programs are loaded, from /sys/kernel/btf/vmlinux (CO-RE); the order and the sizes here mean nothing. */
+/* The parts of the kernel's structures that the probes read. The loader takes the offset of each field from
+ * /sys/kernel/btf/vmlinux of the running kernel (CO-RE). The order and the sizes here have no meaning. */
 #ifndef NETLATHE_KERNEL_H
 #define NETLATHE_KERNEL_H
 
@@ -52,11 +52,11 @@ struct sock {
 
 /* A subflow of MPTCP is a TCP socket that belongs to the program's socket. */
 struct tcp_sock {
-    __u32 copied_seq;                       /* up to which number the program has read */
+    __u32 copied_seq;                       /* sequence number up to which the program has read */
     bool is_mptcp;
 };
 
-/* Datagrams that its reader has taken over from sk_receive_queue, and not received yet. */
+/* reader_queue: datagrams that the reader has moved from sk_receive_queue but not received yet. */
 struct udp_sock {
     unsigned long udp_flags;
     struct sk_buff_head reader_queue;
@@ -73,7 +73,7 @@ struct sk_buff {
     unsigned char *data;
 };
 
-/* Behind the buffer. A datagram longer than its segments is several that are still to be cut. */
+/* Follows the buffer. A datagram that is longer than gso_size is still to be split into several. */
 struct skb_shared_info {
     unsigned short gso_size;
     unsigned int gso_type;
@@ -85,7 +85,7 @@ struct task_struct {
 
 #pragma clang attribute pop
 
-/* What bpf_perf_event_read_value writes. */
+/* The result of bpf_perf_event_read_value. */
 struct bpf_perf_event_value {
     __u64 counter, enabled, running;
 };

@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: 2026 The netlathe authors
  * SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The kernel's part of netlathe slice: stamps of a frame at the points that the kernel's own tracepoints mark.
+/* The kernel programs of netlathe slice. They stamp frames at the kernel's own tracepoints.
  *
- * A frame is known by skb->head, which its clones share: TCP sends a clone and keeps the original, and on loopback
- * and veth the receiver gets the very buffer that the sender wrote. Each frame that is followed has a place in
- * `frames`, chosen by a hash of that address. It is handed over, whole, when the call that copied it to the
- * application returns; when its buffer is seen at the start of another journey; or when its place is needed. */
+ * A frame is identified by skb->head, which its clones share. TCP sends a clone and keeps the original. On loopback and
+ * veth the receiver gets the same buffer that the sender wrote. Each traced frame has a slot in `frames`, chosen by a
+ * hash of that address. The frame is handed over, with all its stamps, when the call that copied it to the application
+ * returns, when its buffer is seen at the start of another journey, or when its slot is needed. */
 #include "datagrams.h"
 #include <bpf/bpf_tracing.h>
 
@@ -18,14 +18,14 @@ static __always_inline struct thread *this_thread(void)
     return t && t->tid == tid ? t : 0;
 }
 
-/* Within a call that sends, and whose beginning was seen. */
+/* Whether the thread is in a send call whose entry was seen in this window. */
 static __always_inline bool sends(struct settings *s, struct thread *t)
 {
     return t->call == SENDS && t->window == s->window;
 }
 
-/* MPTCP gives data to its subflows without a tracepoint of TCP's send function. A thread that sends holds the lock of
- * the subflow's socket; a softirq, which sends on top of whatever runs, does not. */
+/* Whether a thread sends on this subflow of MPTCP. MPTCP passes data to its subflows without TCP's tracepoint. A thread
+ * that sends owns the lock of the subflow's socket. A softirq, which interrupts any thread, does not. */
 static __always_inline bool mptcp_sends(struct cpu *c, struct sock *sk)
 {
     struct tcp_sock *tp = (struct tcp_sock *)number(c, sk);
@@ -36,8 +36,8 @@ static __always_inline bool mptcp_sends(struct cpu *c, struct sock *sk)
     return subflow && sk->sk_lock.owned;
 }
 
-/* All calls of the machine come by here, and a thread that is preempted within the program keeps it from running for
- * others on its CPU: what is of no interest leaves at once, uncounted. */
+/* Runs at every system call of the machine. While a thread is preempted inside this program, the program does not run
+ * for other threads on that CPU. Other system calls therefore leave at once, without being counted. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 {
@@ -72,11 +72,11 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
         if (i >= t->count)
             break;
         struct frame *f = followed(t->heads[i]);
-        /* Its buffer may be another's by now. */
+        /* Another frame may use its buffer by now. */
         if (!f || f->receiver_tid != t->tid)
             continue;
         if (!is_read(f)) {
-            /* The rest is read by another call. Where the end of the copy has no tracepoint, this is near it. */
+            /* Another call will read the rest. If the end of the copy has no tracepoint, this is the nearest point. */
             if (last(f) == COPY)
                 stamp(f, PART, &now);
         } else if (last(f) == COPY || last(f) == COPIED) {
@@ -88,7 +88,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
     LEAVE(P_SYS_EXIT);
 }
 
-/* TCP takes data from the caller; once for each buffer of a long write, of which the first counts. */
+/* TCP takes data from the caller. This fires once for each buffer of a long write, and only the first one counts. */
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *skb, int goal)
 {
@@ -98,7 +98,7 @@ int BPF_PROG(on_tcp_send, struct sock *sk, struct msghdr *msg, struct sk_buff *s
     if (!t)
         return 0;
     if (s->few && (t->tid != tid || t->window != s->window)) {
-        /* Its call was not seen: it must be one that sends, since it reached this point. */
+        /* The entry of the call was not seen, but a call that reaches this point sends. */
         t->tid = tid;
         t->call = SENDS;
         t->window = s->window;
@@ -124,9 +124,9 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     __u32 before = f ? last(f) : 0;
     if (!s->few)
         c->whole = 0;
-    /* Without a socket it is on its way through a bridge or router; right after a driver took it, a device within
-     * a device queues it. Anything else is a new journey of the same buffer: a retransmission, or of another packet,
-     * even one that was not requested. */
+    /* A frame without a socket is on its way through a bridge or router. A frame that a driver has just taken is queued
+     * by the lower device of a stacked one. Anything else is a new journey of the same buffer: a retransmission, or
+     * another packet, perhaps one that does not match the filter. */
     if (f && (before == XMIT || (!sk && before == RECEIVE))) {
         queue(c, s, f, skb, &now);
         LEAVE(P_QUEUE);
@@ -140,10 +140,9 @@ int BPF_PROG(on_queue, struct sk_buff *skb)
     if (!f)
         LEAVE(P_QUEUE);
     struct thread *t = this_thread();
-    /* A frame that leaves in a softirq, on top of whatever runs, is not of that thread's call. */
+    /* A frame that leaves in a softirq does not belong to the call of the interrupted thread. */
     if (s->few) {
-        /* The call is known by TCP's stamp alone, which counts for the packet behind it. A datagram is sent by who
-         * runs. */
+        /* Only TCP's stamp shows the call. It counts for the next packet. A datagram is sent by the running thread. */
         bool called = t && sends(s, t) && t->sk == number(c, sk);
         __u64 ids = bpf_get_current_pid_tgid();
         if (called) {
@@ -177,7 +176,7 @@ int BPF_PROG(on_qdisc_in, struct Qdisc *qdisc, struct netdev_queue *txq, struct 
 {
     MAPS();
     struct frame *f = followed(head_of(c, s, skb));
-    /* Another CPU may have taken it out by now. */
+    /* Another CPU may have dequeued it already. */
     if (!f || last(f) != QUEUE)
         return 0;
     STAMP();
@@ -206,7 +205,7 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
     MAPS();
     __u64 head = head_of(c, s, skb);
     struct frame *f = followed(head);
-    /* What comes without a queue, such as a piece of a long packet, has a buffer that another had. */
+    /* A frame that was not queued, such as a piece of a long packet, reuses the buffer of another frame. */
     if (f && !is_queued(f, skb)) {
         hand_over(c, s, f, REUSED);
         f = 0;
@@ -224,8 +223,8 @@ int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
     LEAVE(P_XMIT);
 }
 
-/* The driver has returned. The skb may be gone, so the head is the one remembered; and if the frame is already on
- * its receiver's side, or the driver has not taken it, this is not on its way. */
+/* The driver has returned. The skb may be freed, so use the head remembered at the start. Does not stamp a frame that
+ * has already reached its receiver's side, or that the driver has not taken. */
 SEC("tp_btf/net_dev_xmit")
 int BPF_PROG(on_xmit_done, struct sk_buff *skb, int rc, struct net_device *dev, unsigned int length)
 {
@@ -255,9 +254,9 @@ static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk
             let_go(c, s);
     }
     __u32 before = f ? last(f) : 0;
-    /* With few points it comes from the queue, as long as it was there. */
+    /* With few points, the stamp before is that of the queue. The length must be the same as there. */
     bool sent = before == XMIT || (s->few && before == QUEUE && f->flow.length == skb->len);
-    /* Nor is a piece of a long packet seen before. Its whole was queued on this CPU. */
+    /* With few points, a piece of a long packet is first seen here. The whole packet was queued on this CPU. */
     if (s->few && !sent && c->whole) {
         struct frame *piece = cut(c, s, skb, head, number(c, skb->data));
         if (piece) {
@@ -266,15 +265,15 @@ static __always_inline void arrives(struct cpu *c, struct settings *s, struct sk
         }
     }
     if (s->direction == TX) {
-        /* The receiver's queue on this machine is where the driver's work ends. */
+        /* Transmission ends at the receiver's queue on this machine. */
         if (sent) {
             stamp(f, point, now);
             hand_over(c, s, f, SENT);
         }
         return;
     }
-    /* Elsewhere on its way, it may be a frame that comes by again: one that its driver has returned from, by its NAPI;
-     * through a device upon the device. Or its buffer has been given to another. */
+    /* Otherwise the frame may pass this point again: its driver has returned and its NAPI delivers it, or a device on
+     * top of this device receives it. Or another frame uses its buffer now. */
     if (!sent && !(before == RX && point == RECEIVE)) {
         bool at_socket = before == TCP_RECEIVE || before == READY || before == COPY || before == COPIED;
         struct flow flow = {};
@@ -358,7 +357,7 @@ int BPF_PROG(on_ready, struct sock *sk)
     LEAVE(P_READY);
 }
 
-/* The thread of a receive call remembers the frame until it returns. */
+/* Adds a frame to those that the thread's receive call has taken, until the call returns. */
 static __always_inline void remember(struct cpu *c, struct settings *s, struct thread *t, struct frame *f)
 {
     __u32 k = t->count;
@@ -367,7 +366,8 @@ static __always_inline void remember(struct cpu *c, struct settings *s, struct t
         t->count = k + 1;
         return;
     }
-    /* One call that empties a long queue: the return is not waited for. Only the last that it takes may have a rest. */
+    /* A call that empties a long queue. Hand frames over without waiting for its return. Only the last frame that it
+     * takes may be read incompletely. */
     c->crowded++;
     if (is_read(f)) {
         hand_over(c, s, f, FOLLOWED);
@@ -379,7 +379,7 @@ static __always_inline void remember(struct cpu *c, struct settings *s, struct t
     t->heads[HEADS - 1] = f->head;
 }
 
-/* A receive call takes a frame, or the first part of it. */
+/* Stamps a frame when a receive call takes it, or takes its first part. */
 static __always_inline void taken(struct cpu *c, struct settings *s, struct thread *t, struct frame *f,
                                   enum point point, const struct reading *now)
 {
@@ -395,7 +395,8 @@ static __always_inline void taken(struct cpu *c, struct settings *s, struct thre
     remember(c, s, t, f);
 }
 
-/* The thread that runs, of which it is known that it receives: its call may have begun before the probes were there. */
+/* The state of the running thread, which is known to be in a receive call. The call may have started before the probes
+ * were attached. */
 static __always_inline struct thread *receiving(struct settings *s)
 {
     __u32 tid = bpf_get_current_pid_tgid(), index = tid & (THREADS - 1);
@@ -410,7 +411,7 @@ static __always_inline struct thread *receiving(struct settings *s)
     return t;
 }
 
-/* A receive call takes a frame, of which no more is looked at. */
+/* Stamps a frame when a receive call takes it, and hands it over without waiting for the return of the call. */
 static __always_inline void taken_at_once(struct cpu *c, struct settings *s, struct frame *f, enum point point,
                                           const struct reading *now)
 {
@@ -423,8 +424,8 @@ static __always_inline void taken_at_once(struct cpu *c, struct settings *s, str
     hand_over(c, s, f, FOLLOWED);
 }
 
-/* `length` bytes of a frame are being copied. TCP says up to where it has read; of MPTCP, whose numbers are others, the
- * bytes are added up. A datagram is read at once. */
+/* Counts `length` bytes of a frame that are being copied. TCP's socket shows the position of the reader. MPTCP has
+ * other sequence numbers, so the bytes are summed. A datagram is always read whole. */
 static __always_inline void copies(struct cpu *c, struct sock *sk, struct frame *f, __u32 length)
 {
     f->parts++;
@@ -450,11 +451,11 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
     STAMP();
     struct sock *sk = skb->sk;
     __u32 before = last(f);
-    /* Other sockets, of captures, may read the same buffer: only its own counts. A subflow of MPTCP has ports of its own,
-     * and its data is read from the socket to which it belongs. */
+    /* Other sockets, such as those of captures, may read the same buffer, but only the frame's own socket counts. An
+     * MPTCP subflow has its own ports, and its data is read from the MPTCP socket. */
     bool own = sk && (f->flow.destination_port == sk->__sk_common.skc_num || sk->sk_protocol == MPTCP);
     bool at_socket = before == RECEIVE || before == TCP_RECEIVE || before == READY;
-    /* With few points, a copy that is not the last is the beginning of a part. */
+    /* With few points, a COPY stamp that is not the last one marks the start of a part. */
     bool rest = s->few ? before == COPY : before == PART;
     if (!own || !(at_socket || rest))
         LEAVE(P_COPY);
@@ -478,7 +479,7 @@ int BPF_PROG(on_copy, struct sk_buff *skb, int length)
     LEAVE(P_COPY);
 }
 
-/* The frame that this thread copies. */
+/* The frame that this thread is copying. */
 static __always_inline struct frame *copying(void)
 {
     struct thread *t = this_thread();
@@ -487,7 +488,7 @@ static __always_inline struct frame *copying(void)
     return followed(t->heads[(t->count - 1) & (HEADS - 1)]);
 }
 
-/* A copy is at its end: that of all of the frame, or of its first part. */
+/* Stamps the end of a copy, of the whole frame or of its first part. */
 static __always_inline void copied(struct frame *f, const struct reading *now)
 {
     __u32 before = last(f);
@@ -497,7 +498,7 @@ static __always_inline void copied(struct frame *f, const struct reading *now)
         stamp(f, PART, now);
 }
 
-/* TCP comes by here after each buffer that it has copied … */
+/* TCP runs this after each copied buffer. */
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_copied, struct sock *sk)
 {
@@ -509,7 +510,7 @@ int BPF_PROG(on_copied, struct sock *sk)
     LEAVE(P_COPIED);
 }
 
-/* The call only looked at what it copied, which is there as before. */
+/* Undoes the stamps of a call with MSG_PEEK, after which the data is still in the queue. */
 static __always_inline void peeked(struct thread *t)
 {
     for (__u32 i = 0; i < HEADS; i++) {
@@ -529,7 +530,8 @@ static __always_inline void peeked(struct thread *t)
     t->count = 0;
 }
 
-/* … and UDP, which copies without telling, only here, at the end of the call: in the order in which frames came. */
+/* The end of a receive call. UDP has no tracepoint at its copy, so its datagrams are stamped here, in order of
+ * arrival. */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_recv_length, struct sock *sk, int ret, int flags)
 {
@@ -569,11 +571,11 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
     if (from != to && bpf_map_lookup_elem(&family, &from))
         bpf_map_update_elem(&family, &to, &to, BPF_ANY);
     else if (from != to && bpf_map_lookup_elem(&family, &to))
-        bpf_map_delete_elem(&family, &to);  /* the number was one's that has ended */
+        bpf_map_delete_elem(&family, &to);  /* the ID belonged to a process that has ended */
     LEAVE(P_FORK);
 }
 
-/* A finer point, where the kernel lets functions be traced: TCP gives a packet to IP. */
+/* An additional point, if the kernel supports tracing of functions: TCP passes a packet to IP. */
 SEC("fentry/__ip_queue_xmit")
 int BPF_PROG(on_ip_send, struct sock *sk)
 {

@@ -1,9 +1,10 @@
-//! Measures the cost of the probes on this machine, by the same work with and without them.
+//! Measures the cost of the probes on this machine by running the same work with and without them.
 //!
 //! The work is one message each way between two processes on one CPU, over TCP and loopback. The processes switch at
 //! each message, as real programs do, so the probes find equally cold caches. With both ends in one thread, a probe
 //! would cost less than in real use. With two threads of one process, which share address translations, the cost would
-//! differ too. Machines hiccup, so the results are medians of thousands of rounds, in alternating turns.
+//! differ too. The results are medians of thousands of rounds in alternating turns, so that interruptions have little
+//! effect.
 
 use crate::costs::{Costs, EventCost, ProbeCost};
 use crate::error::{self, Error};
@@ -253,7 +254,7 @@ fn measure(
     };
     kernel.calibrate_as(filter)?;
     kernel.adopt(bench.echo.id())?;
-    turn(bench, &mut kernel)?; // to get warm
+    turn(bench, &mut kernel)?; // warm-up
     let others = Others::than(bench).map_err(&failed)?;
     let mut turns: Vec<Turn> = Vec::new();
     let begun = Instant::now();
@@ -304,9 +305,9 @@ fn measure(
     Ok((kernel, costs))
 }
 
-/// Computes the costs from the turns and `last`, a round and a call without probes after them. A host may slow a
-/// virtual machine down by a quarter for a second, and the probes with it. A turn counts only if the rounds without
-/// probes before and after it agree. It is scaled to the median pace of all turns, by the run times of the probes.
+/// Computes the costs from the turns and `last`, a round and a call without probes after the last turn. A host may slow
+/// down a virtual machine, and the probes in it, by a quarter for a second. So a turn counts only if the rounds without
+/// probes before and after it agree. The run times of the probes then scale it to the median pace of all turns.
 fn conclude(turns: &[Turn], last: (f64, f64)) -> Costs {
     let off = |n: usize| turns.get(n).map_or(last, |turn| turn.off);
     let calm = |n: &usize| (off(*n).0 / off(n + 1).0 - 1.0).abs() < CALM;
@@ -376,7 +377,7 @@ fn costs(added: &Added, rounds: &[Counters], calls: &[Counters]) -> Costs {
     // The network probes of one round: their number and run time. The rest of the difference is the cost of entry and
     // exit.
     let network = |probe: &&Probe| !matches!(**probe, Probe::SysEnter | Probe::SysExit | Probe::Fork);
-    // Excludes probes that run for other programs' frames, which cost only idle time.
+    // Excludes runs for frames of other programs, which take only idle time.
     let count = |probe: Probe| per_round(probe).round().min(CALLS);
     let hits: f64 = Probe::ALL.iter().filter(network).map(|p| count(*p)).sum();
     let bodies: f64 = Probe::ALL.iter().filter(network).map(|p| count(*p) * body(rounds, *p)).sum();
@@ -479,7 +480,7 @@ mod tests {
         assert!(one.pace(&Counters::default()).is_none());
     }
 
-    /// The figures of a fully known machine are recovered.
+    /// Recovers the costs of a simulated machine.
     #[test]
     fn known_costs_come_out() {
         let mut rounds = Counters::default();

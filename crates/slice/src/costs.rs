@@ -26,7 +26,8 @@ pub struct Costs {
     pub overhead: Overhead,
     /// Entry to and exit from a program at a network tracepoint, in ns.
     pub way_ns: f64,
-    /// The same at the entry and return of system calls, which leave the kernel's fast path for it.
+    /// The same for a program at the entry or return of system calls. It is higher, because the system call leaves the
+    /// kernel's fast path.
     pub call_way_ns: f64,
     /// Cost per program.
     pub probes: BTreeMap<Probe, ProbeCost>,

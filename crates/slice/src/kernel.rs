@@ -69,7 +69,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The kernel has no type information, refuses BPF to this user, or refuses a required program; or `stopped`
-    /// returned true between two programs, each of which the kernel checks for some ms.
+    /// returned true before all programs were loaded. The kernel takes some ms to verify each program.
     pub fn attach(buffer: u32, points: Points, events: &[Event], stopped: &dyn Fn() -> bool) -> Result<Kernel, Error> {
         let btf =
             Btf::from_sys_fs().map_err(|cause| few_files(&cause).unwrap_or_else(|| Error::NoTypes(reason(&cause))))?;
@@ -79,7 +79,7 @@ impl Kernel {
             let mut programs = open(&btf, buffer, counters.events().len())?;
             match counters.fill(&mut programs).map_err(maps)? {
                 Ok(filled) => break (programs, filled),
-                // An event that the kernel does not let programs read, such as one counted for a whole socket.
+                // An event that BPF programs may not read, such as one counted for a whole CPU socket.
                 Err((event, cause)) => counters.refuse(event, &cause),
             }
         };
@@ -144,8 +144,8 @@ impl Kernel {
     }
 
     /// Detaches the programs, which stay loaded. Until [`Kernel::resume`] nothing is stamped and the probes cost
-    /// nothing, but child processes are still tracked. Packets in flight are given up. Returns how many of them match
-    /// the filter.
+    /// nothing, but child processes are still tracked. Gives up packets in flight, and returns the number of those that
+    /// match the filter.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -362,7 +362,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Runs that the kernel reports as missed (since Linux 5.12; 0 before that).
+    /// Program runs that the kernel skipped (reported since Linux 5.12; 0 before).
     fn missed(&self) -> u64 {
         let Some(programs) = &self.programs else { return 0 };
         let of = |program: &aya::programs::Program| {

@@ -68,8 +68,8 @@ pub struct Packets {
     /// Lost: the buffer appeared at the start of another journey, so the frame was dropped, merged with another or
     /// copied.
     pub reused: u64,
-    /// Of `reused`: packets that the receiver's TCP had taken. It merges data that wait at a socket into the buffer of the
-    /// packet before, where the program reads them. Data that no program read are counted here, too.
+    /// Part of `reused`: packets that the receiver's TCP had taken. TCP merges data that waits at a socket into the
+    /// buffer of the packet before, from which the program reads it. Data that no program read is counted here, too.
     pub arrived: u64,
     /// Lost: another frame needed the slot, or the ring of records was full.
     pub evicted: u64,
@@ -358,7 +358,7 @@ impl SliceBook {
         self.packets.evicted += frames;
     }
 
-    /// The counters of frames so far.
+    /// Frame counters so far.
     #[must_use]
     pub fn packets(&self) -> &Packets {
         &self.packets

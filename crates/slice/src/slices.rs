@@ -1,4 +1,4 @@
-//! From stamps to slices: each interval between two stamps has one name, so none is counted twice or left out.
+//! Converts stamps to slices. Each interval between two stamps has one name, so no time is counted twice or left out.
 
 use crate::costs::Costs;
 use crate::record::{Point, Record};

@@ -13,8 +13,8 @@ const LEAST: Span = Span::from_ms(1);
 /// too.
 const LEAST_RATIO: u64 = 4;
 
-/// One window per `every`. It traces new packets for `open`, and those in flight for the same time again. Outside
-/// windows the probes are detached.
+/// One window per `every`. A window traces new packets for `open`, then waits as long again for packets in flight.
+/// Outside windows the probes are detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// How long new packets are traced.
