@@ -57,7 +57,7 @@ impl Answers {
         }
     }
 
-    /// True if the last poll is so long ago that the next is due despite departures.
+    /// True if the last poll was so long ago that the next one is due even if departures are near.
     pub(crate) fn must_look(&self, now: Time) -> bool {
         now.since(self.looked) >= LISTEN
     }

@@ -1,4 +1,4 @@
-//! Frames that arrive on any live port, each with the time of its arrival, for programs that only count them.
+//! Receives frames on any live port, with arrival times, for programs that only count frames.
 
 use crate::Error;
 use crate::device::{Device, ReceiveMode};
@@ -11,25 +11,26 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a receiver polls without a pause after the last arrival. Traffic under way is stamped as it arrives.
+/// How long a receiver polls without a pause after the last arrival, so that the stamps of ongoing traffic are
+/// accurate.
 const EAGER: Duration = Duration::from_millis(2);
 /// The pause between two polls of a quiet port. The kernel adds about 0.05 ms.
 const PAUSE: Duration = Duration::from_micros(20);
-/// Buffers of a pool for each receive queue: what the driver keeps in its ring, and what is in progress.
+/// Buffers of a pool per receive queue, for the driver's ring and for frames in progress.
 const BUFFERS_OF_QUEUE: u32 = 1 << 11;
 
 /// A port that receives.
 pub struct ArrivalPort(Source);
 
 enum Source {
-    /// A Linux interface, by the kernel's ring and stamps.
+    /// A Linux interface, with the kernel's ring and stamps.
     Ring(PacketRing),
-    /// A port of DPDK, polled.
+    /// A DPDK port, which is polled.
     Polled(Box<Polled>),
 }
 
 struct Polled {
-    // Before the port, which their receivers keep open.
+    // Declared before the port, so that the queues, which keep the port open, are dropped first.
     queues: ArrivalQueues,
     port: Port,
     senders: Vec<TxQueue>,
@@ -37,8 +38,7 @@ struct Polled {
     answer: Burst,
 }
 
-/// Some receive queues of a port of DPDK. One thread polls them, and the others of the port may be polled by other
-/// threads.
+/// Some receive queues of a DPDK port. One thread polls them. Other threads may poll the port's other queues.
 pub struct ArrivalQueues {
     queues: Vec<RxQueue>,
     clock: TscClock,
@@ -61,13 +61,13 @@ impl ArrivalPort {
         Ok(ArrivalPort(Source::Ring(PacketRing::open(name, config)?)))
     }
 
-    /// Opens a port of DPDK with this number of receive queues, or more if its interface has more. A NIC deals frames
-    /// to them by their flows.
+    /// Opens a DPDK port with at least `queues` receive queues: more if its interface has more. A NIC distributes
+    /// frames to the queues by flow.
     ///
     /// # Errors
     /// A port that cannot be opened, with the remedy.
     pub fn of_device(eal: &'static Eal, device: &Device, queues: u16) -> Result<ArrivalPort, Error> {
-        // Long frames get fewer buffers, of the same memory.
+        // Long frames get fewer buffers, so that the memory stays the same.
         let data_room = Device::data_room(device.mtu()?);
         let frames = Self::buffers(queues) / u32::from(data_room).div_ceil(SMALL_BUFFER.into());
         let pool = Pool::new(eal, "arrivals", frames - 1, data_room)?;
@@ -75,7 +75,7 @@ impl ArrivalPort {
         Ok(ArrivalPort::of_started(opened.started, pool, TscClock::new(eal)))
     }
 
-    /// Receives from a port that runs. Frames to be sent come from `pool`.
+    /// Receives from a running port. Frames to send are allocated from `pool`.
     #[must_use]
     pub fn of_started(started: Started, pool: Pool, clock: TscClock) -> ArrivalPort {
         let Started { port, rx, tx } = started;
@@ -93,8 +93,8 @@ impl ArrivalPort {
         Self::buffers(queues) / 1024 * 3 + 32
     }
 
-    /// Takes receive queues away, to be polled by `threads` other threads. The port keeps as many as each of them gets,
-    /// or one more. Fewer than `threads` are returned if the port has too few queues.
+    /// Splits off receive queues for `threads` other threads to poll. The queues are shared out evenly, and the port
+    /// keeps one share itself. Returns fewer than `threads` shares if the port has too few queues.
     pub fn share(&mut self, threads: usize) -> Vec<ArrivalQueues> {
         match &mut self.0 {
             Source::Ring(_) => Vec::new(),
@@ -118,7 +118,7 @@ impl ArrivalPort {
         Ok(())
     }
 
-    /// Sends a frame. False if the port does not take it.
+    /// Sends a frame. Returns false if the port does not take it.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         match &mut self.0 {
             Source::Ring(ring) => ring.send(bytes),
@@ -148,8 +148,8 @@ impl ArrivalPort {
         }
     }
 
-    /// Frames that arrived and were lost before they were read: the kernel's ring was full, or the NIC's queue, or no
-    /// buffer was free.
+    /// Frames that arrived but were lost before they were read, because the kernel's ring or the NIC's queue was full
+    /// or no buffer was free.
     ///
     /// # Errors
     /// Counters that cannot be read.
@@ -163,8 +163,8 @@ impl ArrivalPort {
         }
     }
 
-    /// The longest time between two polls after which frames were found, so the most by which a stamp is late. `None` if
-    /// the kernel stamps frames.
+    /// The longest time between a poll that found frames and the poll before it. No stamp is late by more than this.
+    /// `None` if the kernel stamps frames.
     #[must_use]
     pub fn longest_pause(&self) -> Option<Duration> {
         match &self.0 {
@@ -173,8 +173,8 @@ impl ArrivalPort {
         }
     }
 
-    /// The number of each receive queue that the port still has, and of the frames that it received. Empty if the
-    /// kernel receives.
+    /// The number of each receive queue that the port still has, with its count of received frames. Empty if the kernel
+    /// receives.
     #[must_use]
     pub fn received(&self) -> Vec<(u16, u64)> {
         match &self.0 {
@@ -228,9 +228,9 @@ impl ArrivalQueues {
     pub fn next(&mut self, timeout: Duration, mut take: impl FnMut(&Received<'_>)) {
         let start = Instant::now();
         loop {
-            // Before the poll: a frame was there by the time that the poll ended, but may have come since the one before.
+            // Read the clock before the poll. A frame found by this poll may have come at any time since the last one.
             let now = Instant::now();
-            // In turn: a busy queue fills the burst, and the others would wait.
+            // Start with another queue each time, because a busy queue fills the burst and the others would wait.
             let queues = self.queues.len();
             for number in (self.turn..queues).chain(0..self.turn) {
                 self.received[number] += self.queues[number].poll(&mut self.frames) as u64;
@@ -240,14 +240,14 @@ impl ArrivalQueues {
                 let time_ns = self.clock.wall_at_zero() + self.clock.now().as_ps() / units::PS_PER_NS;
                 self.longest_pause = self.longest_pause.max(now - self.polled);
                 (self.last, self.polled) = (now, now);
-                // The frames are in another core's cache, or in memory: all are fetched at once, not one after the other.
+                // The frames are in another core's cache or in memory. Fetch all of them at once and not one by one.
                 black_box(self.frames.iter().fold(0, |read, frame| read ^ frame.bytes().last().copied().unwrap_or(0)));
                 for frame in &self.frames {
                     let bytes = frame.bytes();
                     let original_len = bytes.len() as u32;
                     take(&Received { time_ns, bytes, original_len, partial_checksum: false, vlan: None });
                 }
-                // All buffers at once: one by one, each costs a call.
+                // Free all buffers with one call.
                 self.frames.clear();
                 return;
             }
@@ -263,12 +263,12 @@ impl ArrivalQueues {
         }
     }
 
-    /// The number of each queue, and of the frames that it received.
+    /// The number of each queue, with its count of received frames.
     pub fn received(&self) -> impl Iterator<Item = (u16, u64)> {
         self.queues.iter().map(RxQueue::number).zip(self.received.iter().copied())
     }
 
-    /// As [`ArrivalPort::longest_pause`], of these queues.
+    /// Like [`ArrivalPort::longest_pause`], for these queues.
     #[must_use]
     pub fn longest_pause(&self) -> Duration {
         self.longest_pause

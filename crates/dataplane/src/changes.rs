@@ -1,5 +1,6 @@
-//! Changes of running pipelines: from the thread that looks after a run to the thread that makes departures, and what
-//! they replaced back to it. Both ways are bounded lock-free queues, which the departures look at now and then.
+//! Changes of running pipelines. A control thread sends changes to the thread that carries out departures, which sends
+//! the replaced values back to be dropped. Both directions are bounded lock-free queues. The departing thread polls its
+//! queue from time to time.
 
 use dpdk::{Mbuf, TscClock};
 use engine::{Change, Pipeline, Spent};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use units::{Span, Time};
 
-/// The start of a run, by the clock of the thread that makes departures. Each clock counts from its own creation.
+/// The start of a run, by the clock of the thread that carries out departures. Each clock counts from its own creation.
 #[derive(Default)]
 struct RunStart {
     clock: OnceLock<TscClock>,
@@ -15,17 +16,17 @@ struct RunStart {
     at: AtomicU64,
 }
 
-/// Changes that wait in the queue.
+/// Capacity of the queue of changes.
 const WAITING: usize = 1_024;
 
-/// Sends changes to a pipeline. Not for the thread that makes departures.
+/// Sends changes to a pipeline. Do not use it on the thread that carries out departures.
 pub struct ChangeSender {
     changes: rtrb::Producer<(Span, Change<Mbuf>)>,
     spent: rtrb::Consumer<Spent<Mbuf>>,
     started: Arc<RunStart>,
 }
 
-/// The end of the queue at the thread that makes departures.
+/// The receiving end of the queue, for the thread that carries out departures.
 pub struct ChangeReceiver {
     changes: rtrb::Consumer<(Span, Change<Mbuf>)>,
     spent: rtrb::Producer<Spent<Mbuf>>,
@@ -43,11 +44,10 @@ pub fn change_queue() -> (ChangeSender, ChangeReceiver) {
 }
 
 impl ChangeSender {
-    /// Sends a change, which takes effect `at` after the start of the run, or as soon as possible after that. Gives it back
-    /// if the queue is full or the run has ended.
+    /// Sends a change that takes effect at time `at` after the start of the run, or as soon as possible after that.
     ///
     /// # Errors
-    /// The change was not sent.
+    /// Returns the change if the queue is full or the run has ended.
     pub fn send(&mut self, at: Span, change: Change<Mbuf>) -> Result<(), Change<Mbuf>> {
         if self.changes.is_abandoned() {
             return Err(change);
@@ -68,20 +68,20 @@ impl ChangeSender {
         Some(self.started.clock.get()?.now().since(Time::from_ps(at)))
     }
 
-    /// What changes that took effect have replaced.
+    /// The values that changes have replaced.
     pub fn spent(&mut self) -> impl Iterator<Item = Spent<Mbuf>> + '_ {
         std::iter::from_fn(|| self.spent.pop().ok())
     }
 }
 
 impl ChangeReceiver {
-    /// The run starts, as the pipeline says.
+    /// Publishes the start of the run, taken from the pipeline.
     fn starts(&self, clock: TscClock, pipeline: &Pipeline<Mbuf>) {
         self.started.clock.get_or_init(|| clock);
         self.started.at.store(pipeline.start().as_ps().max(1), Ordering::Release);
     }
 
-    /// Takes changes that have arrived, and hands back what earlier ones replaced.
+    /// Plans the changes that have arrived, and sends back one replaced value of earlier changes, if any.
     fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         while let Ok((at, change)) = self.changes.pop() {
             let at = pipeline.start() + at;
@@ -96,7 +96,7 @@ impl ChangeReceiver {
     }
 }
 
-/// The changes of a pipeline as its driver meets them, between two frames.
+/// The changes of a pipeline, for the loop that drives it. It carries them out between two frames.
 pub(crate) struct ChangeSchedule {
     receiver: Option<ChangeReceiver>,
     /// When the next change is due.
@@ -104,12 +104,12 @@ pub(crate) struct ChangeSchedule {
 }
 
 impl ChangeSchedule {
-    /// The changes that are planned in a pipeline, and those that the receiver brings.
+    /// Creates a schedule for the changes planned in a pipeline, and for those that arrive at `receiver`.
     pub(crate) fn new(receiver: Option<ChangeReceiver>) -> Self {
         ChangeSchedule { receiver, next: Time::MAX }
     }
 
-    /// The run starts at `start` by `clock`.
+    /// Starts the run at `start` by `clock`.
     pub(crate) fn begin(&mut self, start: Time, clock: TscClock, pipeline: &mut Pipeline<Mbuf>) {
         pipeline.begin(start);
         if let Some(receiver) = &self.receiver {
@@ -118,7 +118,7 @@ impl ChangeSchedule {
         self.next = pipeline.next_stage_change().unwrap_or(Time::MAX);
     }
 
-    /// Takes changes that have arrived. Called now and then.
+    /// Plans changes that have arrived. Called from time to time.
     pub(crate) fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         if let Some(receiver) = &mut self.receiver {
             receiver.look(pipeline);

@@ -14,25 +14,25 @@ pub struct Config {
     pub name: String,
     /// The source of frames.
     pub feed: Feed,
-    /// Further ports that frames come from, beside that of a [`Feed::Device`]. Nothing is carried back then.
+    /// Further input ports beside that of a [`Feed::Device`]. With them there is no return path.
     pub more_inputs: Vec<Device>,
     /// The output port.
     pub output: Device,
-    /// Carries nothing back from the output to the input.
+    /// Disables the return path from the output to the input.
     pub one_way: bool,
     /// How departures are timed.
     pub pacing: Pacing,
     /// The fixed gap that was asked, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
     /// CPUs to run on. If empty, one thread that the kernel places. Otherwise one thread per CPU, each with a part of
-    /// the pipeline ([`engine::Pipeline::parts`]); the last part carries out departures. [`Device::Line`] takes one more CPU at
-    /// the end. A stream without a target is generated on all CPUs, each with its own queue.
+    /// the pipeline ([`engine::Pipeline::parts`]); the last part carries out departures. [`Device::Line`] takes one
+    /// more CPU at the end. A stream without a target is generated on all CPUs, each with its own queue.
     pub cpus: Vec<usize>,
     /// Length of the windows of the rate.
     pub window: Span,
     /// When to end without a signal.
     pub duration: Option<Span>,
-    /// When to start, if that was asked. All workers of a run share it.
+    /// The asked start, if any. All workers of a run share it.
     pub start: Option<Arc<StartGate>>,
     /// Frames that the stages of both directions may hold.
     pub room: u64,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Progress of a run for observers. Each figure is consistent in itself, but figures may be from different instants.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// True once every loop on the frames' way has started, so that arrivals are taken and passed on.
+    /// True once every loop on the path of the frames has started, so that arriving frames are received and passed on.
     pub running: AtomicBool,
     /// Frames received.
     pub came: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Counters {
     /// Frames dropped, by reason and in total.
     drops: [AtomicU64; DropReason::ALL.len()],
     dropped: AtomicU64,
-    /// Counters of the way back, if they are wanted. Their `running` is set once there is a way back.
+    /// Counters of the return path, if requested. Their `running` is set once the return path runs.
     pub back: Option<Arc<Counters>>,
 }
 

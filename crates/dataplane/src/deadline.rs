@@ -54,7 +54,7 @@ impl DeadlinePacer {
             }
             self.outlet.keep_up(now);
             let mut busy = self.depart(now, &mut rounds);
-            // While the output takes nothing, receiving and the way back continue.
+            // While the output refuses frames, receiving and the return path continue.
             let stuck = !busy && self.outlet.waiting() > 0;
             let next = if stuck { None } else { rounds.pipeline.due() };
             let now = if busy { rounds.clock.now() } else { now };
@@ -77,7 +77,7 @@ impl DeadlinePacer {
             let elsewhere = self.outlet.waiting() as u64;
             let mut touched = rounds.intake.take(now, most, elsewhere, &mut rounds.pipeline);
             self.refilled = true;
-            // Without a departure at risk, the way back gets its turn under any input load.
+            // If no departure is at risk, the return path gets its turn under any input load.
             let rest = most.saturating_sub(touched).max(if spare.is_none() { BURST / 4 } else { 0 });
             if let Some(back) = self.back.as_mut().filter(|_| rest > 0) {
                 touched += back.carry(now, rest);

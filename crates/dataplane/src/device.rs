@@ -52,13 +52,13 @@ pub enum Driver {
 /// The frames that a pipeline reads from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReceiveMode {
-    /// All frames that arrive, and they count. A NIC deals them to this number of queues by their flows; an interface
-    /// has at least this number.
+    /// All frames that arrive, because each counts. A NIC distributes them by flow to this number of queues. An
+    /// interface has at least this number of queues.
     All {
         /// The number of queues.
         queues: u16,
     },
-    /// Frames that arrive on some queue and may be for us.
+    /// Frames that may be for us. Frames on further queues may be missed.
     Some,
     /// None.
     Nothing,
@@ -123,8 +123,8 @@ impl Device {
     /// Opens and starts the port. For an interface without a stated driver, tries AF_XDP first and falls back to
     /// AF_PACKET.
     ///
-    /// The port has at least `senders` transmit queues. If arriving frames count ([`ReceiveMode::All`]), no frame may arrive on
-    /// a queue that is not read. `mtu_of_nic` is the MTU that a NIC bound to DPDK needs at least, for fillers.
+    /// The port has at least `senders` transmit queues. With [`ReceiveMode::All`], no frame may arrive on a queue that
+    /// is not read. `mtu_of_nic` is the minimum MTU that a NIC bound to DPDK needs for fillers.
     pub(crate) fn open(
         &self,
         eal: &'static Eal,
@@ -173,7 +173,8 @@ impl Device {
                     Some(Driver::AfXdp) => xdp(),
                     None if link.mtu > XDP_MTU => packet(),
                     None => match xdp() {
-                        // Beside such a program, af_packet would receive nothing, or frames meant for others.
+                        // Do not fall back: beside such a program, af_packet would receive nothing, or frames meant
+                        // for others.
                         Err(Error::Dpdk(taken @ (dpdk::Error::XdpInUse { .. } | dpdk::Error::XdpProgram { .. }))) => {
                             Err(taken.into())
                         }
@@ -189,7 +190,7 @@ impl Device {
             }
             Device::Detour(tap) => {
                 let port = Port::open(eal, Vdev::tap(tap), pool, &config)?;
-                // Before its link is up, so that IPv6 sends nothing on it.
+                // Before the link is up, so that IPv6 sends nothing on it.
                 dpdk::seclude(tap)?;
                 started(port)
             }
@@ -214,7 +215,7 @@ impl Device {
         }
     }
 
-    /// Whether frames to carry back may arrive on it.
+    /// Whether frames for the return path may arrive on it.
     pub(crate) fn gives(&self) -> bool {
         !matches!(self, Device::Null | Device::Line { .. })
     }

@@ -1,4 +1,4 @@
-//! A port of DPDK on which one thread sends frames one at a time and another receives, for programs that make their own
+//! A DPDK port on which one thread sends single frames and another receives, for programs that time their own
 //! departures.
 
 use crate::arrivals::ArrivalQueues;
@@ -8,7 +8,7 @@ use crate::{Error, LaunchTime};
 use dpdk::{Burst, Eal, Pool, Port, PortInfo, Started, TscClock, TxQueue};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Buffers of the pool: two full rings of the driver, a full ring of the device behind it, and what is in progress.
+/// Buffers of the pool: for two full rings of the driver, a full ring of the device behind it, and frames in progress.
 const BUFFERS: u32 = 1 << 13;
 
 /// An open port.
@@ -41,7 +41,7 @@ impl DuplexPort {
     pub fn open(eal: &'static Eal, device: &Device) -> Result<DuplexPort, Error> {
         let mtu = device.mtu()?;
         let data_room = Device::data_room(mtu);
-        // Long frames get fewer buffers, of the same memory.
+        // Long frames get fewer buffers, so that the memory stays the same.
         let buffers = BUFFERS / u32::from(data_room).div_ceil(SMALL_BUFFER.into());
         let pool = Pool::new(eal, "duplex", buffers - 1, data_room)?;
         let opened = device.open(eal, &pool, LaunchTime::Never, 1, ReceiveMode::All { queues: 1 }, None)?;
@@ -59,8 +59,8 @@ impl DuplexPort {
         BUFFERS / 1024 * 3 + 32
     }
 
-    /// The link's speed in bits per second, if the port is a NIC and its link is up. Other drivers have none, or make one
-    /// up.
+    /// The link's speed in bits per second, if the port is a NIC and its link is up. Other drivers report no speed or a
+    /// made-up one.
     #[must_use]
     pub fn line_bps(&self) -> Option<u64> {
         Some(u64::from(self.port.nic_link()?.speed_mbps()?) * 1_000_000)
@@ -76,7 +76,7 @@ impl DuplexPort {
 }
 
 impl FrameSender {
-    /// Sends a frame, given without FCS. False if there is no room for it now.
+    /// Sends a frame, given without FCS. Returns false if there is no room for it now.
     ///
     /// # Errors
     /// A frame that the port cannot carry.

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Feeder<'a> {
     ready: rtrb::Producer<ReadyFrame>,
     back: Option<ReturnPath>,
-    /// Set in the first part, which bounds the frames in progress: counters of the other parts, of which the last
-    /// carries out departures, and the counters for observers.
+    /// Set only in the first part, which limits the frames in progress: the counters of the other parts, the last of
+    /// which carries out departures, and the counters for observers.
     shown: Option<(&'a [Counters], &'a Counters)>,
     handed: u64,
 }

@@ -361,7 +361,7 @@ impl FillerPacer {
         rest.chain(self.pending.take().map(|next| next.placed)).for_each(Placed::hold);
     }
 
-    /// Hands over a burst of frames, as far as the port takes them.
+    /// Hands over a burst of frames, or as many of them as the port takes.
     fn fill<const DIRECT: bool>(&mut self, now: Time, rounds: &mut Rounds<'_>) {
         self.full = false;
         // Frames composed earlier keep their positions.
@@ -449,7 +449,7 @@ impl FillerPacer {
         }
     }
 
-    /// Adds a data frame and the fillers before it to the burst, as far as there is room.
+    /// Adds a data frame and the fillers before it to the burst. Stops when the burst is full.
     // Inlined like the whole path, because passing the frame through memory would take half as long again.
     #[inline(always)]
     fn push(&mut self, mut next: OnPlan) {

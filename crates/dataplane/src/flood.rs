@@ -1,7 +1,7 @@
 //! Sends as fast as a port takes frames: in bursts, with accounting per burst.
 //!
-//! Such departures have no target and no stages before them, so no frame needs a place in a queue, a schedule, or its
-//! own reading of the clock.
+//! Such departures have no target and no stages before them, so frames need no queue, no schedule, and no individual
+//! reading of the clock.
 
 use crate::answers::Answers;
 use crate::maker::{Maker, redate};
@@ -27,7 +27,7 @@ pub(crate) struct Flood<'a> {
     end: Time,
     run: RunContext<'a>,
     bursts: Bursts,
-    /// The part of the counters that was published.
+    /// The counters as last published.
     told: FrameCounters,
     round: u64,
     /// When the port last took a frame.

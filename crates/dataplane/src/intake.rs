@@ -9,13 +9,14 @@ use units::{FrameLen, Time};
 /// Frames of a stream that are generated ahead.
 const AHEAD: usize = 32;
 
-/// Frames of these queues report how long they waited in the ring before the poll, from now on. True if all queues
+/// Makes frames of these queues report how long they waited in the ring before the poll. Returns true if all queues
 /// support it.
 pub(crate) fn tell_waits(queues: &mut [RxQueue], clock: TscClock) -> bool {
     queues.iter_mut().map(|queue| queue.tell_waits(clock)).fold(true, |all, tells| all & tells)
 }
 
-/// The way in: takes frames from the queues of a port, or generates those of a stream, and accounts for them.
+/// The input side of a pipeline: receives the frames of a port, generates those of a stream, or takes those of another
+/// thread, and accounts for them.
 pub(crate) struct Intake {
     from: FrameSource,
     /// Frames that the pipeline may hold.
@@ -131,7 +132,7 @@ impl Intake {
         match &mut self.from {
             FrameSource::Stream { maker, start } => {
                 let start = *start.get_or_insert(now);
-                // A class with rare frames needs more frames ahead than a class that has all frames.
+                // A class whose frames are rare needs more frames generated ahead.
                 let settled = pipeline.due().is_some() && pipeline.is_settled();
                 let ahead = if settled { 0 } else { self.limit.saturating_sub(pipeline.held()) as usize };
                 let wanted = match maker.wanted(|class| pipeline.is_full(class)) {
@@ -215,7 +216,7 @@ impl Intake {
     }
 }
 
-/// Gives frames that were just polled to the pipeline, as far as there is room.
+/// Gives frames that were just polled to the pipeline, up to its limit.
 fn admit(frames: impl Iterator<Item = Mbuf>, now: Time, room: u64, pipeline: &mut Pipeline<Mbuf>) {
     for (i, frame) in frames.enumerate() {
         if i as u64 >= room {

@@ -10,7 +10,7 @@ use units::{PS_PER_NS, Span, Time};
 /// Cache line size in bytes on most CPUs.
 const CACHE_LINE: usize = 64;
 
-/// The way out: hands frames to the transmit queues of a port and accounts for each.
+/// The output side of a pipeline: hands frames to the transmit queues of a port and accounts for each.
 ///
 /// With several queues, the frames of a flow share one and so stay in order. The number of queues does not affect
 /// departure times.

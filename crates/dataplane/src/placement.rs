@@ -28,14 +28,15 @@ pub(crate) struct Placement<'a> {
 pub(crate) struct Flow {
     pub(crate) intake: Intake,
     pub(crate) pipeline: Pipeline<Mbuf>,
-    /// The way back, if there is one.
+    /// The return path, if there is one.
     pub(crate) back: Option<ReturnPath>,
-    /// Changes of the pipeline, which then has one part.
+    /// Changes of the pipeline. A pipeline that takes changes has one part.
     pub(crate) changes: Option<ChangeReceiver>,
 }
 
 impl Placement<'_> {
-    /// Runs to the end. `depart` carries out departures, and the way back if it is given it.
+    /// Runs to the end. `depart` carries out departures. With one part it also gets the return path; otherwise the
+    /// first part runs it.
     ///
     /// # Errors
     /// A thread that cannot be registered with DPDK or pinned to its CPU.

@@ -18,7 +18,7 @@ const HUGE_POOL: u32 = 1 << 11;
 /// Buffers that drivers keep in their rings: two AF_XDP ports each have 2 048 to fill and 2 048 to send, and more in
 /// transit. A frame that would reduce this reserve is dropped and counted.
 const XDP_RESERVE: u32 = 3 << 12;
-/// More of them, for each further port that only receives.
+/// The additional reserve for each further port that only receives.
 const XDP_PORT: u32 = 1 << 12;
 /// The reserve for drivers that copy frames.
 const COPY_RESERVE: u32 = 1 << 11;
@@ -48,7 +48,7 @@ impl Size {
         } else if data_room > SMALL_BUFFER {
             (JUMBO_POOL, COPY_RESERVE)
         } else if matches!(config.feed, Feed::Stream(..)) {
-            // No backlog waits in it, and a pool that fits the caches is several times as fast.
+            // No backlog waits in this pool, and a pool that fits the caches is several times as fast.
             (config.output.slots().map_or(SHALLOW_POOL, |slots| slots + MORE_FRAMES), 0)
         } else {
             (small(config), XDP_RESERVE + more_rings(config))
@@ -57,7 +57,7 @@ impl Size {
     }
 }
 
-/// Number of small buffers: what may wait for the schedule or in the stages.
+/// Number of small buffers, for frames that wait for the schedule or in the stages.
 fn small(config: &Config) -> u32 {
     let least = if config.pacing == Pacing::AsReady { SHALLOW_POOL } else { DEEP_POOL };
     let wanted = config.room.saturating_add(u64::from(XDP_RESERVE)).min(MOST_FRAMES.into()) as u32;
@@ -70,7 +70,8 @@ fn more_rings(config: &Config) -> u32 {
     config.more_inputs.len() as u32 * XDP_PORT
 }
 
-/// Capacity of the output in frames, as far as it is known before opening.
+/// Capacity of the output in frames, if we set it. Otherwise it is known only after opening, and this returns
+/// [`filler::NIC_SLOTS`].
 pub(crate) fn slots(output: &Device) -> usize {
     output.slots().unwrap_or(filler::NIC_SLOTS) as usize
 }

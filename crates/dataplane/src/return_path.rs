@@ -8,7 +8,7 @@ use packet::Frame;
 use std::sync::Arc;
 use units::{FrameLen, Span, Time};
 
-/// The way back: carries frames from the output port to the input port, unchanged and at once, or through its own
+/// The return path: carries frames from the output port to the input port, unchanged and at once, or through its own
 /// stages.
 pub(crate) struct ReturnPath {
     queues: Vec<RxQueue>,
@@ -31,13 +31,13 @@ pub(crate) struct ReturnPath {
     changes: ChangeSchedule,
 }
 
-/// Stages of the way back.
+/// Stages of the return path.
 pub(crate) struct ReturnStages {
     pub(crate) name: String,
     pub(crate) pipeline: Pipeline<Mbuf>,
     pub(crate) window: Span,
     pub(crate) limit: u64,
-    /// Changes of them, if they take any.
+    /// Changes of these stages, if they take any.
     pub(crate) changes: Option<ChangeReceiver>,
 }
 
@@ -79,8 +79,8 @@ impl ReturnPath {
         }
     }
 
-    /// Passes each direction the answers of the other one's stages, as if they had arrived there. The forward
-    /// direction's clock reads `there`.
+    /// Passes the answers of each direction's stages to the other direction, as if they had arrived there. The clock of
+    /// the forward direction reads `there`.
     pub(crate) fn exchange(&mut self, now: Time, there: Time, forward: &mut Pipeline<Mbuf>) {
         for answer in forward.take_answers() {
             self.pipeline.push(now, now, answer);
@@ -91,8 +91,8 @@ impl ReturnPath {
     }
 
     /// Carries up to `most` frames: those that have arrived, and those that the stages release. Reads nothing while the
-    /// input takes nothing; frames then queue in the driver's ring, and the driver counts those that it loses. Returns
-    /// the number of frames handled.
+    /// input port refuses frames. Arriving frames then queue in the driver's ring, and the driver counts those that it
+    /// loses. Returns the number of frames handled.
     pub(crate) fn carry(&mut self, mut now: Time, most: usize) -> usize {
         if self.round.is_multiple_of(64)
             && let Some(shown) = &self.shown
@@ -193,7 +193,7 @@ impl Drop for ReturnPath {
     }
 }
 
-/// Adds the figures of the way back to `report`, if there is one.
+/// Adds the figures of the return path to `report`, if there is one.
 pub(crate) fn with_back(report: PipelineReport, back: Option<&mut ReturnPath>) -> PipelineReport {
     match back {
         Some(back) => back.report(report),

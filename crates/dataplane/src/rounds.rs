@@ -14,7 +14,7 @@ pub(crate) struct Rounds<'a> {
     pub(crate) end: Time,
     run: RunContext<'a>,
     round: u64,
-    /// This thread runs before others, until the round after an asked start.
+    /// This thread has raised priority, until the round after an asked start.
     raised: bool,
     /// The last round was after the start.
     started: bool,
@@ -43,7 +43,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Takes changes of the pipeline, if there are any to come.
+    /// Takes changes of the pipeline from `changes`, if given.
     pub(crate) fn changing(self, changes: Option<ChangeReceiver>) -> Self {
         let mut rounds = Rounds { changes: ChangeSchedule::new(changes), ..self };
         rounds.begins(rounds.begin());
@@ -56,7 +56,7 @@ impl<'a> Rounds<'a> {
         self.changes.carry_out(at, &mut self.pipeline);
     }
 
-    /// Lets this thread, which carries out departures, run before others until an asked start has passed.
+    /// Raises the priority of this thread, which carries out departures, until an asked start has passed.
     pub(crate) fn raise_until_start(&mut self) {
         self.raised = self.run.start.is_some();
         if self.raised {
@@ -64,7 +64,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Ends that in the round after the first one behind the start: that one carries out the departure.
+    /// Restores the priority in the second round after the start, because the first one carries out the departure.
     #[cold]
     fn lower_after(&mut self, now: Time) {
         if self.started {
@@ -79,7 +79,7 @@ impl<'a> Rounds<'a> {
         self.run.await_start();
     }
 
-    /// When the run starts if it may start now.
+    /// The start of the run if it starts as soon as possible: now, or the asked start.
     pub(crate) fn begin(&self) -> Time {
         self.run.begin()
     }

@@ -1,11 +1,11 @@
-//! Forwards frames between many sites, each direction of each pair through a stage of its own.
+//! Forwards frames between many sites. Each direction of each pair has its own stage.
 //!
 //! One thread waits for all ports together and sleeps until a frame arrives or departs. It busy-waits only for the last
 //! [`SPIN`] before a departure, because the kernel wakes a thread late by tens of microseconds. A frame's delay counts
 //! from the kernel's stamp of its arrival, so the time until it is read is part of the delay.
 //!
-//! Stages are created when the first frame of a pair arrives, and the frames held share one limit in bytes, so the
-//! memory does not grow with the number of pairs that are silent.
+//! Stages are created when the first frame of a pair arrives, and all held frames share one limit in bytes, so silent
+//! pairs take no memory.
 
 use crate::Error;
 use dpdk::{StampedSocket, steady_ns};
@@ -196,7 +196,7 @@ impl SiteForwarder {
         Ok(())
     }
 
-    /// The frame of this length in the buffer enters the ways to its destinations.
+    /// Passes the frame in the buffer to the stages towards its destinations.
     fn enter(&mut self, from: usize, length: usize, arrived: Time, now: Time) {
         let frame = self.buffer.get(..length);
         let Some(destination) = frame.and_then(|frame| frame.first_chunk::<6>()).copied() else {
@@ -290,7 +290,7 @@ impl SiteForwarder {
     }
 }
 
-/// A link that is down, and a frame that is too long for it, are the site's affair: the others go on.
+/// Counts a frame as sent or refused. A site's link may be down or too short for the frame. The other sites continue.
 fn count_sent(counters: &mut ForwarderCounters, sent: &dpdk::Result<bool>) {
     match sent {
         Ok(true) => counters.sent += 1,

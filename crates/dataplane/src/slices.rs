@@ -9,7 +9,7 @@ const READINGS: usize = 1_001;
 /// A clock for slices, and the cost of a reading. All copies of the clock agree.
 pub(crate) fn reading(clock: TscClock) -> (Reading, Span) {
     let reading: Reading = Arc::new(move || clock.now());
-    // Ten at a time, because one reading takes about one step of the clock.
+    // Measure ten readings at a time, because one takes about as long as one step of the clock.
     let mut costs = Vec::with_capacity(READINGS);
     for _ in 0..READINGS {
         let before = reading();

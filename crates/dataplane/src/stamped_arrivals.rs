@@ -1,4 +1,4 @@
-//! Frames of streams that arrive, counted by their stamps.
+//! Counts arriving frames of streams by their stamps.
 
 use dpdk::Received;
 use measure::StreamMeter;
@@ -7,9 +7,9 @@ use packet::Stamp;
 /// Counts the stamped frames of one receive queue, or of a port with one. Each thread of a receiver has its own.
 #[derive(Debug)]
 pub struct StampedArrivals {
-    /// UNIX time in ns: frames that departed before it are of an earlier run.
+    /// UNIX time in ns. Frames that departed earlier belong to an earlier run.
     began_ns: u64,
-    /// Streams from this number on are not the sender's.
+    /// Number of streams of the sender. Streams with this number or a higher one come from others.
     streams: u32,
     /// The longest frame that the port's MTU allows, in bytes without FCS.
     longest: u32,
@@ -17,22 +17,22 @@ pub struct StampedArrivals {
     pub meter: StreamMeter,
     /// Frames of an earlier run.
     pub earlier: u64,
-    /// Frames of streams that are not the sender's.
+    /// Frames of streams from other senders.
     pub foreign: u64,
-    /// Frames whose checksum was left to missing hardware.
+    /// Frames with an incomplete checksum, which the sender left to hardware.
     pub partial_checksums: u64,
     /// Frames longer than the MTU allows.
     pub super_frames: u64,
 }
 
-/// What a frame is.
+/// Kind of an arriving frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A frame of the streams that had not arrived before.
+    /// A frame of the streams that arrives for the first time.
     Fresh,
-    /// A copy of one that had.
+    /// A duplicate of a frame that has arrived before.
     Copy,
-    /// A stamped frame that is not counted: of an earlier run, of another sender, or for a router to learn from.
+    /// A stamped frame that is not counted: from an earlier run or another sender, or a learning frame.
     LeftOut,
     /// A frame without a stamp.
     Unstamped,
@@ -52,11 +52,11 @@ impl StampedArrivals {
     pub fn take(&mut self, frame: &Received<'_>) -> Arrival {
         let Some(stamp) = Stamp::of(frame.bytes) else { return Arrival::Unstamped };
         if stamp.time_ns < self.began_ns {
-            // A learning frame has no time. It was answered, or is too late.
+            // Learning frames have no time and do not count as frames of an earlier run.
             self.earlier += u64::from(stamp.time_ns != 0);
             return Arrival::LeftOut;
         }
-        // Other hosts may send these without end.
+        // Leave these out of the meter: other hosts may send any number of streams.
         if u32::from(stamp.stream) >= self.streams {
             self.foreign += 1;
             return Arrival::LeftOut;
@@ -67,7 +67,7 @@ impl StampedArrivals {
         if fresh { Arrival::Fresh } else { Arrival::Copy }
     }
 
-    /// Adds what another queue of the same port received. Returns the number of streams that came on both.
+    /// Adds the counts of another queue of the same port. Returns the number of streams that arrived on both queues.
     pub fn merge(&mut self, other: StampedArrivals) -> u64 {
         self.earlier += other.earlier;
         self.foreign += other.foreign;

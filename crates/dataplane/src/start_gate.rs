@@ -14,10 +14,11 @@ pub struct StartGate {
     armed: AtomicUsize,
 }
 
-/// From here on a worker does the rest: threads of parts, the first frames. It converts the instant to its own clock
-/// now, so that neither drift nor steps of the host's clock while it waited matter.
+/// How long before the instant a worker leaves the gate, to start the threads of its parts and prepare the first
+/// frames. Only then is the instant converted to the worker's clock, so drift and steps of the host's clock during the
+/// wait have no effect.
 const LEAD_NS: u64 = 50_000_000;
-/// How long an instant that was read, or the end of the run, may go unnoticed.
+/// Interval between checks for the instant and for the end of the run.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl StartGate {

@@ -29,7 +29,7 @@ pub(crate) struct Backing {
     pub(crate) nodes: Nodes,
     files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     handles: AtomicU64,
-    /// We may change owners, and must: new files belong to the programs that create them.
+    /// Whether we may change owners. If so, each new file is given to the program that created it.
     privileged: bool,
 }
 
@@ -392,7 +392,7 @@ impl OpenFile {
         }
     }
 
-    /// Number of bytes that a read will return by the file's length. The kernel starts to fetch them.
+    /// Returns how many bytes a read will return, from the file's length, and makes the kernel prefetch them.
     pub(crate) fn prepare_read(&self, offset: u64, size: usize) -> u64 {
         // Prefetching is only an optimisation.
         let _ = rustix::fs::fadvise(&self.fd, offset, NonZeroU64::new(size as u64), Advice::WillNeed);

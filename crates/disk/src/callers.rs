@@ -17,7 +17,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Whether the caller has a capability in our user namespace. Reads `/proc`, so call only if necessary. If `/proc`
-    /// gives no answer, root has it.
+    /// gives no answer, only root is assumed to have it.
     pub(crate) fn has(self, capability: CapabilitySet) -> bool {
         let namespace = |who: &str| fs::metadata(format!("/proc/{who}/ns/user")).map(|link| (link.dev(), link.ino()));
         let thread = Pid::from_raw(self.pid.cast_signed());

@@ -44,7 +44,7 @@ pub(crate) struct Turn {
     operation: Operation,
     arrived: Instant,
     asked: Option<Span>,
-    /// It arrived after the disk began to end, and does not count in any figure.
+    /// The operation arrived after the disk began to end. It counts in no figure.
     afterwards: bool,
     /// The injected error, which replaces the operation.
     pub(crate) error: Option<Errno>,
@@ -129,7 +129,7 @@ impl Gate {
         taken.ok().map(|_| Room { held: Arc::clone(&self.held), bytes })
     }
 
-    /// When an operation that moves this many bytes is due.
+    /// Returns when an operation that moves `bytes` bytes is due.
     fn due(&self, turn: &Turn, bytes: u64) -> Instant {
         let due = turn.arrived + turn.asked.unwrap_or_default().to_std();
         match self.bucket.as_ref().filter(|_| bytes > 0) {
@@ -138,7 +138,7 @@ impl Gate {
         }
     }
 
-    /// A function that records an operation that was `due` when it completes.
+    /// Returns a function to call when the operation completes. It records the operation, which was due at `due`.
     fn tallying(&self, turn: &Turn, due: Instant) -> impl FnOnce(u64, bool) + Send + 'static + use<> {
         let Turn { operation, arrived, asked, error, .. } = *turn;
         let (tallies, bucket) = (Arc::clone(&self.tallies), self.bucket.as_ref().map(Arc::clone));
@@ -174,7 +174,7 @@ impl Gate {
         );
     }
 
-    /// Completes an operation that is answered together with another. Returns when it is due.
+    /// Completes an operation that is answered together with another. Returns the instant at which it is due.
     pub(crate) fn finish_part(&self, turn: &Turn, bytes: u64) -> Instant {
         if turn.afterwards {
             return Instant::now();
@@ -208,7 +208,8 @@ impl Gate {
         });
     }
 
-    /// From now on nothing waits, so that the file system can be unmounted, and new operations are not counted.
+    /// From now on operations are answered at once, so that the file system can be unmounted, and new operations are
+    /// not counted.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
         self.later.hurry();

@@ -232,7 +232,7 @@ pub fn unmount(mount: &Path) -> Result<bool, Error> {
         stale |= dead;
         match detach(&target, UnmountFlags::empty()) {
             Ok(()) => {}
-            // Programs in a dead mount can only hold it.
+            // Programs cannot use a dead mount, only keep it busy.
             Err(Detach::Busy) if dead => {
                 detach(&target, UnmountFlags::DETACH).map_err(|error| error.of(&target))?;
             }
@@ -326,8 +326,8 @@ pub fn permitted() -> Result<(), Error> {
     Ok(())
 }
 
-/// The restrictions of our mount: those of the mount of the backing directory, and set-user-ID files and devices for
-/// all users except root.
+/// The restrictions of our mount: those of the mount of the backing directory, plus `nosuid` and `nodev` for users
+/// other than root.
 fn forbidden(root: &OwnedFd, ask: &DiskConfig) -> Result<Limits, Error> {
     let unknown = |cause: Errno| Error::Directory { path: ask.backing.clone(), cause: cause.into() };
     let limits = Limits::of(root).map_err(unknown)?;
@@ -364,7 +364,7 @@ fn refused(mount: &Path, cause: &std::io::Error) -> Error {
     Error::Mount { mount: mount.to_owned(), cause: text }
 }
 
-/// Raises the limit of open files as far as possible, and returns it.
+/// Raises the limit on open files to the highest permitted value and returns it.
 fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());

@@ -68,7 +68,7 @@ pub(crate) struct Held {
     _handle: Arc<OwnedFd>,
 }
 
-/// The kernel's number of the root.
+/// The kernel's inode number for the root.
 pub(crate) const ROOT: u64 = 1;
 /// First number for inodes of other devices, whose own numbers may collide with those of the root's.
 const FOREIGN: u64 = 1 << 63;

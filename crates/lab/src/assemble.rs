@@ -89,8 +89,9 @@ pub fn down(name: &str) -> Result<Ended> {
     }
 }
 
-/// Removes the lab of that name if it belongs to the process `owner`, which has ended, as [`down`] does. Returns whether it did.
-/// An `ip` that `owner` had started may still build, so this looks again until nothing comes for [`SETTLED`].
+/// Removes the lab of that name, as [`down`] does, if it belongs to the process `owner`, which has ended. Returns
+/// whether the lab belonged to it. An `ip` that `owner` started may still be creating namespaces, so this repeats until
+/// none has appeared for [`SETTLED`].
 ///
 /// # Errors
 /// As [`down`], if the lab cannot be removed within [`LINK_PATIENCE`].
@@ -197,7 +198,7 @@ impl Lab {
         &self.record.topology.name
     }
 
-    /// The process that the lab lives with; `None` for a lab that stays.
+    /// The process whose end ends the lab. `None` for a lab that stays.
     pub(crate) fn owner(&self) -> Option<u32> {
         self.record.owner.as_ref().map(|owner| owner.pid)
     }
@@ -382,7 +383,8 @@ pub(crate) fn interfaces(topology: &Topology, node: Node) -> Vec<String> {
     }
 }
 
-/// Sets kernel parameters of a namespace, as far as they exist: a kernel without IPv6 lacks its settings.
+/// Sets kernel parameters of a namespace. Skips those that do not exist, such as the IPv6 settings on a kernel without
+/// IPv6.
 fn set_kernel(node: Node, namespace: &str) -> Result<()> {
     let settings: &[(&str, &str)] = match node {
         Node::Box | Node::Switch => &[

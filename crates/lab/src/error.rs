@@ -89,7 +89,7 @@ pub enum Error {
         pid: u32,
     },
 
-    /// A lab of that name is being built, or its building was interrupted.
+    /// A lab of that name is being built, or the build was interrupted.
     #[error(
         "lab `{0}` is incomplete: it is being built right now, or its setup was interrupted; \
          in the second case remove it with `netlathe lab down {0}`"

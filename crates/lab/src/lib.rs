@@ -9,16 +9,16 @@
 //!  client3 eth0 ──┘
 //! ```
 //!
-//! A lab of sites has a namespace for each site instead, each connected to the box, where a forwarder gives each pair its
-//! delay.
+//! A lab of sites has one namespace per site instead. Each is connected to the box, where a forwarder delays the frames
+//! of each pair of sites.
 //!
 //! A lab guarantees:
 //! - The kernel forwards nothing in the box. Its interfaces have no address, no IPv6 and no ARP, so a frame reaches the
 //!   far side only if a program in the box carries it.
 //! - Frames look as on a real wire: segmentation, aggregation and checksum offloads are off at every end, which is
 //!   verified by reading the settings back.
-//! - An idle lab is silent: MAC addresses are fixed and every end knows those of the others, so no ARP or neighbour
-//!   discovery disturbs measurements. (In its first second IPv6 reports its multicast groups.)
+//! - An idle lab is silent: MAC addresses are fixed and every end has static entries for the others, so no ARP or
+//!   neighbour discovery disturbs measurements. (In the first second IPv6 reports its multicast groups.)
 //! - Nothing is left behind. A lab is removed if building fails, when a [`Guard`] is dropped and when [`run()`] ends.
 //!   [`down`] finds what a killed process left, with or without its record.
 //! - Nothing is created in the caller's network namespace.

@@ -24,7 +24,7 @@ pub enum State {
         /// The process.
         pid: u32,
     },
-    /// Being built, or its building was interrupted.
+    /// Being built, or the build was interrupted.
     Incomplete,
     /// The process that it was built for is gone: it may be removed.
     LeftBehind {

@@ -61,9 +61,9 @@ pub(crate) struct Record {
     pub(crate) topology: Topology,
     /// Creation time in seconds since 1970.
     since: u64,
-    /// The process whose end should end the lab; `None` for a lab that stays.
+    /// The process whose end ends the lab. `None` for a lab that stays.
     pub(crate) owner: Option<Owner>,
-    /// Whether building was completed.
+    /// Whether the build was completed.
     pub(crate) complete: bool,
     /// The process that forwards frames between sites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ impl Record {
         }
     }
 
-    /// Records that building was completed.
+    /// Records that the build was completed.
     pub(crate) fn completed(&mut self) -> Result<()> {
         self.complete = true;
         self.write()
@@ -186,7 +186,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.json"))
 }
 
-/// The file of a lab's forwarder. A dot cannot be in a lab's name, so it is not a record.
+/// The file for the counters of a lab's forwarder. Lab names contain no dot, so the file cannot be taken for a record.
 pub(crate) fn counters_path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.counters.json"))
 }

@@ -162,8 +162,8 @@ impl Relay {
                     match *target {
                         SignalTarget::None => *target = SignalTarget::Cut(origin.signal),
                         SignalTarget::Cut(_) => {}
-                        // The terminal sends Ctrl-C to the whole foreground group, so the child already has it; a
-                        // second one makes many programs abort their orderly end.
+                        // The terminal sends the SIGINT of Ctrl-C to the whole foreground group, so the child already
+                        // has it. A second one makes many programs abort their orderly shutdown.
                         SignalTarget::Child(_) if origin.cause == Cause::Kernel => {}
                         SignalTarget::Child(pid) => {
                             // If it has already ended, it is being waited for.
@@ -192,7 +192,7 @@ impl Relay {
         }
     }
 
-    /// Waits for the child's end.
+    /// Waits for the child to end.
     fn wait(&self, mut child: Child) -> Result<ExitStatus> {
         let waiting = || Error::io("cannot wait for the command");
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("process numbers are positive i32s"));

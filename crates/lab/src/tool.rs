@@ -78,7 +78,7 @@ pub(crate) fn batch(program: &str, namespace: Option<&str>, lines: &[String]) ->
     let mut child = command.spawn().map_err(Error::io(format!("cannot run `{shown}`")))?;
     let mut text = lines.join("\n");
     text.push('\n');
-    // A tool that fails early closes the pipe; its own message is more helpful.
+    // Ignore a write error here: a tool that fails early closes the pipe, and its own message is more helpful.
     let written = child.stdin.take().map(|mut pipe| pipe.write_all(text.as_bytes()));
     let output = child.wait_with_output().map_err(Error::io(format!("cannot wait for `{shown}`")))?;
     if output.status.success() {

@@ -131,7 +131,7 @@ pub struct Topology {
     pub sites: Vec<Site>,
 }
 
-/// A site of a lab, and the ways from it.
+/// A site of a lab, and the paths from it to the other sites.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
@@ -139,7 +139,7 @@ pub struct Site {
     pub name: String,
     /// The name by which programs in the lab find its address.
     pub host: String,
-    /// The ways to each site, in their order. The way to itself has no meaning.
+    /// The path to each site, in the order of the sites. The path from a site to itself is not used.
     pub ways: Vec<SiteWay>,
 }
 
@@ -210,7 +210,7 @@ impl Topology {
         !self.sites.is_empty()
     }
 
-    /// The node of a site, by its name, its host name, or `site3`.
+    /// The node of a site, by its name, its host name, or its node name, such as `site3`.
     ///
     /// # Errors
     /// [`Error::NoSuchNode`].
@@ -308,7 +308,7 @@ fn decimal_as_hex(n: u16) -> u16 {
     }
 }
 
-/// The last but one byte of addresses: sites have a subnet of their own.
+/// The third byte of IPv4 addresses. Sites have their own subnet.
 fn subnet(node: Node) -> u8 {
     u8::from(matches!(node, Node::Site(_)))
 }

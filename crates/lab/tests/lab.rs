@@ -211,7 +211,7 @@ fn frames_look_as_on_a_wire() {
 /// The longest frame on `c0` while something runs, with a check of every IPv4 TCP checksum. Read by a packet socket in
 /// the box, like netlathe's own ports.
 fn largest_frame(lab: &Lab, during: impl FnOnce()) -> u64 {
-    // Until its standard input is closed, and then the rest in the socket.
+    // Reads until its standard input is closed, and then what is left in the socket.
     const WATCH: &str = "import select, socket, struct, sys\n\
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))\n\
         s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)\n\

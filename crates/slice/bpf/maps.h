@@ -49,7 +49,7 @@ struct flow {
     __u16 ethertype;                        /* host order */
     __u8 protocol, ip_length, transport_length, pad;
     __u16 segment;                          /* payload of each datagram that the packet will be split into; else 0 */
-    __u32 sequence;                         /* TCP's sequence number; for UDP a digest, as packet::digest computes it */
+    __u32 sequence;                         /* TCP sequence number; for UDP the digest of packet/src/identity.rs */
     __u32 payload;
     __u32 length;                           /* of the packet, from the IP header on */
 };
@@ -62,7 +62,7 @@ struct frame {
     __u32 parts;                            /* copies in which the program received it */
     __u32 copied, before;                   /* bytes that the program has received; the same before its last call */
     __u16 packets;                          /* datagrams in the packet */
-    __u16 piece;                            /* number among datagrams split at the socket, from 1; whole: split off so far */
+    __u16 piece;                            /* number among those split at the socket, from 1; whole: number split off */
     struct flow flow;
     __u32 count;
     __u16 why, window;                      /* window: where tracing began */

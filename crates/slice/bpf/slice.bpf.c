@@ -37,7 +37,7 @@ static __always_inline bool mptcp_sends(struct cpu *c, struct sock *sk)
 }
 
 /* Runs at every system call of the machine. While a thread is preempted inside this program, the program does not run
- * for other threads on that CPU. Other system calls therefore leave at once, without being counted. */
+ * for other threads on that CPU. System calls that neither send nor receive therefore leave at once, uncounted. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 {

@@ -11,7 +11,7 @@ use units::{Span, Time};
 
 /// Software drivers, the most scalable first.
 const IN_SOFTWARE: [&str; 2] = ["event_dsw", "event_sw"];
-/// Bytes that travel behind a frame through the device: the look at it, and which worker decided.
+/// Bytes appended to a frame on its way through the device: the [`Look`] and the number of the worker that decided.
 const TRAILER: usize = Look::BYTES + 1;
 /// How soon to poll for results of the workers.
 const SOON: Span = Span::from_us(1);
@@ -117,8 +117,8 @@ impl Stage<Mbuf> for Events {
         self.settling.seen(now);
         self.finder.look(batch, &mut self.found);
         for (mut look, Item { mut frame, at }) in self.found.drain(..).zip(batch.drain(..)) {
-            // A frame without a user needs no decision. A frame that fills its buffer cannot carry one, and is decided
-            // here.
+            // A frame without a user needs no worker. A frame that fills its buffer has no room for the trailer. Both
+            // are decided here.
             let Some(slot) = look.slot().filter(|_| attach(&mut frame, &look, at, 0)) else {
                 self.finder.decide(&mut look, arrived(&frame, at), 0);
                 self.frames.push(Item { frame, at });
@@ -151,7 +151,7 @@ impl Stage<Mbuf> for Events {
     }
 }
 
-/// Writes the look at a frame behind its bytes. False if its buffer has no room.
+/// Appends a [`Look`], the arrival time and the worker's number to a frame. Returns false if its buffer has no room.
 fn attach(frame: &mut Mbuf, look: &Look, at: Time, worker: u8) -> bool {
     let length = frame.len();
     let fits = frame.set_len(length + TRAILER).is_ok();
@@ -163,7 +163,7 @@ fn attach(frame: &mut Mbuf, look: &Look, at: Time, worker: u8) -> bool {
     fits
 }
 
-/// Removes what [`attach`] wrote: the look, the arrival time, and the worker that decided.
+/// Removes the trailer that [`attach`] wrote: the [`Look`], the arrival time, and the worker that decided.
 fn detach(frame: &mut Mbuf) -> (Look, Time, usize) {
     let length = frame.len() - TRAILER;
     let trailer = &frame.bytes()[length..];
@@ -173,7 +173,7 @@ fn detach(frame: &mut Mbuf) -> (Look, Time, usize) {
     (look, at, worker)
 }
 
-/// Meters frames until `stop` is set. Refused frames are passed on as well; the look they carry decides their fate.
+/// Meters frames until `stop` is set. Passes refused frames on as well: their [`Look`] carries the decision.
 fn work(mut metering: Metering, mut device: EventWorker, number: usize, stop: &AtomicBool) {
     let (mut frames, mut flows) = (Burst::new(), Vec::new());
     let mut patience = Backoff::default();

@@ -165,8 +165,8 @@ impl Worker {
         })
     }
 
-    /// Takes changes while it runs: of its pipeline, which must [take them](Pipeline::changing), or of the stages of its
-    /// way back.
+    /// Sets the source of changes during the run. They apply to the pipeline, which must [accept
+    /// changes](Pipeline::changing), or with `back` to the stages of the return path.
     pub fn take_changes(&mut self, changes: ChangeReceiver, back: bool) {
         match &mut self.back {
             Some(stages) if back => stages.changes = Some(changes),
@@ -233,9 +233,9 @@ impl Worker {
         streams.targets().cloned().collect()
     }
 
-    /// Sends learning frames (RFC 2544 section 23), so that routers request the MAC addresses that they will need: the
-    /// first frames of the streams, up to one per destination address. Their stamps have no time. Returns the number of
-    /// frames sent.
+    /// Sends learning frames (RFC 2544 section 23), so that routers learn the MAC addresses that they will need.
+    /// Learning frames are the first frames of the streams, up to one per destination address. Their stamps have no
+    /// time. Returns the number of frames sent.
     ///
     /// # Errors
     /// A frame that cannot be made.

@@ -33,7 +33,7 @@ use std::thread;
 use std::time::Duration;
 use units::{Span, Time};
 
-/// In this time the kernel notices that a receiver is busy, and gives the sender another CPU.
+/// Time in which the kernel's scheduler notices that the receiver is busy and moves the sender to another CPU.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Frames of up to this length, without FCS, are prefilled in their buffers.
 const LONGEST_LAID: usize = 9_600;
@@ -65,13 +65,13 @@ enum LocalSource {
 }
 
 impl RunContext<'_> {
-    /// When the run starts if it may start now.
+    /// The start of the run if it starts as soon as possible: now, or the asked start.
     pub(crate) fn begin(&self) -> Time {
         let now = self.clock.now();
         self.start.map_or(now, |start| start.max(now))
     }
 
-    /// Waits for the asked start, without sleeping in the last part.
+    /// Waits for the asked start. Spins for the last millisecond instead of sleeping.
     pub(crate) fn await_start(&self) {
         const SPIN: Span = Span::from_ms(1);
         let Some(start) = self.start else { return };
@@ -112,7 +112,7 @@ impl Worker {
         let source = worker.own(eal, floods)?;
         let gate = worker.config.start.clone();
         if gate.is_some() {
-            // It wakes in time then, and sets up the rest without a pause.
+            // With raised priority this thread wakes in time and sets up the rest without interruption.
             dpdk::run_first_for_now();
         }
         let start = gate.as_ref().map_or(Ok(None), |gate| gate.pass(&clock, stop))?;
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Where frames may arrive, the generator acts as a neighbour.
+    /// The answers of a generator to its neighbours. `None` if no requests can arrive on the output.
     fn answers(&mut self) -> Option<Answers> {
         let Worker { config, output, heard, .. } = self;
         let Feed::Stream(streams, _) = &config.feed else { return None };
@@ -255,8 +255,8 @@ impl Worker {
         finished(report, config.name, vec![(port, driver)])
     }
 
-    /// Sends the frames of the port, `maker` or a supply through the pipeline, each at its time. Each part of the
-    /// pipeline may have a CPU, and so may the far end of a line.
+    /// Sends the frames of the port, `maker` or a supply through the pipeline, each at its time. `cpus` are the CPUs of
+    /// the parts of the pipeline, and `line_cpu` is that of the far end of a line.
     fn pace(
         mut self,
         eal: &'static Eal,
@@ -335,7 +335,7 @@ impl Worker {
             _ => None,
         };
         if !made {
-            // What arrives before waits in the port. The way back begins then, too.
+            // Frames that arrive before the start wait in the port. The return path also begins at the start.
             run.await_start();
         }
         let placement = Placement { eal, run, cpus, limit, made };
@@ -351,8 +351,8 @@ impl Worker {
             Pacing::Filler { line, align, unbounded, .. } => {
                 let tx = output_tx.swap_remove(0);
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
-                // The pacer sleeps while a long queue is full. Threads of parts would inherit the priority, and they
-                // spin.
+                // Raise the priority only of a pacer that sleeps while a long queue is full, and only without other
+                // parts: their threads would inherit the priority, and they spin.
                 raised = made && cpus.len() < 2 && slots >= filler::NIC_SLOTS && dpdk::wake_first();
                 let (near, far) = match config.output {
                     Device::Line { list, keep_fillers, .. } => {
@@ -380,7 +380,7 @@ impl Worker {
             }
         };
         let passed = detour.as_ref().map(|detour| detour.pulse().passed());
-        // From here on, the interface's traffic is no longer diverted.
+        // This ends the diversion of the interface's traffic.
         drop(detour);
         // The intake is gone, so the reader has no reason to continue. A reader that waits for a silent pipe would not
         // notice, and has no error to return.
