@@ -211,7 +211,7 @@ impl FillerPacer {
 
     /// Runs to the end and returns the report.
     pub(crate) fn run(self, rounds: Rounds<'_>, back: Option<ReturnPath>) -> PipelineReport {
-        // Chosen once: frames that nothing can hold back need no queue.
+        // Choose the path once. Frames that nothing can hold back need no queue.
         let pipeline = &rounds.pipeline;
         let direct = pipeline.path() >= Path::Scheduled && !pipeline.is_slicing() && pipeline.forgiven().is_none();
         if rounds.intake.makes() && direct {
@@ -315,12 +315,12 @@ impl FillerPacer {
         }
     }
 
-    /// True if there is nothing left to send, or nothing may be sent.
+    /// True if no frame is left to send, or none may be sent any more.
     fn has_ended<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
         self.under_way.out.is_empty() && self.ahead.is_empty() && self.has_all::<DIRECT>(rounds)
     }
 
-    /// True if there is nothing left to place, or nothing may be placed.
+    /// True if no frame is left to place, or none may be placed any more.
     fn has_all<const DIRECT: bool>(&self, rounds: &mut Rounds<'_>) -> bool {
         let never = self.never.as_ref().is_some_and(|never| never.at == Time::MAX);
         let over = never || !DIRECT && rounds.pipeline.ended();

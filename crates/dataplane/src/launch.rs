@@ -61,7 +61,7 @@ impl Launch {
         self.due = now + EVERY;
     }
 
-    /// Sets the departure of `frame` to `at`, or to at once if that is too near for a NIC.
+    /// Sets the launch time of `frame` to `at`. If `at` is too near for a NIC, the frame departs at once.
     pub(crate) fn stamp(&self, frame: &mut Mbuf, at: Time, now: Time) {
         if at > now + LEAST {
             self.field.set(frame, self.translation.ticks_at(at));

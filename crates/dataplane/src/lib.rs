@@ -2,7 +2,7 @@
 //!
 //! The engine decides when a frame departs. This crate waits for that instant and hands the frame to the driver, or
 //! fills the line up to it. Placement is *inline*: one thread receives, runs the stages and sends, with departures
-//! first; or *split*: receiving, classes, stages and departures have separate threads, as far as there are CPUs. Every
+//! first; or *split*: receiving, classes, stages and departures have separate threads if there are enough CPUs. Every
 //! frame received is accounted for, however a run ends.
 
 mod answers;

@@ -15,8 +15,8 @@ const EACH: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_micros(200);
 
 /// Requests the MAC address of a neighbour on a port before anything else is sent. Answers requests for our addresses
-/// meanwhile, because the neighbour may need our MAC address. `None` if stopped before. `heard` counts received and
-/// answered frames.
+/// meanwhile, because the neighbour may need our MAC address. Returns `None` if stopped before the answer. `heard`
+/// counts received and answered frames.
 pub(crate) fn meet(
     port: &mut Started,
     pool: &Pool,

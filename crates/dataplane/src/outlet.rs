@@ -233,7 +233,7 @@ impl Lane {
             let at = now();
             for (frame, what) in burst.iter_mut().zip(&mut asks[sent..]).take(most) {
                 let QueuedFrame::Departure(ask) = what else { continue };
-                // A NIC that got a frame in time sends it on target, as far as can be seen here.
+                // Assume that a NIC sends a frame on target if it got the frame in time.
                 ask.start = if launched { at.max(ask.token.at()) } else { at };
                 if let (Some(wall), Some((stamp, end))) = (wall, ask.stamp) {
                     let time_ns = wall + ask.start.as_ps() / PS_PER_NS;

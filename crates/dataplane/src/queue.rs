@@ -13,8 +13,7 @@ fn slack(elapsed: Span) -> Span {
     Span::from_us(50) + Span::from_ps(elapsed.as_ps() / 1_000)
 }
 
-/// Model of a port's queue, as far as it is visible from outside: from the frames it took, the clock, and the moments
-/// at which it is full.
+/// Model of a port's queue, inferred from the frames it took, the clock, and the moments at which it is full.
 pub(crate) struct Queue {
     line: Line,
     /// Capacity in frames, and the longest frame.
@@ -30,13 +29,13 @@ pub(crate) struct Queue {
     lag: i64,
     /// Planned start of the first frame, and when the port took it.
     began: Option<(u64, Time)>,
-    /// First observation that it took more wire time than has passed and than it can hold: the wire time and the
-    /// elapsed time.
+    /// The first observation that the port took more wire time than has passed plus what its queue can hold: the wire
+    /// time and the elapsed time.
     faster: Option<(Span, Span)>,
 }
 
 impl Queue {
-    /// When the queue is full, up to this many frames may have left without the port's knowledge: NICs reclaim sent
+    /// When a queue reports that it is full, up to this many of its frames may already have left: NICs reclaim sent
     /// frames in batches of 32, and prefetch.
     const UNKNOWN: u64 = 64;
 
@@ -50,7 +49,7 @@ impl Queue {
         self.slots
     }
 
-    /// Records that it took frames of these lengths, the first of which starts at `position` by the plan.
+    /// Records that the port took frames of these lengths. The plan starts the first one at `position`.
     pub(crate) fn took(&mut self, position: u64, lengths: &[u32], now: Time) {
         if lengths.is_empty() {
             return;
@@ -91,7 +90,7 @@ impl Queue {
         reached - taken_to
     }
 
-    /// True if it took more than fits.
+    /// True if the port took more than its queue can hold.
     pub(crate) fn is_ahead(&mut self, now: Time) -> bool {
         // Enough more that `judge` detects it for any lengths.
         let most = (self.slots as u64 + 2 * Self::UNKNOWN) * u64::from(self.longest.bytes());

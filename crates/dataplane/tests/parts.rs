@@ -181,7 +181,7 @@ fn any_number_of_threads_gives_the_same_result() {
     };
     for threads in 1..=3 {
         let report = run_with(eal, Device::Null, deadline(), on(threads), |_| limited()).report;
-        // Workers that get no CPU for long have too many frames, and get no more.
+        // Workers that get no CPU for a while are full, and further frames are dropped as overrun.
         let overrun = report.drops.iter().map(|(reason, count)| if reason == DropReason::Overrun { count } else { 0 });
         let whole = report.left.frames + overrun.sum::<u64>();
         assert_eq!(

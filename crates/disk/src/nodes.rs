@@ -70,7 +70,7 @@ pub(crate) struct Held {
 
 /// The kernel's inode number for the root.
 pub(crate) const ROOT: u64 = 1;
-/// First number for inodes of other devices, whose own numbers may collide with those of the root's.
+/// First number for inodes of other devices. Their own numbers may collide with those of the root's device.
 const FOREIGN: u64 = 1 << 63;
 
 impl Nodes {

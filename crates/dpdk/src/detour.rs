@@ -13,9 +13,9 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An interface whose frames pass through two TAP devices. Frames that the host sends come out of one; frames that
-/// arrive come out of the other. Frames written to the first reach the host as if they had arrived on the interface;
-/// frames written to the second are sent on it.
+/// An interface whose frames pass through two TAP devices. Frames that the host sends can be read from the first, and
+/// frames that arrive from the second. Frames written to the first reach the host as if they had arrived on the
+/// interface. Frames written to the second are sent on the interface.
 ///
 /// Addresses, routes, queueing disciplines and offloads do not change. The kernel segments super-frames and completes
 /// checksums where frames enter the TAP devices.

@@ -144,7 +144,7 @@ impl Mbuf {
         Some(unsafe { std::slice::from_raw_parts(first, ZEROS + self.len()) })
     }
 
-    /// Takes the `COUNT` bytes directly ahead of the frame and zeroes them. `None` if there are fewer bytes or the
+    /// Returns the `COUNT` bytes directly ahead of the frame and zeroes them. `None` if the headroom is smaller or the
     /// frame is kept elsewhere.
     pub(crate) fn take_ahead<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         if usize::from(self.head().data_off) < COUNT || self.is_kept() {

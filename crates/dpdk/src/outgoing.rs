@@ -3,8 +3,8 @@ use dpdk_sys as sys;
 use packet::Frame;
 use std::fmt;
 
-/// Up to [`BURST`] frames to send, in order. Frames may be given away or kept for sending again. They can no longer be
-/// read. Dropping the value releases them.
+/// Up to [`BURST`] frames to send, in order. A frame is either given away or kept by the caller for sending again.
+/// Frames cannot be read while they are here. Dropping the value releases them.
 pub struct Outgoing {
     // Slots head..tail are frames, each with one reference for its slot.
     frames: [*mut sys::rte_mbuf; BURST],

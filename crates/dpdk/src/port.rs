@@ -537,7 +537,7 @@ impl Port {
     }
 
     /// Whether another program has removed or replaced the XDP program that delivers this port's frames. The port then
-    /// receives nothing more. False for ports without an XDP program.
+    /// no longer receives. False for ports without an XDP program.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.inner.claim().is_some_and(Claim::is_broken)

@@ -87,8 +87,8 @@ impl RxQueue {
     /// [`packet::complete_checksum`]. `rx_completed` of [`Port::stats`](crate::Port::stats) counts these frames.
     ///
     /// Frames of more than one segment are dropped and counted by [`segmented`](RxQueue::segmented). If the pool is
-    /// empty, nothing is received, and `rx_no_buffer` of [`Port::stats`](crate::Port::stats) counts it where the driver
-    /// does.
+    /// empty, nothing is received, and `rx_no_buffer` of [`Port::stats`](crate::Port::stats) counts this if the driver
+    /// reports it.
     pub fn poll(&mut self, burst: &mut Burst) -> usize {
         self.poll_up_to(burst, BURST)
     }

@@ -169,7 +169,7 @@ fn put_tag(frame: &mut [u8], length: usize, tag: [u8; 4]) -> usize {
     whole
 }
 
-/// What the kernel reports beside a frame.
+/// Control data of a received frame: its stamp and its VLAN tag.
 #[derive(Default)]
 struct Control {
     stamp: Option<u64>,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vdev(String);
 
-// Above the numbers that users choose: `dpdk:net_null0` may be open beside one of our ports.
+// Starts above the numbers that users choose, because `dpdk:net_null0` may be open at the same time as our ports.
 static NUMBER: AtomicU32 = AtomicU32::new(1000);
 
 fn unique(driver: &str) -> String {

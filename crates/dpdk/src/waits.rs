@@ -39,7 +39,7 @@ impl Reading {
         Reading { wall, steady, at }
     }
 
-    /// A reading for a run whose clock is the steady clock, which needs no conversion.
+    /// Reads both clocks, for a run whose own clock is the steady clock.
     pub(crate) fn of_both_clocks() -> Reading {
         let (steady, wall) = (kernel_ns(libc::CLOCK_MONOTONIC), kernel_ns(libc::CLOCK_REALTIME));
         Reading { wall, steady, at: Time::ZERO }

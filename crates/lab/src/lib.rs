@@ -15,11 +15,11 @@
 //! A lab guarantees:
 //! - The kernel forwards nothing in the box. Its interfaces have no address, no IPv6 and no ARP, so a frame reaches the
 //!   far side only if a program in the box carries it.
-//! - Frames look as on a real wire: segmentation, aggregation and checksum offloads are off at every end, which is
-//!   verified by reading the settings back.
+//! - Frames look as they do on a real wire: segmentation, aggregation and checksum offloads are off at every end. The
+//!   settings are read back to verify this.
 //! - An idle lab is silent: MAC addresses are fixed and every end has static entries for the others, so no ARP or
 //!   neighbour discovery disturbs measurements. (In the first second IPv6 reports its multicast groups.)
-//! - Nothing is left behind. A lab is removed if building fails, when a [`Guard`] is dropped and when [`run()`] ends.
+//! - Nothing is left behind. A lab is removed if its build fails, when a [`Guard`] is dropped and when [`run()`] ends.
 //!   [`down`] finds what a killed process left, with or without its record.
 //! - Nothing is created in the caller's network namespace.
 //!

@@ -1,4 +1,4 @@
-//! Processes in a lab's namespaces: a namespace without a name lives as long as a process is in it.
+//! Ends the processes in a lab's namespaces, because a namespace without a name exists as long as a process is in it.
 
 use std::collections::HashSet;
 use std::fs;

@@ -213,7 +213,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It returns nothing, and the panic hook has reported any panic.
+            // The panic hook has already reported a panic.
             let _ended = thread.join();
         }
     }

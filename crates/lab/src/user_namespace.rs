@@ -84,7 +84,7 @@ pub fn reexec_in_user_namespace() -> Result<Infallible> {
     if tool::which("unshare").is_none() {
         return Err(Error::MissingTool { program: "unshare", package: "util-linux" });
     }
-    // Tries a program that does nothing first, because a failure after the exec below could not be explained.
+    // Try `true` first, because a failure after the exec below could not be explained.
     let trial = enter().arg("true").stdin(Stdio::null()).output().map_err(Error::io("cannot run `unshare`"))?;
     if !trial.status.success() {
         let said = String::from_utf8_lossy(&trial.stderr);

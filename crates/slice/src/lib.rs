@@ -1,4 +1,4 @@
-//! Where a packet's time goes: slices of its path, with the cost of measuring known and subtracted.
+//! Measures where a packet spends its time, in slices of its path. The cost of measuring is known and subtracted.
 //!
 //! Kernel slices ([`Kernel`]) come from programs at the kernel's own tracepoints. Each [`Record`] is one frame with the
 //! stamps of its path. A slice is the time from one stamp to the next ([`Slice`]), so the slices of a frame do not

@@ -198,8 +198,8 @@ fn is_at_once(parts: &u32) -> bool {
 }
 
 impl Record {
-    /// Parses `struct frame` and, if events are counted, the rest of `struct counted_frame`. `None` if the bytes are not a
-    /// frame, or it has no stamp.
+    /// Parses `struct frame` and, if events are counted, the rest of `struct counted_frame`. `None` if the bytes are
+    /// not a frame, or it has no stamp.
     #[must_use]
     pub fn read(bytes: &[u8], events: usize) -> Option<Record> {
         if bytes.len() < SIZE {
@@ -281,7 +281,7 @@ impl Record {
 
     /// Whether the frame was seen to its end: at the application, or outside this machine's control.
     ///
-    /// A frame whose buffer was reused after its driver had returned went out by a device that reports no more.
+    /// If the buffer was reused after the driver had returned, the frame left by a device that reports nothing further.
     #[must_use]
     pub fn matched(&self) -> bool {
         match self.ended {

@@ -34,10 +34,10 @@ pub(crate) type Words = [u64; 7];
 /// Which new frames are traced, and whether they are handed over.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// New frames are traced until then, in ns of `CLOCK_MONOTONIC`. The kernel enforces it, even if this process wakes
-    /// late.
+    /// End of the tracing of new frames, in ns of `CLOCK_MONOTONIC`. The kernel programs enforce it even if this
+    /// process wakes late.
     pub(crate) until: u64,
-    /// Hands nothing over.
+    /// Whether records are withheld.
     pub(crate) mute: bool,
     /// System calls are not traced.
     pub(crate) few: bool,
@@ -81,7 +81,7 @@ impl Default for Filter {
     }
 }
 
-/// The time after `time`, in ns of `CLOCK_MONOTONIC`. If the clock cannot be read, counts from 0, which has passed.
+/// The time `time` from now, in ns of `CLOCK_MONOTONIC`. If the clock cannot be read, a time that has passed.
 pub(crate) fn monotonic_in(time: Duration) -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX)

@@ -1,7 +1,7 @@
 //! Stages `limit` whose frames are metered by several threads.
 //!
 //! ```text
-//! the pipeline's thread ── frames ──▶ workers: whose? does it conform? ── frames and answers ──▶ the same thread
+//! pipeline thread ── frames ──▶ workers: find the user, meter ── frames and decisions ──▶ pipeline thread
 //! ```
 //!
 //! The pipeline's thread receives, accounts and sends; for it, such a stage holds frames for a moment. Workers share
@@ -28,7 +28,7 @@ use std::time::Duration;
 pub const MOST_LIVE_WORKERS: usize = 64;
 /// Polls without work before a worker sleeps until it is called.
 const LOOKS: u32 = 200;
-/// A sleeping worker polls again after this time, because event devices need housekeeping.
+/// Longest sleep of a worker. Event devices need a regular poll for their housekeeping.
 const SLEEP: Duration = Duration::from_millis(1);
 
 /// Whether a stage has its own threads on live ports.

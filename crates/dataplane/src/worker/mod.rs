@@ -37,7 +37,7 @@ pub struct Finished {
     pub listed: Vec<OnLine>,
     /// The error that ended a supply early.
     pub failure: Option<String>,
-    /// Frames of a diverted interface that passed it directly while this process carried nothing.
+    /// Frames of a diverted interface that were not diverted, because this process carried no frames at that time.
     pub passed: Option<Passed>,
 }
 

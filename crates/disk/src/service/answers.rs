@@ -217,8 +217,8 @@ impl Service {
     /// How the kernel handles an opened file.
     ///
     /// A program to be run is read through the page cache, into which it is mapped in any case. Only then does the
-    /// kernel request its mode after the point from which nothing can write to it. The mode it saw earlier may still
-    /// have set-user-ID, although another program has written to the file since and so cleared it.
+    /// kernel request the mode again when no other program can write to the file any more. The mode that it saw earlier
+    /// may still have set-user-ID, although a program has since written to the file, which cleared the bit.
     pub(super) fn opened(&self, flags: i32) -> FopenFlags {
         if self.cached {
             FopenFlags::FOPEN_KEEP_CACHE
