@@ -4,7 +4,7 @@
 //!   unprivileged user run one in a user namespace.
 //! - [`Pool`] owns frame buffers. An [`Mbuf`] is one buffer and a [`Burst`] holds up to 64. Each frees its frames when
 //!   dropped.
-//! - A [`SharedFrame`] frame can be sent many times. It is shared with drivers that have not sent it yet.
+//! - A [`SharedFrame`] can be sent many times. It is shared with drivers that have not sent it yet.
 //! - [`Port::open`] attaches a DPDK device and [`Port::packet`] opens packet sockets. [`Port::start`] returns the
 //!   [`RxQueue`]s and [`TxQueue`]s, once. The port closes when it and its last queue are dropped.
 //! - [`EventDevice`] distributes frames to workers. Frames of one flow stay in order and are with one worker at a time.

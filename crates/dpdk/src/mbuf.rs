@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use units::Span;
 
-/// A frame in a DPDK buffer: one segment with one owner, this value. A frame from a ring may also be
-/// [kept](crate::Kept) by its sender. Such a frame can be read and passed on; changing it panics.
+/// A frame in a DPDK buffer: one segment, owned by this value. A frame from a ring may also be
+/// [kept](crate::SharedFrame) by its sender. Such a frame can be read and passed on; changing it panics.
 ///
 /// Dropping the frame returns the buffer to its pool. A frame from [`Pool::alloc`](crate::Pool::alloc) is empty.
 /// Growing it with [`set_len`](Mbuf::set_len) exposes the buffer's previous contents.
@@ -30,14 +30,15 @@ impl Mbuf {
         unsafe { self.raw.cast::<sys::MbufHead>().as_ref() }
     }
 
-    /// Panics if the frame is [kept](crate::Kept). A kept frame must not change, because it is shared and may be
+    /// Panics if the frame is [kept](crate::SharedFrame). A kept frame must not change, because it is shared and may be
     /// received from a ring again.
     #[inline]
     fn check_sole(&self) {
         assert!(!self.is_kept(), "a frame that is kept elsewhere is not to be changed");
     }
 
-    /// Whether the sender [keeps](crate::Kept) this frame to send it again. This can happen with frames from a ring.
+    /// Whether the sender [keeps](crate::SharedFrame) this frame to send it again. This can happen with frames from a
+    /// ring.
     #[must_use]
     #[inline]
     pub fn is_kept(&self) -> bool {
@@ -172,7 +173,7 @@ impl packet::Frame for Mbuf {
     }
 
     /// # Panics
-    /// If the frame came from a ring and its sender [keeps](crate::Kept) it.
+    /// If the frame came from a ring and its sender [keeps](crate::SharedFrame) it.
     fn bytes_mut(&mut self) -> &mut [u8] {
         self.check_sole();
         // SAFETY: as in `bytes`, and borrowed mutably.

@@ -62,7 +62,7 @@ struct frame {
     __u32 parts;                            /* copies in which the program received it */
     __u32 copied, before;                   /* bytes that the program has received; the same before its last call */
     __u16 packets;                          /* datagrams in the packet */
-    __u16 piece;                            /* number among those split at the socket, from 1; whole: number split off */
+    __u16 piece;                            /* number among those split at the socket, from 1; whole: count split off */
     struct flow flow;
     __u32 count;
     __u16 why, window;                      /* window: where tracing began */
