@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tunnels()
 }
 
-/// The same in a tunnel: the fields of one rule, and the frame of rule number `i`.
+/// The same for tunnelled frames: the fields that a rule tests, and the frame that matches rule number `i`.
 fn tunnels() -> Result<(), Box<dyn Error>> {
     use LayerKind::{Ethernet, Ipv4, Tcp, Udp, Vxlan};
     let frame = stack(&[Ethernet, Ipv4, Udp, Vxlan, Ethernet, Ipv4, Tcp], &[0; 20])?;

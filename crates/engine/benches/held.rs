@@ -13,10 +13,10 @@ use units::Time;
 const STEPS: u64 = 2_000_000;
 const ROUNDS: usize = 3;
 
-/// What a stage holds for a frame in a DPDK buffer: its number and its address.
+/// An entry of a stage that holds a frame in a DPDK buffer: its number and its address.
 type Held = (u64, usize);
 
-/// Distribution of how long frames stay, in ps.
+/// Distribution of the time that a frame stays, in ps.
 #[derive(Clone, Copy)]
 enum Law {
     Fixed,

@@ -25,11 +25,11 @@ use units::{Span, Time};
 const GAP: u64 = 100_000;
 /// Frames per turn of about 2 ms.
 const FRAMES: u64 = 15_000;
-/// Pipelines measured one after the other. Two pipelines of the same kind differ by where their memory lies.
+/// Pipelines measured one after the other. Two pipelines of the same kind differ only in their memory addresses.
 const SETS: u32 = 12;
 /// Turns of a pipeline that runs alone.
 const ALONE: usize = 61;
-/// Sampling one frame in this many traces none after the first.
+/// A sampling interval that traces no frame after the first.
 const NONE: u64 = 1 << 40;
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -154,7 +154,7 @@ fn turns(time: Duration) {
     let mut rows =
         [Row::new("off", None), Row::new("none", Some(NONE)), Row::new("1/64", Some(64)), Row::new("1/1", Some(1))];
     let mut off_ns = Vec::new();
-    // Kept alive so that the next pipeline gets other memory.
+    // Kept alive so that the next pipeline is allocated at another address.
     let mut kept = Vec::new();
     for set in 0..SETS {
         let mut running = Running::new(pipeline(None, &clock));

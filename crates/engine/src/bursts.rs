@@ -2,13 +2,14 @@ use crate::slices::{Passage, Passing};
 use measure::{DepartureMeter, DepthReport, DropReason, FrameCounters, PipelineReport, Tally};
 use units::{FrameLen, Time};
 
-/// Counters, meter and traces of a [counted](crate::Path::Counted) pipeline, whose driver makes and sends frames in
-/// bursts, or of one of its queues. Such frames have no target and no token: what has come and has not left is held.
+/// Counters, meter and traces of a [counted](crate::Path::Counted) pipeline, or of one of its queues. The driver
+/// creates and sends its frames in bursts. These frames have no target and no token: a frame that arrived and has not
+/// left is held.
 pub struct Bursts {
     books: FrameCounters,
     meter: DepartureMeter,
     passing: Option<Passing>,
-    /// When making the present burst began, and when it was ready.
+    /// Start of the creation of the current burst, and the instant the burst was ready.
     made: (Time, Time),
 }
 
@@ -17,7 +18,8 @@ impl Bursts {
         Bursts { books: FrameCounters::default(), meter, passing, made: (Time::ZERO, Time::ZERO) }
     }
 
-    /// Frames of these lengths are ready; making them began at `began`. `now` is called if one of them is traced.
+    /// Records that frames of these lengths are ready and that their creation began at `began`. Calls `now` only if one
+    /// of them is traced.
     #[inline]
     pub fn came(&mut self, lengths: &[FrameLen], began: Time, now: impl Fn() -> Time) {
         self.books.came.add_all(tally(lengths));
@@ -25,20 +27,20 @@ impl Bursts {
         self.made = (began, ready);
     }
 
-    /// Counts a frame that came and cannot leave.
+    /// Counts a frame that arrived and cannot leave.
     pub fn discard(&mut self, reason: DropReason) {
         self.books.drop_one(reason);
     }
 
-    /// Whether one of the next `frames` frames is traced, so that the driver reads its clock before the hand-over.
+    /// Whether one of the next `frames` frames is traced. The driver then reads its clock before the hand-over.
     #[inline]
     #[must_use]
     pub fn is_traced(&self, frames: usize) -> bool {
         self.passing.as_ref().is_some_and(|passing| passing.is_among(frames))
     }
 
-    /// Frames of these lengths left, in one hand-over that began at `start`. `handed` is the reading before it if one
-    /// of the frames offered is traced; `now` is called after it then.
+    /// Records that frames of these lengths left in one hand-over that began at `start`. If one of the offered frames
+    /// is traced, `handed` is the clock reading before the hand-over, and `now` is called for the reading after it.
     #[inline]
     pub fn left(&mut self, lengths: &[FrameLen], start: Time, handed: Option<Time>, now: impl Fn() -> Time) {
         if let Some(passing) = &mut self.passing {

@@ -5,11 +5,11 @@ use units::{ParseError, Span, Time};
 /// How the schedule continues after a frame departs late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CatchUp {
-    /// The schedule is absolute: late frames go back to back until the schedule is met. Keeps rates.
+    /// The schedule is absolute: late frames leave back to back until they have caught up with it. Keeps the rate.
     #[default]
     All,
-    /// At most this many frames go back to back. Lateness that remains is forgiven: the rest of the schedule moves by
-    /// it. With 0, keeps gaps.
+    /// At most this many late frames leave back to back. Lateness that remains is forgiven: the rest of the schedule is
+    /// delayed by it. 0 keeps the gaps.
     AtMost(u32),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for CatchUp {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forgiveness {
     policy: CatchUp,
-    /// Lateness up to this counts as on time, because clocks and lines have a resolution.
+    /// Lateness up to this counts as on time, because clocks and lines have a finite resolution.
     tolerance: Span,
     /// Late frames in a row.
     late: u32,
@@ -56,7 +56,7 @@ impl Forgiveness {
         Forgiveness { policy, tolerance, ..Forgiveness::default() }
     }
 
-    /// Records that a frame with target `ask` departed at `start`. Returns the lateness that is forgiven, if any.
+    /// Records that a frame with target `ask` departed at `start`. Returns the forgiven lateness, if any.
     pub(crate) fn departed(&mut self, ask: Time, start: Time) -> Option<Span> {
         let CatchUp::AtMost(most) = self.policy else { return None };
         let late = start.since(ask);
@@ -74,7 +74,7 @@ impl Forgiveness {
         Some(late)
     }
 
-    /// How often lateness was forgiven and how much in total; `None` if the policy forgives none.
+    /// How often lateness was forgiven and how much in total; `None` if the policy never forgives.
     pub(crate) fn total(&self) -> Option<(u64, Span)> {
         (self.policy != CatchUp::All).then_some((self.times, self.total))
     }

@@ -1,10 +1,11 @@
-//! Changes of a running pipeline. They are inputs like frames: an instant, and what changes there.
+//! Changes of a running pipeline. A change is an input, as a frame is: it has an instant and a content.
 //!
-//! A change loses no frame and reorders none, unless the new setting does. Frames that a replaced stage holds leave as
-//! they would have. A new schedule continues from the last departure and does not make up for the time before it; a
-//! waveform starts at the change. While departures are paused, time stands still for the schedule.
+//! A change loses and reorders no frame, unless the new setting does. Frames in a replaced stage leave when they would
+//! have left without the change. A new schedule continues from the last departure and does not make up for the time
+//! before it; a waveform starts at the change. While departures are paused, time does not advance for the schedule.
 //!
-//! Stages and schedules run on two clocks in virtual time. Each reaches a change by itself, at the same instant.
+//! In virtual time, stages and schedules run on separate clocks. Each reaches a change independently, at the same
+//! instant.
 
 use crate::pipeline::Pipeline;
 use crate::schedules::Schedule;
@@ -14,9 +15,9 @@ use packet::Frame;
 use std::collections::VecDeque;
 use units::{Span, Time};
 
-/// What changes at one instant.
+/// All changes at one instant.
 pub struct Change<F> {
-    /// A number by which whoever planned it finds it among the [spent](Spent).
+    /// An identifier chosen by the planner, to recognise the change in [`Spent`].
     pub number: u64,
     /// When it took effect, since the start of the run.
     pub took_effect: Option<Span>,
@@ -35,17 +36,17 @@ impl<F> Default for Change<F> {
     }
 }
 
-/// Another stage at a place in the chain of a class.
+/// Replaces, adds or removes a stage in the chain of a class.
 pub struct StageChange<F> {
     /// Index of the class. The class without a rule is the last one, or the only one.
     pub class: usize,
-    /// Index of the stage in the chain. Behind the last one, the stage is added.
+    /// Index of the stage in the chain. An index past the last stage appends the new one.
     pub place: usize,
-    /// The stage; `None` takes it out.
+    /// The new stage; `None` removes the old one.
     pub stage: Option<Box<dyn Stage<F>>>,
 }
 
-/// Another setting of the departures of a class.
+/// Changes a departure setting of a class.
 pub struct DepartureChange {
     /// Index of the class.
     pub class: usize,
@@ -55,17 +56,17 @@ pub struct DepartureChange {
 
 /// A setting of departures.
 pub enum DepartureSetting {
-    /// Another schedule.
+    /// A new schedule.
     Schedule(Box<dyn Schedule>),
-    /// Nothing departs, or departures continue.
+    /// Pauses departures (`true`) or resumes them (`false`).
     Paused(bool),
 }
 
-/// What changes have replaced. A live driver drops it on another thread.
+/// Objects that changes have replaced. A live driver drops them on another thread.
 pub struct Spent<F> {
-    /// Changes that took effect, with the schedules before them.
+    /// Changes that took effect, with the schedules that they replaced.
     pub changes: Vec<Change<F>>,
-    /// Stages that were replaced and hold no frame.
+    /// Replaced stages that no longer hold a frame.
     pub stages: Vec<Box<dyn Stage<F>>>,
 }
 
@@ -83,21 +84,21 @@ impl<F> Spent<F> {
     }
 }
 
-/// The changes of a pipeline, past and to come.
+/// The changes of a pipeline, past and future.
 pub(crate) struct Changes<F> {
-    /// In order of time. Those before `staged` have reached the stages, those before `departed` the schedules.
+    /// In time order. The stages have reached the first `staged` changes, the schedules the first `departed`.
     planned: VecDeque<(Time, Change<F>)>,
     staged: usize,
     departed: usize,
     segments: SegmentMeter,
     reports: Vec<ChangeReport>,
     spent: Spent<F>,
-    /// Replaced stages may still hold frames.
+    /// True while replaced stages may still hold frames.
     draining: bool,
     end: Time,
 }
 
-/// Changes for which memory is allocated at the start.
+/// Number of changes for which memory is allocated at the start.
 const AT_HAND: usize = 256;
 
 impl<F> Changes<F> {
@@ -118,7 +119,7 @@ impl<F> Changes<F> {
         &mut self.segments
     }
 
-    /// Takes changes out that have reached both stages and schedules.
+    /// Removes the changes that both stages and schedules have reached.
     fn retire(&mut self) {
         while self.staged > 0 && self.departed > 0 {
             let Some((_, mut change)) = self.planned.pop_front() else { return };
@@ -146,7 +147,8 @@ impl<F> Changes<F> {
 }
 
 impl<F: Frame> Pipeline<F> {
-    /// Prepares for changes. Call before the first frame. Frames then pass the whole pipeline ([`crate::Path::Whole`]).
+    /// Prepares the pipeline for changes. Call before the first frame. Frames then take the [whole
+    /// path](crate::Path::Whole).
     #[must_use]
     pub fn changing(mut self) -> Self {
         self.lanes.iter_mut().for_each(crate::lane::Lane::may_change);
@@ -154,13 +156,14 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// Whether it takes changes.
+    /// Whether the pipeline accepts changes.
     #[must_use]
     pub fn takes_changes(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// The run starts at `start`: instants of reports count from here, and changes that were planned move along.
+    /// Sets the start of the run to `start`. Reported instants count from it, and planned changes keep their distance
+    /// to it.
     pub fn begin(&mut self, start: Time) {
         let Some(changes) = &mut self.changes else { return };
         let before = changes.segments.start();
@@ -176,18 +179,18 @@ impl<F: Frame> Pipeline<F> {
         self.changes.as_ref().map_or(Time::ZERO, |changes| changes.segments.start())
     }
 
-    /// Plans a change for `at`, behind those planned for the same instant. Both clocks must not have passed it: they
-    /// reach a past change at their next step.
+    /// Plans a change for `at`, after those planned for the same instant. `at` should be in the future of both clocks;
+    /// a clock that has passed it reaches the change at its next step.
     ///
     /// # Panics
-    /// If the pipeline [takes no changes](Pipeline::changing), or has no such class.
+    /// If the pipeline [does not accept changes](Pipeline::changing), or has no such class.
     pub fn plan_change(&mut self, at: Time, change: Change<F>) {
         let classes = self.lanes.len();
         let known = |class: usize| assert!(class < classes, "there are {classes} classes");
         change.stages.iter().for_each(|stage| known(stage.class));
         change.departures.iter().for_each(|departure| known(departure.class));
         let changes = self.changes.as_mut().expect("a pipeline that takes changes");
-        // Behind those that one clock has reached.
+        // After the changes that one of the clocks has reached.
         let first = changes.staged.max(changes.departed);
         let place = changes.planned.iter().skip(first).take_while(|(planned, _)| *planned <= at).count();
         changes.planned.insert(first + place, (at, change));
@@ -209,7 +212,7 @@ impl<F: Frame> Pipeline<F> {
         changes.planned.get(changes.departed).map(|(at, _)| *at)
     }
 
-    /// The stages reach the next change, if there is one, at `at`.
+    /// Applies the next change, if there is one, to the stages at `at`.
     pub fn change_stages(&mut self, at: Time) {
         let Some(changes) = &mut self.changes else { return };
         let Some((planned, change)) = changes.planned.get_mut(changes.staged) else { return };
@@ -226,7 +229,7 @@ impl<F: Frame> Pipeline<F> {
         changes.retire();
     }
 
-    /// The schedules reach the next change, if there is one, at `at`.
+    /// Applies the next change, if there is one, to the schedules at `at`.
     pub fn change_departures(&mut self, at: Time) {
         let Some(changes) = &mut self.changes else { return };
         let Some((planned, change)) = changes.planned.get_mut(changes.departed) else { return };
@@ -250,7 +253,7 @@ impl<F: Frame> Pipeline<F> {
         changes.retire();
     }
 
-    /// A live driver, whose clock reads `now`, has time for changes that are due. Both stages and schedules reach them.
+    /// Applies all changes due by `now` to both stages and schedules. A live driver calls this with its clock reading.
     pub fn change_until(&mut self, now: Time) {
         while self.next_stage_change().is_some_and(|at| at <= now) {
             self.change_stages(now);
@@ -258,7 +261,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// The run has ended at `end`. Changes before it that no frame met have taken effect.
+    /// Ends the run at `end`. Earlier changes take effect even if no frame came after them.
     pub fn end_changes(&mut self, end: Time) {
         while let Some(at) = self.next_stage_change().filter(|at| *at < end) {
             self.change_stages(at);
@@ -269,20 +272,20 @@ impl<F: Frame> Pipeline<F> {
         self.ends(end);
     }
 
-    /// The run has ended at `end`. Changes that the driver did not reach have not taken effect.
+    /// Ends the run at `end`. Changes that the driver did not reach do not take effect.
     pub fn ends(&mut self, end: Time) {
         if let Some(changes) = &mut self.changes {
             changes.end = end;
         }
     }
 
-    /// True while departures of a class are paused.
+    /// True if departures of any class are paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.changes.is_some() && self.lanes.iter().any(crate::lane::Lane::is_paused)
     }
 
-    /// Takes what changes have replaced, so that it can be dropped elsewhere.
+    /// Takes the objects that changes have replaced, so that they can be dropped elsewhere.
     pub fn take_spent(&mut self) -> Option<Spent<F>> {
         let changes = self.changes.as_mut()?;
         if changes.draining {
@@ -298,7 +301,7 @@ impl<F: Frame> Pipeline<F> {
     }
 }
 
-/// Notes when a change takes effect, the first time that a clock reaches it.
+/// Records when a change takes effect: when the first of the two clocks reaches it.
 fn took_effect<F>(change: &mut Change<F>, (planned, at): (Time, Time), start: Time) {
     let since = |at: Time| Span::as_ns_f64(at.since(start));
     change.took_effect.get_or_insert(at.since(start));

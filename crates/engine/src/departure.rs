@@ -4,12 +4,12 @@
 //! Departure { frame, token } ──▶ complete(instant)                 it left: counters, meters, traces, schedule
 //!                            ├─▶ place(instant) ──▶ complete       its start is settled before it leaves
 //!                            ├─▶ discard(reason)                   it cannot leave
-//!                            ├─▶ hand_on                           another part of the pipeline has it now
+//!                            ├─▶ hand_on                           it goes to another part of the pipeline
 //!                            └─▶ hold                              the run ended before it left
 //! ```
 //!
-//! A token cannot be copied. A build with debug assertions panics if one is dropped unfinished; in a release build the
-//! frame stays in the count of held frames.
+//! A token cannot be copied. With debug assertions, dropping an unfinished token panics. Without them, the frame stays
+//! in the count of held frames.
 
 use crate::pipeline::Pipeline;
 use crate::slices::FrameTrace;
@@ -22,16 +22,16 @@ use units::{FrameLen, Time};
 pub struct Departure<F> {
     /// The frame.
     pub frame: F,
-    /// What the driver must finish.
+    /// The token that the driver must finish.
     pub token: Token,
 }
 
-/// What the pipeline knows of a departure.
+/// The pipeline's data about a departure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
     pub(crate) length: FrameLen,
     pub(crate) class: u32,
-    /// Index of the source, if sources are synchronised and the frame belongs to one.
+    /// Index of the source, if sources are synchronised and the frame comes from one of them.
     pub(crate) source: Option<u32>,
     pub(crate) ready: Time,
     pub(crate) at: Time,
@@ -46,11 +46,11 @@ pub(crate) struct Settled {
 pub struct Token {
     settled: Settled,
     stream: Option<u16>,
-    /// When the frame was handed over, if that was read; for traces.
+    /// Instant of the hand-over, if it was read; used by traces.
     handed: Time,
 }
 
-/// A departure whose start is settled and that has not left yet. A driver must finish it, too.
+/// A departure whose start is settled but that has not left. A driver must finish this as well.
 #[derive(Debug)]
 #[must_use = "a departure is completed, discarded or held"]
 pub struct Placed {
@@ -94,25 +94,26 @@ impl Token {
         self.settled.class
     }
 
-    /// Counts the frame for this stream when it leaves.
+    /// Counts the frame for this stream when the frame leaves.
     #[inline]
     pub fn is_of_stream(&mut self, stream: u16) {
         self.stream = Some(stream);
     }
 
-    /// The hand-over, for traces, began at `handed`. Without it, traces use the start.
+    /// Sets the start of the hand-over for traces. Without it, traces use the start of the frame.
     #[inline]
     pub fn is_handed_over(&mut self, handed: Time) {
         self.handed = handed;
     }
 
-    /// The frame started at `start`. Finish it before taking the next departure, so that forgiven lateness moves that.
+    /// Records that the frame started at `start`. Call it before taking the next departure, so that forgiven lateness
+    /// moves the next departure too.
     #[inline]
     pub fn complete<F: Frame>(self, pipeline: &mut Pipeline<F>, start: Time) {
         self.place(pipeline, start).complete(pipeline, start);
     }
 
-    /// The start is settled, whenever the frame leaves: schedule, synchronisation and traces continue from it.
+    /// Settles the start before the frame leaves. Schedule, synchronisation and traces continue from this start.
     #[inline]
     pub fn place<F: Frame>(self, pipeline: &mut Pipeline<F>, start: Time) -> Placed {
         let Token { settled, stream, handed } = self;
@@ -121,13 +122,13 @@ impl Token {
         Placed { at: settled.at, length: settled.length, class: settled.class, stream }
     }
 
-    /// The frame cannot leave.
+    /// Counts the frame as dropped.
     pub fn discard<F: Frame>(self, pipeline: &mut Pipeline<F>, reason: DropReason) {
         pipeline.discarded(&self.settled, reason);
         std::mem::forget(self);
     }
 
-    /// The frame goes to the next part of the pipeline. Returns its trace, if it is traced; see [`Pipeline::hand`].
+    /// Hands the frame to the next part of the pipeline. Returns its trace if it is traced; see [`Pipeline::hand`].
     #[inline]
     pub fn hand_on<F: Frame>(self, pipeline: &mut Pipeline<F>) -> Option<Box<FrameTrace>> {
         let way = pipeline.handed_on(&self.settled);
@@ -161,13 +162,13 @@ impl Placed {
         self.length
     }
 
-    /// Counts the frame for this stream when it leaves.
+    /// Counts the frame for this stream when the frame leaves.
     #[inline]
     pub fn is_of_stream(&mut self, stream: u16) {
         self.stream = Some(stream);
     }
 
-    /// The frame left; it started at `start`.
+    /// Records that the frame left and that it started at `start`.
     #[inline]
     pub fn complete<F: Frame>(self, pipeline: &mut Pipeline<F>, start: Time) {
         let Placed { at, length, class, stream } = self;
@@ -175,7 +176,7 @@ impl Placed {
         pipeline.left(class, length, stream, at, start);
     }
 
-    /// The frame did not leave after all.
+    /// Counts the frame as dropped: it did not leave after all.
     pub fn discard<F: Frame>(self, pipeline: &mut Pipeline<F>, reason: DropReason) {
         pipeline.did_not_leave(self.class, self.length, reason);
         std::mem::forget(self);

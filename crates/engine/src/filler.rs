@@ -16,7 +16,7 @@ const LONGEST: u64 = WireLen::MAX_STANDARD.bytes() as u64;
 /// Shortest filler, and so the shortest idle time that can be filled.
 const SHORTEST: u64 = WireLen::MIN.bytes() as u64;
 
-/// Resolution of capture timestamps: a frame stamped later by less than this may have been ready.
+/// Resolution of capture timestamps. A frame whose stamp is later by less than this may have been ready in time.
 const STAMP_RESOLUTION: Span = Span::from_ns(1);
 
 /// Decides the position of each data frame on a line and the filling before it.
@@ -74,20 +74,19 @@ impl FillerPlanner {
         self.free.map_or(Time::ZERO, |free| self.line.time(free))
     }
 
-    /// Places a frame of `length` that no target asked for: a filler while nothing is due. Returns its start in byte
-    /// times.
+    /// Places a filler of `length` that no target requires, while nothing is due. Returns its start in byte times.
     pub fn idle_frame(&mut self, length: WireLen) -> u64 {
         let position = self.free.unwrap_or(0);
         self.free = Some(position + u64::from(length.bytes()));
         position
     }
 
-    /// Records that the line idled for `bytes` byte times. Frames not yet placed start after them.
+    /// Records that the line idled for `bytes` byte times. Frames that are not yet placed start after them.
     pub fn slip(&mut self, bytes: u64) {
         self.free = self.free.map(|free| free + bytes);
     }
 
-    /// Whether a frame was placed. All idle time is filled from then on.
+    /// Whether a frame has been placed. From then on all idle time is filled.
     #[must_use]
     #[inline]
     pub fn begun(&self) -> bool {
@@ -117,8 +116,8 @@ impl FillerPlanner {
         slot
     }
 
-    /// Places a frame when less than the smallest filler is idle: the nearer of back to back and one smallest filler.
-    /// Back to back requires that the frame was ready by then.
+    /// Places a frame when the idle time is shorter than the shortest filler. Chooses the nearer of back to back and
+    /// one shortest filler. Back to back requires that the frame was ready by then.
     fn place_between(&self, free: u64, wanted: u64, ready: Time) -> Slot {
         let after_filler = (free + self.shortest).next_multiple_of(self.align);
         let there = ready <= self.line.time(free) + STAMP_RESOLUTION;
@@ -127,8 +126,8 @@ impl FillerPlanner {
         Slot { position, fill: position - free, carried: true, crowded: false }
     }
 
-    /// The earliest instant from `now` at which the first frame may start. Targets counted from there are met exactly
-    /// like targets counted from zero in the model.
+    /// The earliest instant from `now` on at which the first frame may start. Targets relative to it are met with the
+    /// same error as targets relative to zero in the model.
     #[must_use]
     pub fn first_start(&self, now: Time) -> Time {
         self.line.time(self.line.position(now).next_multiple_of(self.align))
@@ -154,16 +153,16 @@ impl FillerPlanner {
 #[must_use]
 pub fn next_filler(fill: u64) -> WireLen {
     assert!(fill >= SHORTEST, "{fill} byte times cannot be filled");
-    // After a longest filler, the rest would be too short for another.
+    // After a longest filler, the remainder would be too short for another filler.
     let crumbs = fill > LONGEST && fill < LONGEST + SHORTEST;
     let take = if crumbs { fill - SHORTEST } else { fill.min(LONGEST) };
     WireLen::new(take as u32)
 }
 
-/// From this many byte times on, the next filler is one of several equal ones.
+/// From this many byte times on, the next filler has the longest length.
 pub const MANY_FROM: u64 = 2 * LONGEST + 1;
 
-/// How many of the next fillers are standard ones of the longest length.
+/// How many of the next fillers are standard ones with the longest length.
 ///
 /// `fill` is at least [`MANY_FROM`], so the result is at least 1.
 #[must_use]
@@ -171,7 +170,7 @@ pub fn longest_in_a_row(fill: u64) -> u64 {
     (fill - SHORTEST) / LONGEST
 }
 
-/// The index of the next filler in `long`, see [`long_fillers`]: the longest that leaves room for another.
+/// The index in `long` of the next filler: the longest that leaves space for another filler. See [`long_fillers`].
 ///
 /// `fill` is at least [`MANY_FROM`]. `None` if no long filler fits.
 #[must_use]
@@ -179,9 +178,9 @@ pub fn next_long_filler(fill: u64, long: &[WireLen]) -> Option<usize> {
     long.iter().position(|length| u64::from(length.bytes()) + SHORTEST <= fill)
 }
 
-/// Lengths of fillers above the standard for a port that takes frames of up to `most`, longest first. One standard
-/// filler covers what one of these leaves over when the next does not fit. Long fillers make a full queue last longer
-/// with few distinct frames in memory.
+/// Lengths of fillers above the standard maximum for a port that accepts frames of up to `most`, longest first. One
+/// standard filler covers the remainder of one of these when the next does not fit. With long fillers a full queue
+/// lasts longer, and few distinct frames are in memory.
 #[must_use]
 pub fn long_fillers(most: FrameLen) -> Vec<WireLen> {
     let most = most.on_wire();
@@ -194,7 +193,7 @@ pub fn long_fillers(most: FrameLen) -> Vec<WireLen> {
     long
 }
 
-/// All fillers that take exactly `fill` byte times: first those of `long`, then standard ones.
+/// All fillers that together take exactly `fill` byte times: first those of `long`, then standard ones.
 ///
 /// # Panics
 /// If `fill` is between 1 and 83: no frame is that short.
@@ -341,8 +340,8 @@ mod tests {
     }
 
     proptest! {
-        /// No departure is off by more than 42 byte times and half a rounding step if the frames fit, for any targets,
-        /// and no two frames overlap.
+        /// If the frames fit, no departure is off by more than 42 byte times plus half a rounding step, for any
+        /// targets, and no two frames overlap.
         #[test]
         fn no_departure_is_off_by_more_than_42_byte_times(
             steps in prop::collection::vec((64_u32..9216, 0_u64..400_000), 1..300),

@@ -1,9 +1,9 @@
-/// Description of a kind of stage, law or waveform for help and docs.
+/// Description of a kind of stage, law or waveform, for help and documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The word that selects it.
+    /// The keyword that selects it.
     pub name: &'static str,
-    /// Its syntax: for a stage, what follows the name; for a law, without the options common to all laws.
+    /// Its syntax. For a stage: what follows the name. For a law: without the options that all laws share.
     pub grammar: &'static str,
     /// One line of help.
     pub summary: &'static str,

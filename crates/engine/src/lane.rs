@@ -12,15 +12,15 @@ use packet::Frame;
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
 
-/// What settling a departure changed.
+/// The changes to undo when a settled departure is settled again.
 #[derive(Clone, Copy, Default)]
 struct Settling {
     lengths: Option<Lengths>,
     starved: bool,
-    /// When the frame was ready for the schedule, and when it arrived at it.
+    /// When the frame was ready for the schedule, and when it reached the ready queue.
     ready: Time,
     came: Time,
-    /// The least time between arrival and departure of a frame before it.
+    /// The `spare` of the lane before this frame.
     spare: Option<Span>,
 }
 
@@ -28,7 +28,7 @@ struct Settling {
 pub(crate) struct Lane<F> {
     pub(crate) class: u32,
     stages: Vec<StageSlot<F>>,
-    /// Number of the next stage in the effects.
+    /// Index of the next stage in the report of effects.
     next_number: usize,
     pub(crate) schedule: Box<dyn Schedule>,
     pub(crate) forgiveness: Forgiveness,
@@ -37,31 +37,31 @@ pub(crate) struct Lane<F> {
     /// Delay of the schedule's start after the first frame is ready, and the resulting start.
     pub(crate) buffer: Span,
     opens: Option<Time>,
-    /// Least time between arrival and departure of a frame: the buffer could have been shorter by this much.
+    /// Shortest time between arrival and departure of any frame: the buffer could have been shorter by this much.
     spare: Option<Span>,
     ready: VecDeque<Item<F>>,
     /// The next departure, once settled.
     head: Option<(F, Settled)>,
-    /// What settling it changed, in case its schedule changes before it departs.
+    /// The side effects of settling it, in case its schedule changes before it departs.
     settling: Settling,
     /// The last departure and its lengths, from which another schedule continues.
     last: Option<(Time, Lengths)>,
-    /// Nothing departs before this, because a change allowed it only then.
+    /// No frame departs before this instant, because of a change.
     not_before: Time,
-    /// Since when departures are paused, or since the last change of the schedule while they are.
+    /// When departures were paused, or when the schedule last changed during the pause.
     paused: Option<Time>,
-    /// Settings may change.
+    /// True if settings may change.
     changes: bool,
-    /// The next departure never comes, so nothing behind it departs.
+    /// The next departure never comes, so no later frame departs.
     over: bool,
     pub(crate) books: FrameCounters,
     pub(crate) starved: u64,
-    /// Largest number of frames ready at one time.
+    /// Maximum number of ready frames at any time.
     pub(crate) depth: usize,
     batch: Vec<Item<F>>,
-    /// The stages delay frames, which carry their delays.
+    /// True if the stages delay frames. The frames then carry their delays.
     delays: bool,
-    /// Measures the delay that frames carry, when they depart.
+    /// True if the delay that frames carry is measured when they depart.
     pub(crate) measures: bool,
     pub(crate) held_for: HeldMeter,
     pub(crate) outlet: Outlet<F>,
@@ -126,7 +126,7 @@ impl<F: Frame> Lane<F> {
         if alone && !self.measures && self.forgiveness.total().is_none() { Path::Scheduled } else { Path::Ordered }
     }
 
-    /// Splits the lane into its stages, which release frames at once, and its schedule.
+    /// Splits the lane into a part with its stages, which releases frames at once, and a part with its schedule.
     pub(crate) fn split(self) -> (Self, Self) {
         let (arriving, departing) = self.slices.split(false);
         let stages = Lane {
@@ -146,19 +146,19 @@ impl<F: Frame> Lane<F> {
         (stages, schedule)
     }
 
-    /// Splits off a front that comes before the stages and releases frames at once.
+    /// Splits off a front part without stages, which releases frames at once.
     pub(crate) fn split_before_stages(self) -> (Self, Self) {
         let (arriving, passing) = self.slices.split(true);
         let front = Lane { slices: arriving, ..Lane::new(self.class, Vec::new(), Box::new(AsReady)) };
         (front, Lane { slices: passing, ..self })
     }
 
-    /// Holds frames back and releases them by `spec`, on an output with this line, if it has one.
+    /// Holds frames back and releases them according to `spec`. `line` is the line of the output, if it has one.
     pub(crate) fn synchronise(&mut self, spec: SyncSpec, line: Option<Line>) {
         self.sync = Some(Box::new(Synchroniser::new(spec, line)));
     }
 
-    /// Takes a frame that arrived at `at`, and accounts for it here and in `total`.
+    /// Takes a frame that arrived at `at`. Counts it for this lane and in `total`.
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut FrameCounters) {
         self.books.came.add(frame.length());
         let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
@@ -189,7 +189,7 @@ impl<F: Frame> Lane<F> {
         self.depth = self.depth.max(self.waiting());
     }
 
-    /// Ends the lane because its next departure never comes: drops waiting and future frames.
+    /// Ends the lane because its next departure never comes. Drops waiting and future frames.
     pub(crate) fn end(&mut self, total: &mut FrameCounters) {
         self.over = true;
         self.give_up(total);
@@ -207,7 +207,7 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Lets the stages release what is due by `now`.
+    /// Makes the stages release the frames that are due by `now`.
     pub(crate) fn wake(&mut self, now: Time, total: &mut FrameCounters) {
         for i in 0..self.stages.len() {
             if self.stages[i].deadline().is_some_and(|deadline| deadline <= now) {
@@ -226,13 +226,13 @@ impl<F: Frame> Lane<F> {
         self.depth = self.depth.max(self.waiting());
     }
 
-    /// No more frames will arrive. True if that changes when the lane is to be woken.
+    /// Records that no more frames will arrive. Returns true if this changes the deadline of the lane.
     pub(crate) fn arrivals_end(&mut self, now: Time) -> bool {
         let Some(sync) = &mut self.sync else { return false };
         self.stages.iter().all(|stage| stage.deadline().is_none()) && sync.end(now)
     }
 
-    /// Runs the batch through the stages from index `first` on. Some frames may be traced if `followed`.
+    /// Runs the batch through the stages from index `first` on. `followed` is true if some frames may be traced.
     fn run(&mut self, now: Time, first: usize, mut followed: bool, total: &mut FrameCounters) {
         for i in first..self.stages.len() {
             if self.batch.is_empty() {
@@ -262,7 +262,7 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Marks the first of `frames` newly queued frames as having found an empty queue, if it is now at the front.
+    /// If the first of `frames` newly queued frames is now at the front, marks it as having found an empty queue.
     #[cold]
     #[inline(never)]
     fn find_first(&mut self, frames: usize) {
@@ -274,19 +274,19 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Traces what a stage released and dropped. True if a released frame is traced.
+    /// Updates traces with the frames that a stage released and dropped. True if a released frame is traced.
     #[inline]
     fn follow(&mut self) -> bool {
         slices::COMPILED && self.slices.passed(&self.outlet.released, &self.outlet.dropped)
     }
 
-    /// Makes the output of a stage the input batch of the next.
+    /// Makes the output of a stage the input batch of the next one.
     fn collect(&mut self, total: &mut FrameCounters) {
         book(&mut self.outlet, [&mut self.books, total]);
         std::mem::swap(&mut self.batch, &mut self.outlet.released);
     }
 
-    /// When to wake the lane next, if anything waits for time to pass.
+    /// When to wake the lane next, if anything in it waits for an instant.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let stages = self.stages.iter().filter_map(|stage| stage.deadline()).min();
         match &self.sync {
@@ -295,7 +295,7 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// When the next departure is due. Asks the schedule if that is not settled yet.
+    /// When the next departure is due. Queries the schedule if the departure is not settled yet.
     #[inline]
     pub(crate) fn due(&mut self) -> Option<Time> {
         if self.paused.is_some() {
@@ -323,7 +323,7 @@ impl<F: Frame> Lane<F> {
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
         let held = if self.measures {
             let asked = frame.stage_time();
-            // The driver must not see the delay.
+            // The driver must not see the delay of the stages.
             frame.set_stage_time(Span::ZERO);
             Held { asked, waited: frame.waited() }
         } else {
@@ -332,12 +332,12 @@ impl<F: Frame> Lane<F> {
         self.head = Some((frame, Settled { length, class: self.class, source, ready, at: due.at, held, tag }));
     }
 
-    /// Asks the schedule for the departure of the frame that is being settled.
+    /// Queries the schedule for the departure of the frame that is being settled.
     #[inline]
     fn schedule_next(&mut self, lengths: &Lengths) -> Due {
         let Settling { ready, came, .. } = self.settling;
         let mut due = self.schedule.depart(ready.max(self.not_before), lengths);
-        // Waiting for a change is not the frame's fault.
+        // Waiting for a change does not count as starved.
         due.starved &= ready >= self.not_before;
         self.settling.starved = due.starved;
         self.starved += u64::from(due.starved);
@@ -345,7 +345,7 @@ impl<F: Frame> Lane<F> {
         due
     }
 
-    /// Forgets the departure that was settled for the next frame, if any, and asks the schedule again.
+    /// Discards the settled departure of the next frame, if any, and queries the schedule again.
     fn settle_again(&mut self) {
         let Some(lengths) = self.settling.lengths.filter(|_| self.head.is_some()) else { return };
         self.starved -= u64::from(self.settling.starved);
@@ -356,13 +356,12 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Prepares for changes of its settings.
+    /// Prepares for changes of settings.
     pub(crate) fn may_change(&mut self) {
         self.changes = true;
     }
 
-    /// From `at` on, another schedule decides when frames depart. It continues from the last departure. Returns the old
-    /// one.
+    /// Replaces the schedule from `at` on. The new one continues from the last departure. Returns the old one.
     pub(crate) fn change_schedule(&mut self, at: Time, schedule: Box<dyn Schedule>) -> Box<dyn Schedule> {
         let old = std::mem::replace(&mut self.schedule, schedule);
         self.over = false;
@@ -380,7 +379,7 @@ impl<F: Frame> Lane<F> {
         old
     }
 
-    /// From `at` on nothing departs, or departures continue: the time between does not count for the schedule.
+    /// Pauses or resumes departures at `at`. The time of the pause does not count for the schedule.
     pub(crate) fn pause(&mut self, at: Time, paused: bool) {
         match (self.paused, paused) {
             (None, true) => self.paused = Some(at),
@@ -404,7 +403,7 @@ impl<F: Frame> Lane<F> {
         self.paused.is_some()
     }
 
-    /// Replaces the stage at `place`, or adds one behind the last. Returns the old one if it holds no frame.
+    /// Replaces the stage at index `place`, or appends one after the last. Returns the old one if it holds no frame.
     pub(crate) fn change_stage(&mut self, place: usize, stage: Option<Box<dyn Stage<F>>>) -> Option<Box<dyn Stage<F>>> {
         let number = self.next_number;
         self.next_number += 1;
@@ -424,7 +423,7 @@ impl<F: Frame> Lane<F> {
         self.stages.iter().any(StageSlot::is_changing)
     }
 
-    /// Takes a replaced stage that is empty by now.
+    /// Takes a replaced stage that has become empty.
     pub(crate) fn take_empty(&mut self) -> Option<Box<dyn Stage<F>>> {
         self.stages.iter_mut().filter(|slot| slot.is_changing()).find_map(StageSlot::take_empty)
     }
@@ -434,7 +433,7 @@ impl<F: Frame> Lane<F> {
         self.spare = Some(self.spare.map_or(waits, |least| least.min(waits)));
     }
 
-    /// Takes the next departure, settled or not.
+    /// Takes the next departure. Settles it first if necessary.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Departure<F>> {
         if self.paused.is_some() {
@@ -470,8 +469,8 @@ impl<F: Frame> Lane<F> {
         self.ready.len() + usize::from(self.head.is_some())
     }
 
-    /// True if `most` frames wait, or if no more will depart. Never true for a schedule that follows the queue depth,
-    /// except at its end.
+    /// True if `most` frames wait, or if no more frames will depart. For a schedule that follows the queue depth, true
+    /// only at its end.
     pub(crate) fn is_full(&self, most: usize) -> bool {
         self.over || self.waiting() >= most && !self.schedule.watches_depth()
     }
@@ -481,7 +480,7 @@ impl<F: Frame> Lane<F> {
         self.head.is_some() && self.paused.is_none()
     }
 
-    /// Records that the frame with target `ask` starts at `start`; `source` is its source, if any.
+    /// Records that the frame with target `ask` started at `start`; `source` is its source, if any.
     #[inline]
     pub(crate) fn departed(&mut self, source: Option<u32>, length: FrameLen, held: Held, ask: Time, start: Time) {
         if self.measures {
@@ -498,36 +497,36 @@ impl<F: Frame> Lane<F> {
         }
     }
 
-    /// Records that a frame that was taken will not depart; `source` is its source, if any.
+    /// Records that a taken frame will not depart; `source` is its source, if any.
     pub(crate) fn lost(&mut self, source: Option<u32>) {
         if let Some(sync) = &mut self.sync {
             sync.lost(source);
         }
     }
 
-    /// Frames in the stages, held back and ready.
+    /// Number of frames in the stages, in the synchroniser and in the ready queue.
     pub(crate) fn held(&self) -> usize {
         let kept = self.sync.as_ref().map_or(0, |sync| sync.held());
         self.stages.iter().map(|stage| stage.held()).sum::<usize>() + kept + self.waiting()
     }
 
-    /// The width of the wave: the shortest buffer with which no departure so far would have starved. `None` if no
-    /// target was set, and when crests are kept apart on purpose.
+    /// The shortest buffer with which no departure so far would have starved: the width of the wave. `None` if no
+    /// target was set, or if the synchroniser keeps crests apart.
     pub(crate) fn width(&self) -> Option<Span> {
         let short = self.schedule.short().filter(|_| self.sync.is_none())?;
-        // An earlier start would make all departures earlier by as much.
+        // With a shorter buffer, all departures would be earlier by the difference.
         let spare = self.spare.filter(|_| self.starved == 0).unwrap_or(Span::ZERO);
         Some(self.buffer - self.buffer.min(spare) + short)
     }
 
-    /// The buffer that was asked, and the one that would have been enough.
+    /// The configured buffer, and the shortest one that would have sufficed.
     pub(crate) fn buffer(&self) -> Option<BufferReport> {
         let width = self.width()?;
         Some(BufferReport { asked_ns: self.buffer.as_ns_f64(), width_ns: width.as_ns_f64(), enough: self.starved == 0 })
     }
 }
 
-/// Accounts for frames that stages dropped and copied.
+/// Counts the frames that stages dropped and copied.
 #[inline]
 fn book<F>(outlet: &mut Outlet<F>, books: [&mut FrameCounters; 2]) {
     if !outlet.dropped.is_empty() || outlet.copies > 0 || outlet.not_copied > 0 {

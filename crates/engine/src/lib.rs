@@ -7,9 +7,12 @@
 //! push ──▶ class? ──▶ stages ──▶ ready queue ──▶ schedule ──▶ Departure { frame, token }
 //! ```
 //!
-//! Guarantees: every frame is accounted for ([`measure::FrameCounters`]); the same seed gives the same decisions; nothing
-//! departs before it was ready; a departure is a [`Token`] that its driver finishes; settings change between two frames,
-//! at instants that are inputs like the frames ([`Change`]).
+//! Guarantees:
+//! - Every frame is accounted for ([`measure::FrameCounters`]).
+//! - The same seed gives the same decisions.
+//! - No frame departs before it is ready.
+//! - A departure is a [`Token`] that its driver finishes.
+//! - Settings change between two frames, at instants that are inputs like the frames ([`Change`]).
 
 mod bursts;
 mod catch_up;

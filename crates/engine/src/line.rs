@@ -1,8 +1,8 @@
 use units::{BitRate, PS_PER_S, Span, Time};
 
-/// A line of constant bit rate. A position on it is a count of byte times.
+/// A line with a constant bit rate. A position on it is a number of byte times.
 ///
-/// At the Ethernet speeds a byte takes a whole number of picoseconds (800 at 10 Gbit/s). At other rates each conversion
+/// At Ethernet speeds a byte takes a whole number of picoseconds (800 at 10 Gbit/s). At other rates each conversion
 /// starts from the exact rational and rounds to the nearest picosecond, so no error accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -11,7 +11,7 @@ pub struct Line {
     byte_ps: Option<WholeByte>,
 }
 
-/// Picoseconds per byte, and ⌊2⁶⁴ / that number⌋, because division would be the most expensive part of a plan.
+/// Picoseconds per byte, and ⌊2⁶⁴ / that number⌋. Division would be the most expensive part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WholeByte {
     ps: u64,
@@ -26,7 +26,7 @@ impl WholeByte {
     /// ⌊ps / byte⌋, exactly.
     #[inline]
     fn bytes_in(self, ps: u64) -> u64 {
-        // At most one too few, since the reciprocal is less than 1 short of 2⁶⁴ / byte.
+        // Too small by at most 1, since the reciprocal is less than 1 below 2⁶⁴ / byte.
         let guess = ((u128::from(ps) * u128::from(self.reciprocal)) >> 64) as u64;
         guess + u64::from(ps - guess * self.ps >= self.ps)
     }
@@ -64,7 +64,7 @@ impl Line {
         Time::from_ps(ps)
     }
 
-    /// The byte time that starts nearest to `time`; the later one of two equally near.
+    /// The byte time that starts nearest to `time`; the later one on a tie.
     #[must_use]
     #[inline]
     pub fn position(&self, time: Time) -> u64 {

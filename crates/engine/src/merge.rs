@@ -7,15 +7,15 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use units::{FrameLen, Time};
 
-/// Merges the departures of several classes and counts how long they wait for each other. A single class needs none of
-/// it.
+/// Merges the departures of several classes and counts how long they wait for each other. Not needed with a single
+/// class.
 pub(crate) struct Merge {
     /// Settled departures, earliest first; ties in class order.
     due: BinaryHeap<Reverse<(Time, u32)>>,
     /// Classes that may have a ready frame but no settled departure.
     unsettled: Vec<u32>,
     is_unsettled: Vec<bool>,
-    /// Classes with a settled departure, including one that never comes.
+    /// Number of classes with a settled departure, including departures that never come.
     settled: usize,
     is_settled: Vec<bool>,
     /// When to wake each class. An entry that differs from `noted` is stale; the first entry never is.
@@ -24,13 +24,13 @@ pub(crate) struct Merge {
     held: Vec<usize>,
     held_in_all: usize,
     line: Option<Line>,
-    /// The class of the last departure, and when the line is free after it.
+    /// The class of the last departure, and the instant at which the line is free after it.
     last: Option<(u32, Time)>,
     contended: Vec<Contended>,
 }
 
 impl Merge {
-    /// An order of `classes` classes; `line` is that of the output, if it has one.
+    /// A merge of `classes` classes; `line` is the line of the output, if it has one.
     pub(crate) fn new(classes: usize, line: Option<Line>) -> Self {
         Merge {
             due: BinaryHeap::new(),
@@ -48,7 +48,7 @@ impl Merge {
         }
     }
 
-    /// Call after any change to a class: updates its readiness, its wake time and its count of held frames.
+    /// Updates the readiness, wake time and held-frame count of a class. Call after any change to it.
     #[inline]
     pub(crate) fn touched<F: Frame>(&mut self, lane: &Lane<F>) {
         if self.noted.len() == 1 {
@@ -76,7 +76,7 @@ impl Merge {
         }
     }
 
-    /// A class to wake by `now`. Used with several classes only.
+    /// A class to wake by `now`. Only with several classes.
     pub(crate) fn wakes(&self, now: Time) -> Option<usize> {
         let Reverse((at, class)) = self.wakes.peek()?;
         (*at <= now).then_some(*class as usize)
@@ -97,8 +97,7 @@ impl Merge {
             if let Some(at) = lane.due() {
                 self.settled += 1;
                 self.is_settled[class as usize] = true;
-                // A departure that never comes must not hide that other classes wait for frames, nor take their
-                // buffers.
+                // A departure that never comes must not block the other classes or their buffers.
                 if at < Time::MAX {
                     self.due.push(Reverse((at, class)));
                 } else {
@@ -109,13 +108,13 @@ impl Merge {
         }
     }
 
-    /// When the next departure is due. Accounts in `books` for frames that turn out never to depart.
+    /// When the next departure is due. Counts frames in `books` that turn out never to depart.
     pub(crate) fn due<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut FrameCounters) -> Option<Time> {
         self.settle(lanes, books);
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the next departure. `books` as in [`due`](Merge::due).
+    /// Takes the next departure. `books` is used as in [`due`](Merge::due).
     pub(crate) fn take<F: Frame>(&mut self, lanes: &mut [Lane<F>], books: &mut FrameCounters) -> Option<Departure<F>> {
         self.settle(lanes, books);
         let Reverse((_, class)) = self.due.pop()?;
@@ -126,7 +125,7 @@ impl Merge {
         departure
     }
 
-    /// The settings of departures of a class have changed: it is settled again.
+    /// Marks the departure of a class as unsettled after its departure settings changed.
     pub(crate) fn changed<F: Frame>(&mut self, lane: &Lane<F>) {
         let class = lane.class as usize;
         if self.noted.len() == 1 {
@@ -152,7 +151,8 @@ impl Merge {
         self.held_in_all as u64
     }
 
-    /// Records a departure. Counts it as contended if the line was busy with a frame of another class when it was due.
+    /// Records a departure. Counts it as contended if, when it was due, the line was busy with a frame of another
+    /// class.
     pub(crate) fn departed(&mut self, class: u32, length: FrameLen, ask: Time, start: Time) {
         let Some(line) = self.line else { return };
         if let Some((other, free)) = self.last
@@ -167,7 +167,7 @@ impl Merge {
         self.last = Some((class, start + line.span(u64::from(length.on_wire().bytes()))));
     }
 
-    /// How often a class waited for others.
+    /// How often a class waited for other classes.
     pub(crate) fn contended(&self, class: u32) -> Contended {
         self.contended[class as usize]
     }

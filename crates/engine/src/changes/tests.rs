@@ -23,7 +23,7 @@ fn depart(pipeline: &mut Pipeline<HeapFrame>) -> Option<Time> {
     Some(at)
 }
 
-/// A departure that is settled but has not left moves to the new setting.
+/// A departure that is settled but has not left follows the new setting.
 #[test]
 fn settled_departure_follows_the_new_schedule() {
     let mut pipeline = Pipeline::new(Vec::new(), gap(100)).changing();

@@ -9,18 +9,18 @@ use packet::{Headers, IpHeader};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Limit on the alternatives of all rules together. Each address family, and each end of `host` and `port`, counts as
-/// one.
+/// Maximum number of alternatives of all rules together. Each address family, and each direction of `host` and `port`,
+/// counts as one.
 pub(super) const MOST_TERMS: usize = 16_384;
 
 /// Finds the class of a frame: the first class whose rule matches, else the last class, which has no rule.
 ///
-/// Rules of the outermost packet look at headers at known places. The layers of a frame are found only if a rule asks for
-/// one. Each field that any rule uses is looked up once, in a table, in a sorted list of addresses or in a hash table of
-/// bytes. The lookup yields a bit set: the alternatives that this value allows. The first bit that all sets share is
-/// the answer. A summary with one bit per 64 alternatives says which words of the sets to read (aggregated bit vectors:
-/// Baboescu and Varghese 2001). One pass searches for all payload texts at once, and only in frames whose headers match
-/// a rule with such a text.
+/// Rules about the outermost packet read headers at known offsets. The layers of a frame are parsed only if a rule
+/// needs them. Each field that any rule uses is looked up once: in a table, in a sorted list of addresses or in a hash
+/// table of bytes. The lookup yields a bit set: the alternatives that this value allows. The first bit that is set in
+/// all of them is the answer. A summary with one bit per 64 alternatives says which words of the sets to read
+/// (aggregated bit vectors: Baboescu and Varghese 2001). One pass searches for all payload texts at once, and only in
+/// frames whose headers match a rule with such a text.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     fields: Vec<(Field, Lookup)>,
@@ -38,12 +38,12 @@ pub struct Classifier {
     bytes: Vec<u8>,
 }
 
-/// A rule that cannot be used, as an error.
+/// Why a rule cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// The conditions of this rule exclude each other.
     Contradiction(usize),
-    /// Rules before this one take all its frames: the rule and the others.
+    /// Earlier rules match all frames of this one. Holds the rule and the earlier rules.
     Taken(usize, Vec<usize>),
     /// The rules have too many alternatives in total.
     TooMany,
@@ -70,10 +70,10 @@ struct BytesLookup {
 #[derive(Clone, Debug)]
 struct Texts {
     search: Search,
-    /// These alternatives as bits, and those that only exclude texts.
+    /// Bit sets of the alternatives that require a text, and of those that only exclude texts.
     asking: Vec<u64>,
     excluding: Vec<u64>,
-    /// Per text: alternatives whose first required text it is.
+    /// Per text: the alternatives whose first required text this is.
     first: Vec<Vec<u32>>,
     /// Per alternative: its texts, and whether each is required or excluded.
     wanted: HashMap<u32, Vec<(usize, bool)>, BuildHasherDefault<Fnv>>,
@@ -110,7 +110,7 @@ impl Classifier {
         let probes = probes.map(|(i, probe)| (Reader::new(probe), lookup_of_probe(i, probe, &terms, &mut sets)));
         let probes: Vec<_> = probes.collect();
         if fields.is_empty() && probes.is_empty() && vocabulary.shapes.is_empty() && !vocabulary.texts.is_empty() {
-            // Rules of texts alone start from a set of all alternatives.
+            // With rules of payload texts only, the intersection starts from a set of all alternatives.
             let field = Field::EtherType;
             fields.push((field, lookup(field.most(), &terms, |term| Some(term.set(field)), &mut sets)));
         }
@@ -148,7 +148,7 @@ impl Classifier {
         if !self.probes.is_empty() {
             self.look_into_layers(frame);
         }
-        // Not a reference to the headers: that would keep them out of registers.
+        // Not a reference to the headers: it would keep them out of registers.
         let wanted = !self.places.is_empty() || self.texts.is_some();
         let payload = headers.as_ref().filter(|_| wanted).and_then(|headers| frame.get(headers.payload(frame)?));
         for place in &self.places {
@@ -186,7 +186,8 @@ impl Classifier {
         self.default
     }
 
-    /// Looks up what rules ask of the layers. Apart from the rest, which then needs no room for the layers of a frame.
+    /// Looks up the layers and fields of layers that rules test. A separate function, so that [`class`](Self::class)
+    /// needs no stack space for the layers of a frame.
     #[inline(never)]
     fn look_into_layers(&mut self, frame: &[u8]) {
         let layers = Layers::of(frame);
@@ -238,7 +239,7 @@ impl<'h> Values<'h> {
 }
 
 impl Lookup {
-    // Called from two places, once per field: the compiler made a call of it.
+    // The compiler does not inline this by itself: it has two call sites and runs once per field.
     #[inline(always)]
     fn find(&self, value: Option<u128>) -> u32 {
         match (self, value) {
@@ -304,12 +305,13 @@ fn lookup_of_probe(number: usize, probe: &Probe, terms: &[Term], sets: &mut Sets
     lookup(probe.most(), terms, |term| term.probes.get(&number).map(|(set, _)| set), sets)
 }
 
-/// The lookup of a field with values up to `most`, of which each term has a set; it takes all if `None`.
+/// Builds the lookup of a field with values up to `most`. `set` returns the values that a term allows; `None` allows
+/// all.
 fn lookup<'t>(most: u128, terms: &'t [Term], set: impl Fn(&'t Term) -> Option<&'t Set>, sets: &mut Sets) -> Lookup {
     let all = Set::all(most);
     let absent = bits(terms, sets, |term| set(term).is_none_or(|set| set.absent));
     let absent = sets.keep(&absent);
-    // The values at which alternatives start or stop being allowed, in ascending order.
+    // The values at which an alternative becomes allowed or forbidden, in ascending order.
     let mut changes: Vec<(u128, usize, bool)> = Vec::new();
     for (i, term) in terms.iter().enumerate() {
         let Set { ranges, .. } = set(term).unwrap_or(&all);
@@ -352,7 +354,7 @@ fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> BytesL
     let allowed = |term: &Term, ask: &dyn Fn(&super::term::Bytes) -> bool| term.bytes.get(&number).is_none_or(ask);
     let absent = bits(terms, sets, |term| allowed(term, &|bytes| bytes.absent));
     let others = bits(terms, sets, |term| allowed(term, &|bytes| bytes.others));
-    // The set for one value differs from the default set by a few bits.
+    // The set of a single value differs from the default set by only a few bits.
     let mut asking: HashMap<&[u8], Vec<usize>> = HashMap::new();
     for (i, bytes) in terms.iter().enumerate().filter_map(|(i, term)| Some((i, term.bytes.get(&number)?))) {
         for value in &bytes.values {
@@ -389,7 +391,7 @@ impl Texts {
         Texts { search, asking, excluding, first, wanted, possible: Vec::new() }
     }
 
-    /// Searches the payloads of a frame; that of the outermost packet is known.
+    /// Searches the payloads of a frame. `outermost` is the payload of the outermost packet, already located.
     fn look(&mut self, frame: &[u8], outermost: Option<&[u8]>) {
         self.search.run(frame, outermost);
         self.possible.clone_from(&self.excluding);
@@ -400,7 +402,7 @@ impl Texts {
         }
     }
 
-    /// Returns those of the alternatives `terms` whose texts match.
+    /// Returns the alternatives of `terms` whose texts match.
     fn met(&self, word: usize, terms: u64) -> u64 {
         let mut met = terms & !self.asking[word];
         if terms == met {
@@ -423,7 +425,7 @@ impl Texts {
     }
 }
 
-/// FNV-1a. Keys come from the rules and frames only look them up, so collisions cannot be forced.
+/// FNV-1a. The keys come from the rules and frames only look them up, so traffic cannot force collisions.
 #[derive(Clone, Default)]
 struct Fnv(u64);
 

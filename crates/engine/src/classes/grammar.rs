@@ -1,4 +1,4 @@
-//! Parses rules. The words follow pcap filters and iptables where possible.
+//! Parses rules. The keywords follow pcap filters and iptables where possible.
 
 use super::rule::{DMAC_AT, ETHER_TYPES, FLAGS, OUTERMOST, PROTOCOLS, SMAC_AT};
 use super::{Condition, FieldValues, Fields, Prefix, Rule, Side, Test};
@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use units::{ParseError, nearest};
 
-/// Most bytes that one comparison may cover.
+/// Maximum number of bytes in one comparison.
 const LONGEST: usize = 64;
-/// No frame is longer than this offset.
+/// Maximum offset of a comparison. No frame is longer.
 const FARTHEST: u32 = 16_383;
 
 const fn kind(name: &'static str, grammar: &'static str, summary: &'static str, example: &'static str) -> Kind {
@@ -70,7 +70,7 @@ fn names() -> String {
     CONDITIONS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
-/// A word of a rule, and its column from 1.
+/// A word of a rule and its column, counted from 1.
 struct PlacedWord {
     word: Word,
     column: usize,
@@ -129,9 +129,9 @@ impl FromStr for Rule {
 struct Reader<'a> {
     words: &'a [PlacedWord],
     at: usize,
-    /// The column behind the rule.
+    /// The column after the end of the rule.
     end: usize,
-    /// The packet that the next condition looks at.
+    /// The packet that the next condition tests.
     level: Level,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         Ok(Condition { not, test: self.test()? })
     }
 
-    /// Reads `inner`, `innermost` or `outer`: they hold for all conditions behind them.
+    /// Reads `inner`, `innermost` or `outer`, which apply to all conditions after them.
     fn read_level(&mut self) -> Result<(), ParseError> {
         let word = self.peek().unwrap_or_default();
         if word == "outer" {
@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The conditions of the outermost packet that need no walk over its layers.
+    /// Reads a condition about the outermost packet that does not require parsing its layers.
     fn outermost(&mut self, word: &str) -> Result<Option<Test>, ParseError> {
         Ok(Some(match word {
             "sport" => self.ports("sport", Side::Source)?,
@@ -281,8 +281,8 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// The field of this layer that the next word names, unless the word is a condition by itself: `tcp dport 80` is two
-    /// conditions, `tcp window 80` one.
+    /// The field of this layer that the next word names. `None` if the word is a condition by itself: `tcp dport 80` is
+    /// two conditions, `tcp window 80` is one.
     fn field_behind(&self, (kind, number): (LayerKind, u8)) -> Option<FieldPath> {
         let word = self.peek()?;
         if is_condition(word) && FieldPath::bare(OUTERMOST, word).is_some() && in_two(kind) {
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
         FieldPath::of_layer(self.level, (kind, number), word)
     }
 
-    /// Refuses a word behind a layer that is neither its field nor a condition.
+    /// Rejects a word after a layer that is neither a field of the layer nor a condition.
     fn check_behind(&mut self, kind: LayerKind) -> Result<(), ParseError> {
         let Some(word) = self.peek() else { return Ok(()) };
         let known = ["and", "or", "not", "!", "\"", "inner", "innermost", "outer"].contains(&word)
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
         Err(ParseError::new(format!("'{word}' is neither a condition nor a field of {}", kind.name()), remedy))
     }
 
-    /// The test for a layer; those that every frame is asked for need no walk.
+    /// The test for a layer. EtherTypes and protocols that are read from every frame need no layer parsing.
     fn layer(&self, kind: LayerKind, number: u8) -> Test {
         let known = |name: &str| {
             let ether_type =
@@ -389,7 +389,7 @@ impl<'a> Reader<'a> {
         Ok(Test::Field(Fields::One(path), values))
     }
 
-    /// A hardware address as a comparison of bytes, with the word that streams use.
+    /// Reads a hardware address as a byte comparison. `key` is the keyword that streams use.
     fn hardware_address(&mut self, key: &str, at: u32) -> Result<Test, ParseError> {
         let MacAddr(value) = self.value(key, "02:00:00:00:00:02")?.parse()?;
         Ok(Test::Bytes { value: value.to_vec(), mask: vec![0xff; value.len()], at })
@@ -712,7 +712,7 @@ fn quotation(text: &str) -> Result<(Vec<u8>, &str), ParseError> {
     Err(ParseError::new("a quoted text has no end", "write a closing \""))
 }
 
-/// Our equivalent of a word from another filter language.
+/// The equivalent in our grammar of a word from another filter language.
 fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
         "&&" | "&" => "leave it out: adjacent conditions must all hold",
@@ -733,7 +733,7 @@ fn meant_by(word: &str) -> Option<&'static str> {
     })
 }
 
-/// The condition that a misspelt word probably means.
+/// The condition that a misspelt word probably means, for spellings that edit distance misses.
 fn similar(word: &str) -> Option<&'static str> {
     const SIMILAR: [(&str, &str); 10] = [
         ("icmpv6", "icmp6"),
@@ -750,25 +750,25 @@ fn similar(word: &str) -> Option<&'static str> {
     SIMILAR.iter().find(|(similar, _)| *similar == word.to_lowercase().trim_start_matches('-')).map(|(_, meant)| *meant)
 }
 
-/// Whether the word begins a condition of the list.
+/// Whether the word starts a condition of the list.
 fn is_condition(word: &str) -> bool {
     word == "net" || CONDITIONS.iter().any(|kind| kind.name == word)
 }
 
-/// The protocols that are conditions of their own before a condition: `tcp dport 80` is two of them.
+/// Whether the protocol is a condition by itself even before another condition: `tcp dport 80` is two conditions.
 fn in_two(kind: LayerKind) -> bool {
     let name = kind.name();
     ETHER_TYPES.iter().any(|(known, _)| *known == name) || PROTOCOLS.iter().any(|(known, _)| *known == name)
 }
 
-/// Words that begin a condition.
+/// Words that can start a condition.
 fn known_words() -> impl Iterator<Item = &'static str> {
     let fields = LayerKind::ALL.iter().flat_map(|kind| kind.description().fields).filter(|field| field.bare);
     let layers = LayerKind::ALL.iter().map(|kind| kind.name());
     CONDITIONS.iter().map(|kind| kind.name).chain(layers).chain(fields.map(|field| field.name))
 }
 
-/// The error for a word that begins no condition.
+/// The error for a word that starts no condition.
 fn no_condition(word: &str) -> ParseError {
     let known: Vec<&str> = known_words().collect();
     let remedy = match (meant_by(word), similar(word).or_else(|| nearest(word, &known))) {

@@ -13,8 +13,8 @@ use packet::{Frame, Headers, HeapFrame, Key};
 #[must_use]
 pub fn classes_of_streams(specs: &[StreamSpec], rules: &[&Rule]) -> Option<Vec<usize>> {
     let (terms, vocabulary) = terms(rules, MOST_TERMS)?;
-    // The stamp may change bytes that a rule compares, or the payload.
-    // The payload may look like a tunnel that a rule asks for.
+    // The stamp may change bytes that a rule compares, or the payload. The payload may look like a tunnel that a rule
+    // tests for.
     if !vocabulary.shapes.is_empty() || !vocabulary.texts.is_empty() || !vocabulary.probes.is_empty() {
         return None;
     }
@@ -29,12 +29,12 @@ pub fn classes_of_streams(specs: &[StreamSpec], rules: &[&Rule]) -> Option<Vec<u
     specs.iter().map(class).collect()
 }
 
-/// The fields with more than one value.
+/// The fields of a stream with more than one value.
 fn varying(spec: &StreamSpec) -> impl Iterator<Item = (Key, &Values)> {
     spec.fields.iter().filter(|(_, values)| values.only().is_none()).map(|(key, values)| (*key, values))
 }
 
-/// The fields of rules that this field of a stream affects.
+/// The rule fields that this stream field affects.
 fn fields(key: Key) -> &'static [Field] {
     match key {
         Key::Source => &[Field::Source4, Field::Source6],
@@ -44,13 +44,13 @@ fn fields(key: Key) -> &'static [Field] {
         Key::Vlan | Key::Svlan => &[Field::Vlan],
         Key::Dscp => &[Field::Dscp],
         Key::Flags => &[Field::Flags],
-        // These change which header follows.
+        // These change the next header.
         Key::EtherType | Key::Proto => &Field::ALL,
         _ => &[],
     }
 }
 
-/// The frames of a stream as a term, from one of its frames. `None` if they differ in more than field values.
+/// The frames of a stream as a term, derived from one of them. `None` if they differ in more than field values.
 fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     let headers = Headers::outermost(frame);
     let found = Found::of(headers.as_ref());
@@ -62,7 +62,7 @@ fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     for (key, values) in varying(spec) {
         match fields(key) {
             [] => {}
-            // Rules look at the outer of two tags.
+            // Rules match the outer of two tags.
             [Field::Vlan] if headers.is_some_and(|headers| headers.tags[1].is_some()) => return None,
             fields if fields.len() == Field::ALL.len() => return None,
             fields => {
@@ -75,7 +75,7 @@ fn term(spec: &StreamSpec, frame: &[u8]) -> Option<Term> {
     Some(term)
 }
 
-/// The class of all frames of a term, if they share one.
+/// The class of all frames of a term, if there is only one.
 fn only_class(term: &Term, rules: &[Vec<Term>]) -> Option<usize> {
     let mut parts = vec![term.clone()];
     let mut only = None;
@@ -138,7 +138,7 @@ mod tests {
             (&[(Key::Dport, &[(7, 7)]), (Key::Source, &[(0x0a00_0000, 0x0b00_0000)])], None),
             (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(5, 6)])], None),
             (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(6, 9)])], Some(4)),
-            // Rules see only the outer of two tags; the stream may vary the other one.
+            // Rules match only the outer of two tags; the stream may vary the inner one.
             (&[(Key::Dport, &[(7, 7)]), (Key::Vlan, &[(6, 9)]), (Key::Svlan, &[(5, 5)])], None),
         ];
         for (fields, class) in cases {

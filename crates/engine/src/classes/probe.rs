@@ -1,25 +1,25 @@
-//! What rules ask of the layers of a frame.
+//! Layers and layer fields that rules test.
 
 use super::set::Set;
 use packet::layers::{Bind, FieldFinder, FieldPath, LayerKind, Layers, Level};
 use packet::{SCTP, TCP, UDP};
 
-/// Something that a frame has a value of: a layer, or a field of one.
+/// A property that rules test: the presence of a layer, or a field of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
-    /// Whether the layer is there: 0 if so, else absent.
+    /// Presence of a layer: the value is 0 if it is present, else absent.
     Layer(Level, LayerKind, u8),
-    /// A field under a mask. With a width, only fields of this width count: addresses of one version.
+    /// A masked field. With a width, only a field of this width counts: addresses of one IP version.
     Field { path: FieldPath, mask: u128, width: Option<u16> },
 }
 
 impl Probe {
-    /// All bits of a field.
+    /// A field with all its bits.
     pub(super) fn of(path: FieldPath) -> Probe {
         Probe::Field { path, mask: u128::MAX, width: None }
     }
 
-    /// The addresses of one version.
+    /// An address field, for one IP version only.
     pub(super) fn of_addresses(path: FieldPath, v4: bool) -> Probe {
         Probe::Field { path, mask: u128::MAX, width: Some(if v4 { 32 } else { 128 }) }
     }
@@ -35,7 +35,7 @@ impl Probe {
         }
     }
 
-    /// The layer that must be there if the probe has a value; `None` if several protocols may have it.
+    /// The layer whose presence a value implies; `None` if several protocols may have the field.
     fn layer(&self) -> Option<(Level, LayerKind, u8)> {
         match self {
             Probe::Layer(level, kind, number) => Some((*level, *kind, *number)),
@@ -46,7 +46,7 @@ impl Probe {
         }
     }
 
-    /// The values of `other` that a frame may have whose value of this probe is in `set`. `None` if all are possible.
+    /// Given that this probe has a value in `set`, the values that `other` may have. `None` if all are possible.
     pub(super) fn implies(&self, set: &Set, other: &Probe) -> Option<Set> {
         if set.absent {
             return None;
@@ -57,7 +57,7 @@ impl Probe {
             if kind == *wanted && *which <= number {
                 return Some(Set::of([(0, 0)]));
             }
-            // A packet has one of these.
+            // A packet has at most one protocol of each group.
             if kind != *wanted && ONE_OF.iter().any(|group| group.contains(&kind) && group.contains(wanted)) {
                 return Some(Set { ranges: Vec::new(), absent: true });
             }
@@ -75,7 +75,8 @@ impl Probe {
         }
     }
 
-    /// What a value says of the outermost packet: its EtherTypes or its protocols; both empty if nothing.
+    /// What a value implies about the outermost packet: its possible EtherTypes or protocols. Both are empty if it
+    /// implies nothing.
     pub(super) fn outermost(&self) -> (Vec<u16>, Vec<u8>) {
         let Some((Level::Nth(0), kind, _)) = self.layer() else { return (Vec::new(), Vec::new()) };
         match kind {
@@ -94,13 +95,13 @@ impl Probe {
     }
 }
 
-/// A packet has one protocol of each of these.
+/// Groups of mutually exclusive protocols of one packet.
 const ONE_OF: [&[LayerKind]; 2] = [
     &[LayerKind::Ipv4, LayerKind::Ipv6, LayerKind::Arp],
     &[LayerKind::Tcp, LayerKind::Udp, LayerKind::Sctp, LayerKind::Icmp, LayerKind::Icmp6],
 ];
 
-/// A probe for frame after frame.
+/// A compiled probe, which reads its value from each frame.
 #[derive(Clone, Debug)]
 pub(super) enum Reader {
     Layer(Level, LayerKind, u8),

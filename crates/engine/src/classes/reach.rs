@@ -2,7 +2,7 @@
 
 use super::term::Term;
 
-/// Limit on the parts of a rule that remain after subtracting the rules before it. Beyond this the rule counts as
+/// Maximum number of parts of a rule that remain after subtracting the rules before it. Above this the rule counts as
 /// reachable.
 pub(super) const PARTS: usize = 4_096;
 
@@ -11,11 +11,11 @@ pub(super) const PARTS: usize = 4_096;
 pub(super) enum Unreachable {
     /// Its conditions exclude each other.
     Contradiction,
-    /// The rules with these numbers take all its frames.
+    /// The rules with these indices match all its frames.
     Taken(Vec<usize>),
 }
 
-/// Why no frame reaches rule `number`; `None` if some frame may. Never reports a reachable rule. May miss an
+/// Why no frame reaches rule `number`; `None` if a frame may reach it. Never reports a reachable rule. May miss an
 /// unreachable rule that earlier rules cut into more than [`PARTS`] parts.
 pub(super) fn unreachable(rules: &[Vec<Term>], number: usize) -> Option<Unreachable> {
     let mut parts = rules[number].clone();

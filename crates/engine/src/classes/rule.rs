@@ -16,7 +16,7 @@ impl Rule {
     /// Every kind of condition. A rule combines them with `and` (or nothing), `or` and `not`.
     pub const CONDITIONS: &'static [Kind] = CONDITIONS;
 
-    /// How to correct a rule that no frame can meet.
+    /// How to correct a rule that no frame can match.
     #[must_use]
     pub fn correction(&self) -> &'static str {
         let asks_for_layer = |condition: &Condition| matches!(condition.test, Test::Layer(..) | Test::Field(..));
@@ -57,12 +57,12 @@ pub struct Prefix {
     pub length: u8,
 }
 
-/// A property of a frame. A frame without the header in question does not have it.
+/// A property of a frame. A frame that lacks the header does not have the property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     /// The EtherType after VLAN tags: 0x0800 is written `ip`, 0x86dd `ip6`, 0x0806 `arp`.
     EtherType(u16),
-    /// The transport protocol, of either version of IP.
+    /// The transport protocol, over IPv4 or IPv6.
     Protocol(u8),
     /// An address in one of these prefixes.
     Address(Side, Vec<Prefix>),
@@ -97,13 +97,13 @@ pub enum Test {
         /// Offset in bytes; anywhere if `None`.
         at: Option<u32>,
     },
-    /// A layer: the level, the protocol, and which of several in this level, from 1.
+    /// A layer: the packet, the protocol, and its occurrence in this packet, counted from 1.
     Layer(Level, LayerKind, u8),
     /// A field of a layer.
     Field(Fields, FieldValues),
 }
 
-/// The fields that a test looks at: one of them must have the value.
+/// The fields of a test. One of them must have the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
     /// One field.
@@ -114,14 +114,14 @@ pub enum Fields {
     Ports(Level),
 }
 
-/// FieldValues of a field.
+/// Values of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValues {
     /// Inclusive ranges.
     Ranges(Vec<(u128, u128)>),
     /// Addresses.
     Prefixes(Vec<Prefix>),
-    /// The value that the bits of the mask have: value and mask.
+    /// A value and a mask: the masked bits of the field must have the value.
     Masked(u128, u128),
 }
 
@@ -144,7 +144,7 @@ impl Fields {
         }
     }
 
-    /// How its values are written.
+    /// The syntax of the values.
     fn kind(self) -> ValueKind {
         self.paths().next().map_or(ValueKind::Number(0), |path| path.kind())
     }
@@ -154,7 +154,7 @@ impl Fields {
 pub(super) const OUTERMOST: Level = Level::Nth(0);
 
 impl Test {
-    /// The packet that it looks at.
+    /// The packet that the test applies to.
     fn level(&self) -> Level {
         match self {
             Test::Layer(level, ..) | Test::Payload { level, .. } => *level,
@@ -167,14 +167,14 @@ impl Test {
 /// Names of the TCP flags, FIN first (RFC 9293 §3.1).
 pub(super) const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
-/// Protocols that have their own word.
+/// IP protocols with a keyword.
 pub(super) const PROTOCOLS: [(&str, u8); 5] = [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmp6", 58), ("sctp", 132)];
 
 /// Offsets of the hardware addresses in a frame.
 pub(super) const DMAC_AT: u32 = 0;
 pub(super) const SMAC_AT: u32 = 6;
 
-/// EtherTypes that have their own word.
+/// EtherTypes with a keyword.
 pub(super) const ETHER_TYPES: [(&str, u16); 3] = [("ip", 0x0800), ("ip6", 0x86dd), ("arp", 0x0806)];
 
 impl fmt::Display for Rule {
@@ -196,7 +196,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Without the level: the rule has it.
+/// Prints the test without its level, which the rule prints.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -299,7 +299,7 @@ impl FieldValues {
     }
 }
 
-/// Names of flags of TCP that must be set, and those that must be clear.
+/// Writes the names of the TCP flags that must be set, and of those that must be clear.
 fn flags(f: &mut fmt::Formatter<'_>, set: u8, clear: u8) -> fmt::Result {
     let named =
         |bits: u8, sign| (0..8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| format!("{sign}{}", FLAGS[bit]));

@@ -5,7 +5,7 @@ use packet::layers::Level;
 /// Searches payloads for all texts at once (Aho and Corasick 1975).
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// For the payload of each packet: its texts, and their numbers.
+    /// One automaton per packet whose payload is searched, and the number of each of its texts.
     automata: Vec<(Level, AhoCorasick, Vec<usize>)>,
     found: Vec<bool>,
     list: Vec<usize>,
@@ -32,7 +32,7 @@ impl Search {
         Some(Search { automata, found: vec![false; texts.len()], list: Vec::new() })
     }
 
-    /// Searches the payloads of a frame; that of the outermost packet is known.
+    /// Searches the payloads of a frame. `outermost` is the payload of the outermost packet, already located.
     pub(super) fn run(&mut self, frame: &[u8], outermost: Option<&[u8]>) {
         for text in self.list.drain(..) {
             self.found[text] = false;

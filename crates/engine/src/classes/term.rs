@@ -1,5 +1,5 @@
-//! Rules as sets. Each alternative is a product of one set per field. This form serves both lookups and the check
-//! whether earlier rules leave anything over.
+//! Rules as sets. Each alternative is a product of one set per field. Lookups use this form, and so does the check
+//! whether a rule matches any frame that earlier rules leave.
 
 use super::probe::Probe;
 use super::rule::OUTERMOST;
@@ -10,7 +10,7 @@ use packet::{SCTP, TCP, UDP};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// A header field. It has a value in its own range, or is absent.
+/// A header field. Its value is in the range of the field, or absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     EtherType,
@@ -59,7 +59,7 @@ const IP6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
 const RARP: u16 = 0x8035;
 
-/// A frame that has the first field has one of these values of the second. What is derived from a field comes first.
+/// If a frame has the first field, its second field has one of these values. Implications come in derivation order.
 const IMPLIED: [(Field, Field, &[u16]); 9] = [
     (Field::Flags, Field::Protocol, &[TCP as u16]),
     (Field::SourcePort, Field::Protocol, &[TCP as u16, UDP as u16, SCTP as u16]),
@@ -75,15 +75,15 @@ const IMPLIED: [(Field, Field, &[u16]); 9] = [
 /// Bytes at one offset, under a mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// The offset counts from the start of the payload of this packet; of the frame if `None`.
+    /// The payload that the offset counts from; the start of the frame if `None`.
     pub(super) payload: Option<Level>,
     pub(super) at: usize,
     pub(super) mask: Vec<u8>,
 }
 
 impl Shape {
-    /// Reads the masked bytes into `bytes`; the payload of the outermost packet is known. Returns false if the frame is
-    /// too short.
+    /// Reads the masked bytes into `bytes`. `outermost` is the payload of the outermost packet, already located.
+    /// Returns false if the frame is too short.
     pub(super) fn read(&self, frame: &[u8], outermost: Option<&[u8]>, bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
         let part = match self.payload {
@@ -105,7 +105,8 @@ impl Shape {
     }
 }
 
-/// What TCP or UDP carries in the packet of this level; that of the outermost packet is known.
+/// The TCP or UDP payload of the packet at this level. `outermost` is the payload of the outermost packet, already
+/// located.
 pub(super) fn payload<'f>(level: Level, frame: &'f [u8], outermost: Option<&'f [u8]>) -> Option<&'f [u8]> {
     if level == OUTERMOST {
         return outermost;
@@ -120,7 +121,7 @@ pub(super) fn payload<'f>(level: Level, frame: &'f [u8], outermost: Option<&'f [
 pub(super) struct Vocabulary {
     pub(super) probes: Vec<Probe>,
     pub(super) shapes: Vec<Shape>,
-    /// Each with the packet whose payload it is searched in.
+    /// Each text, with the packet whose payload is searched.
     pub(super) texts: Vec<(Level, Vec<u8>)>,
 }
 
@@ -186,7 +187,7 @@ impl Bytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Term {
     sets: [Set; Field::ALL.len()],
-    /// Values of probes, with the largest value of each. A probe that is not here may have any value.
+    /// Allowed values of each probe, and its largest value. A probe that is not in the map may have any value.
     pub(super) probes: BTreeMap<usize, (Set, u128)>,
     pub(super) bytes: BTreeMap<usize, Bytes>,
     /// Texts that must (true) or must not (false) occur in the payload.
@@ -234,7 +235,7 @@ impl Term {
         }
     }
 
-    /// Whether a frame that is in the sets of all other fields may still not be in the set of this one.
+    /// Whether the term restricts this field.
     pub(super) fn asks(&self, field: Field) -> bool {
         let set = self.set(field);
         !set.is_all(field.most())
@@ -250,7 +251,7 @@ impl Term {
             || self.bytes.values().any(Bytes::is_empty)
     }
 
-    /// Derives limits of one field from another: a frame with a port has a protocol with ports, and so on.
+    /// Derives limits of one field from another: a frame with a port has a protocol with ports, for example.
     fn conclude(&mut self, vocabulary: &Vocabulary) {
         self.conclude_probes(vocabulary);
         let carried = self.texts.iter().any(|(text, present)| *present && vocabulary.texts[*text].0 == OUTERMOST)
@@ -269,7 +270,7 @@ impl Term {
         self.conclude_bytes(vocabulary);
     }
 
-    /// Derives from a field that its layer is there, and from a layer what carries it.
+    /// Derives the presence of a layer from a field of it, and the lower layers from a layer.
     fn conclude_probes(&mut self, vocabulary: &Vocabulary) {
         let known: Vec<(usize, Set)> = self
             .probes
@@ -294,7 +295,7 @@ impl Term {
         }
     }
 
-    /// Derives limits of short byte strings, and of texts, from the longer ones that contain them.
+    /// Derives limits of shorter byte strings and texts from longer ones that contain them.
     fn conclude_bytes(&mut self, vocabulary: &Vocabulary) {
         let certain = |bytes: &Bytes| {
             let one = bytes.values.len() == 1 && !bytes.others && !bytes.absent;
@@ -377,7 +378,7 @@ fn one_of<T: Copy + Into<u128>>(values: &[T]) -> Set {
     Set::of(values.iter().map(|value| ((*value).into(), (*value).into())))
 }
 
-/// The terms of each rule, in order, without those that no frame can match. `None` if there are more than `most`.
+/// The terms of each rule, in order, without those that match no frame. `None` if there are more than `most`.
 pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Vocabulary)> {
     let mut vocabulary = Vocabulary::default();
     let mut all = Vec::new();
@@ -420,7 +421,7 @@ pub(super) fn terms(rules: &[&Rule], most: usize) -> Option<(Vec<Vec<Term>>, Voc
 /// A limit that a condition sets on one field.
 enum Limit {
     Field(Field, Set),
-    /// A probe, its values and the largest one.
+    /// The number of a probe, its allowed values and its largest value.
     Probe(usize, Set, u128),
     Bytes(usize, Bytes),
     Text(usize, bool),
@@ -450,7 +451,7 @@ impl Limit {
 fn options(condition: &Condition, vocabulary: &mut Vocabulary) -> Vec<Vec<Limit>> {
     let ways = ways(&condition.test, vocabulary);
     if condition.not {
-        // The negation of all ways: each one becomes an opposite limit.
+        // The negation requires the opposite of every limit.
         vec![ways.iter().map(Limit::opposite).collect()]
     } else {
         ways.into_iter().map(|limit| vec![limit]).collect()

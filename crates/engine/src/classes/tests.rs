@@ -247,7 +247,7 @@ fn random_rule(random: &mut Random) -> Rule {
     let alternative = |random: &mut Random| {
         let conditions = (0..=random.below(3)).map(|_| {
             let not = if random.below(4) == 0 { "not " } else { "" };
-            // Levels hold for what is behind them.
+            // A level applies to all conditions after it.
             format!("outer {not}{}", pick(random, CONDITIONS))
         });
         conditions.collect::<Vec<_>>().join(" ")
@@ -340,7 +340,7 @@ fn classifier_agrees_with_a_linear_scan() {
             let shown = |number: usize| rules.get(number).map(ToString::to_string);
             assert_eq!(class, naive, "{frame:02x?}: {:?} and not {:?}", shown(class), shown(naive));
             hits += usize::from(naive < rules.len());
-            // A refused rule would have matched no frame.
+            // A rejected rule must match no frame.
             let first = written.iter().position(|rule| meets(rule, &frame)).map(|first| &written[first]);
             assert_eq!(first, rules.get(naive), "a rule was refused that this frame meets: {frame:02x?}");
         }

@@ -1,9 +1,9 @@
 use units::{BitRate, PS_PER_S, ParseError, Span, Time};
 
 /// The rate and burst of a user, in ticks of a clock that fits the rate.
-///
 /// One bit takes 2^s ticks, so a second has rate × 2^s ticks. s is chosen so that a second has between 2³⁷ and 2³⁸
 /// ticks; from 2³⁷ bit/s on, s is 0. Every frame is therefore a whole number of ticks at any rate, and sums of frames
+/// are exact. Only instants are rounded. Each is rounded down independently, so no error accumulates.
 /// are exact. Only instants are rounded, down and anew each time, so nothing drifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
@@ -20,9 +20,9 @@ pub struct Bucket {
 pub struct Moment {
     at: Time,
     seconds: u64,
-    /// The rest beyond whole seconds, in ps.
+    /// The remainder below a second, in ps.
     ps: u64,
-    /// The same rest in 2⁻⁶⁴ s, rounded down and up to 10⁶ units short.
+    /// The same remainder in units of 2⁻⁶⁴ s, rounded down; up to 10⁶ units too small.
     fraction: u64,
 }
 
@@ -45,9 +45,9 @@ impl Moment {
 }
 
 impl Bucket {
-    /// The highest rate: that of the fastest Ethernet.
+    /// The maximum rate: that of the fastest Ethernet.
     pub(crate) const FASTEST: BitRate = BitRate::from_gbps(400);
-    /// The longest time a bucket may take to fill.
+    /// The maximum time that a bucket may take to fill.
     const SLOWEST: Span = Span::from_ms(86_400_000);
 
     /// A bucket that fills at `rate` and holds `burst` bytes.
@@ -94,12 +94,12 @@ impl Bucket {
         bits.saturating_mul(1 << self.shift)
     }
 
-    /// Reading of the bucket's clock at an instant: the last tick not after it.
+    /// The bucket's clock at an instant: the last tick that is not later.
     #[must_use]
     #[inline]
     pub(crate) fn clock(&self, at: &Moment) -> u64 {
         let below = ((u128::from(at.fraction) * u128::from(self.ticks)) >> 64) as u64;
-        // `fraction` is short by less than a tick; the exact product shows whether one is missing.
+        // `fraction` is too small by less than a tick; the exact product shows whether a tick is missing.
         let exact = u128::from(at.ps) * u128::from(self.ticks);
         let rest = exact - u128::from(below) * u128::from(PS_PER_S);
         at.seconds * self.ticks + below + u64::from(rest >= u128::from(PS_PER_S))
@@ -112,7 +112,7 @@ impl Bucket {
         Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
-    /// Converts `ticks` of `other`'s clock to ticks of this bucket's clock that stand for as many bits, rounded up; at
+    /// Converts `ticks` of `other`'s clock to ticks of this bucket's clock for the same number of bits. Rounds up; at
     /// most `u64::MAX`.
     #[must_use]
     pub(crate) fn convert(&self, other: &Bucket, ticks: u64) -> u64 {

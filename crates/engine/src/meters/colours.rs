@@ -8,14 +8,14 @@ use units::{BitRate, ParseError, Span, Time};
 pub struct Colours {
     /// The second bucket.
     pub marker: Marker,
-    /// Respects the colour a frame arrives with (colour-aware mode); otherwise every frame counts as green.
+    /// Whether the marker is colour-aware. If not, every arriving frame counts as green.
     pub aware: bool,
 }
 
 /// The second bucket of a three-colour marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// One rate; the second bucket takes what the full first bucket cannot hold (RFC 2697).
+    /// One rate; the second bucket receives the overflow of the first (RFC 2697).
     Rfc2697 {
         /// Size of the excess bucket in bytes.
         excess_burst: u64,
@@ -41,9 +41,9 @@ pub enum Marker {
 pub enum Colour {
     /// Within the committed rate and burst.
     Green,
-    /// Beyond the committed rate, within the excess or the peak.
+    /// Above the committed rate, within the excess or peak.
     Yellow,
-    /// Beyond both.
+    /// Above both.
     Red,
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct Seconds {
     bucket: Option<Bucket>,
     /// Per slot, in ticks: for RFC 2697 the missing content of the excess bucket, else its theoretical arrival time.
     words: Vec<u64>,
-    /// Per slot: the word of the first bucket after the last frame. A different word means a new user in that slot, who
-    /// starts with full buckets.
+    /// Per slot: the word of the first bucket after the last frame. A different word means that the slot has a new
+    /// user, whose buckets start full.
     left: Vec<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Colours {
         }
     }
 
-    /// The longest time until the second bucket is full, once the first one is full and no frame takes from either.
+    /// The longest time until the second bucket is full, once the first one is full and no frame uses tokens of either.
     pub(crate) fn fills_in(&self, committed: &Bucket) -> Span {
         let full = match (self.marker, self.check(committed)) {
             (Marker::Rfc2697 { excess_burst }, _) => committed.when(committed.cost(excess_burst * 8)),
@@ -131,7 +131,7 @@ impl Seconds {
         Seconds { colours, bucket, words: vec![0; capacity], left: vec![0; capacity] }
     }
 
-    /// Whether arriving colours count.
+    /// Whether the marker is colour-aware.
     pub(crate) fn aware(&self) -> bool {
         self.colours.aware
     }
@@ -160,11 +160,11 @@ impl Seconds {
             let committed =
                 came == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
             let charged = side | tat.max(clock).saturating_add(cost);
-            // Keeps the same side but a later time: the table evicts no user whose second bucket is not full.
+            // Keeps the side, with a later time. The table then evicts no user whose second bucket is not full.
             let full = side | tat.max(clock);
             let (colour, first, second) = match self.colours.marker {
                 Marker::Rfc2697 { excess_burst } => {
-                    // While the first bucket was full, its surplus went to the second.
+                    // While the first bucket was full, its overflow went to the second.
                     let lacks = self.words[number].saturating_sub(clock.saturating_sub(tat));
                     if committed {
                         (Colour::Green, charged, lacks)

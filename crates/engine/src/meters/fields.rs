@@ -5,16 +5,16 @@ use std::fmt;
 use std::net::IpAddr;
 use units::ParseError;
 
-/// Fields of a key at most.
+/// Maximum number of fields in a key.
 const MOST: usize = 4;
 
-/// Fields of any layers, which together name a user: `vlan.id+vlan#2.id`, `teid`, `inner.src`, `src/24,/56`.
+/// Fields of any layers that together identify a user: `vlan.id+vlan#2.id`, `teid`, `inner.src`, `src/24,/56`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyFields {
     parts: [Option<Part>; MOST],
 }
 
-/// A field, and for addresses the bits of each version that count.
+/// A field. For addresses, also the prefix lengths for IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     path: FieldPath,
@@ -28,7 +28,7 @@ struct Value {
     width: u32,
 }
 
-/// Users that fit into these bits are kept exactly.
+/// Users with at most this many bits are stored exactly; longer ones are stored as a hash.
 const EXACT: u32 = 120;
 
 impl KeyFields {
@@ -147,7 +147,7 @@ impl Part {
         };
         let spaced = name.replace('.', " ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
-        // The names of the other keys are fields, too.
+        // The names of the other keys are also fields.
         let words: Vec<&str> = words
             .iter()
             .flat_map(|word| match *word {
@@ -197,7 +197,7 @@ impl Part {
         Some(Value { number: self.kept(number, width.into()), width: width.into() })
     }
 
-    /// The bits of an address that count.
+    /// The bits of an address that belong to the key.
     fn kept(&self, number: u128, width: u32) -> u128 {
         let Some((v4, v6)) = self.prefix else { return number };
         let bits = u32::from(if width == 32 { v4.min(32) } else { v6 });
@@ -239,7 +239,7 @@ impl Part {
     }
 }
 
-/// A value as its kind prints it.
+/// A value, printed in the form of its kind.
 struct Shown(Kind, u128);
 
 impl fmt::Display for Shown {
@@ -269,7 +269,7 @@ impl fmt::Display for Part {
 }
 
 impl fmt::Display for KeyFields {
-    /// Prints one word, which is parsed again.
+    /// Prints one word that can be parsed again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, part) in self.parts().enumerate() {
             if i > 0 {

@@ -1,16 +1,16 @@
 use units::{Span, Time};
 
-/// Limit on watched users: those in the first slots. The totals cover all users.
+/// Maximum number of watched users: those in the first slots. The totals cover all users.
 const WATCHED: usize = 1 << 16;
-/// Windows over which the obtained rate is compared with the asked rate, each ten times the one before.
+/// Windows over which the obtained rate is compared with the configured rate. Each is ten times the preceding one.
 const WINDOWS: [(&str, Span); 3] =
     [("10ms", Span::from_ms(10)), ("100ms", Span::from_ms(100)), ("1s", Span::from_ms(1_000))];
-/// Windows in the next longer window.
+/// Number of windows in the next longer window.
 const IN_LONGER: u32 = 10;
 /// Histogram steps per ratio of 1.
 const STEPS: f64 = 10_000.0;
-/// From this ratio on, steps widen with the ratio: a step is the upper bits of its floating-point number, enough to
-/// resolve 1/10 000 of it.
+/// Above this ratio, steps widen with the ratio. A step is then the upper bits of the floating-point number, enough to
+/// resolve 1/10 000 of the ratio.
 const WIDER_FROM: f64 = 5.0;
 const LOWER_BITS: u32 = f64::MANTISSA_DIGITS - 1 - 14;
 /// Last step below `WIDER_FROM`.
@@ -19,11 +19,12 @@ const TABLE: usize = 512;
 
 /// Accuracy of users' rates: obtained ÷ asked over windows of 10 ms, 100 ms and 1 s.
 ///
-/// A window of a user counts if the user wanted more than its rate both in that window and in the one before. If the
-/// limiter refuses frames, this means that it refused some and at least as much arrived as the rate allows. If frames
-/// wait, all of them must have waited. The user should then have obtained its rate × the window, to within one frame at
+/// A window of a user counts if the user wanted more than its rate both in that window and in the preceding one. If the
+/// limiter drops excess frames, this means that it dropped some and that at least as much arrived as the rate allows.
+/// If frames wait, all of them must have waited. The user should then have obtained its rate × the window, to within
+/// one frame at either end.
 /// either end.
-///
+/// A frame updates 16 bytes: the user's shortest window. When that window ends it is added to the longer ones.
 /// A frame touches 16 bytes: the user's shortest window. At its end that window is added to the longer ones.
 #[derive(Debug)]
 pub struct Figures {
@@ -32,7 +33,7 @@ pub struct Figures {
     ratios: [Ratios; WINDOWS.len()],
     at: Time,
     number: u32,
-    /// The first shortest window in which all current rates apply throughout.
+    /// The first shortest window during which all current rates were in force throughout.
     since: u32,
     /// Frames wait instead of being refused.
     queues: bool,
@@ -63,7 +64,7 @@ struct Longer {
 /// Events of a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Some frame was refused or had to wait; some frame passed at once.
+    /// Some frame was refused or had to wait.
     held_back: bool,
     at_once: bool,
     /// The preceding window was limited throughout.
@@ -104,7 +105,7 @@ pub struct Obtained {
 }
 
 impl Figures {
-    /// Figures for a table of `capacity` users; `queues` if frames wait.
+    /// Figures for a table of `capacity` users. `queues` is true if frames wait.
     #[must_use]
     pub fn new(capacity: usize, queues: bool) -> Self {
         let ratios = || Ratios { counts: Vec::new(), windows: 0, least: f64::INFINITY, largest: 0.0, one_frame: 0.0 };
@@ -121,7 +122,7 @@ impl Figures {
         }
     }
 
-    /// Records a change of rates. Windows already begun do not count, because part of them is at another rate.
+    /// Records a change of rates. Windows that have already begun do not count, because part of them has another rate.
     pub fn changed(&mut self) {
         self.since = self.number + 1;
     }
@@ -132,16 +133,16 @@ impl Figures {
         self.cells.len()
     }
 
-    /// Prefetches what [`Figures::record`] will need. Use the result so that the compiler keeps the read; its value has
-    /// no meaning.
+    /// Prefetches the data that [`Figures::record`] will need. Use the result so that the compiler keeps the read; its
+    /// value has no meaning.
     #[must_use]
     #[inline]
     pub(crate) fn touch(&self, slot: u32) -> u32 {
         self.cells.get(slot as usize).map_or(0, |cell| cell.number)
     }
 
-    /// A new user enters the slot at `at`. Closes the windows of the previous user, and discards those that are not
-    /// over. `bps` returns the rate of the previous user.
+    /// Records that a new user enters the slot at `at`. Closes the windows of the previous user and discards unfinished
+    /// ones. `bps` returns the rate of the previous user.
     #[cold]
     pub fn begin(&mut self, slot: u32, at: Time, bps: impl FnOnce() -> Option<u64>) {
         self.enter(slot, at, bps);
@@ -156,8 +157,8 @@ impl Figures {
     }
 
     /// Records that a frame of `asked` bytes of the user in `slot` left or was refused at `at`. The user obtained `got`
-    /// bytes of it. `held_back`: the frame was refused or had to wait. `bps` returns the user's rate. A frame with a
-    /// time in a past window counts in the current one.
+    /// bytes of it. `held_back` means that the frame was refused or had to wait. `bps` returns the user's rate. A frame
+    /// whose time is in a past window counts in the current one.
     #[inline]
     pub fn record(
         &mut self,
@@ -176,7 +177,7 @@ impl Figures {
         cell.state.at_once |= !held_back;
     }
 
-    /// Moves to the window of `at`, if the slot's window is over.
+    /// Moves to the window of `at` if the slot's window has ended.
     #[inline]
     fn enter(&mut self, slot: u32, at: Time, bps: impl FnOnce() -> Option<u64>) {
         let Some(cell) = self.cells.get_mut(slot as usize) else { return };
@@ -332,7 +333,7 @@ mod tests {
         let obtained = figures.obtained();
         assert_eq!(obtained.len(), 1, "100 ms never were full");
         let short = obtained[0];
-        // Windows 1 to 5 and 8 count. The first, the sixth and the one after it do not, and the last is not over.
+        // Windows 1 to 5 and 8 count. Windows 0, 6 and 7 do not, and window 9 is unfinished.
         assert_eq!((short.window, short.windows), ("10ms", 6));
         assert!((short.one_frame - 1.2).abs() < 1e-9, "1500 B of 1250 B");
         assert!((short.median - 0.8).abs() < 1e-9 && (short.largest - 1.2).abs() < 1e-9);
@@ -377,7 +378,7 @@ mod tests {
         }
         let obtained = figures.obtained();
         let seen: Vec<_> = obtained.iter().map(|window| (window.window, window.windows)).collect();
-        // 5 s. The first window of each length has no predecessor, and the last is not over.
+        // 5 s. The first window of each length has no predecessor, and the last is unfinished.
         assert_eq!(seen, [("10ms", 498), ("100ms", 48), ("1s", 3)]);
         for window in &obtained {
             assert!((window.least - 0.988_8).abs() < 1e-9 && (window.largest - 0.988_8).abs() < 1e-9, "{window:?}");
@@ -436,7 +437,7 @@ mod tests {
             figures.record(0, at, (1_300, 600), rate, true);
         }
         let seen: Vec<_> = figures.obtained().iter().map(|window| (window.window, window.windows)).collect();
-        // The first window of each user has no predecessor, and the last window of the last user is not over.
+        // The first window of each user has no predecessor, and the last window of the last user is unfinished.
         assert_eq!(seen, [("10ms", 4 * 49 - 1), ("100ms", 4 * 4 - 1)], "no user was present for 1 s");
     }
 

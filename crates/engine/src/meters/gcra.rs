@@ -2,9 +2,9 @@ use super::{Bucket, Key, Meter, Moment, Users};
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
 
-/// An atomic word. [`AtomicU64`] in production; model checkers bring their own.
+/// An atomic word: [`AtomicU64`] in production, another type under a model checker.
 pub trait Word {
-    /// Reads the word, with everything written before it was stored.
+    /// Loads the word with acquire semantics: earlier writes of the thread that stored it are visible.
     fn read(&self) -> u64;
 
     /// Replaces `old` by `new`.
@@ -33,11 +33,11 @@ pub enum Answer {
     Conforms,
     /// The frame exceeds and was not charged.
     Exceeds,
-    /// The user left that slot: look it up again.
+    /// The user left the slot: look it up again.
     Gone,
 }
 
-/// The bit of the word that selects the user's bucket to which the remaining time refers.
+/// The bit of the word that selects which of the user's two buckets the remaining bits refer to.
 pub(crate) const SIDE: u64 = 1 << 63;
 /// The word of a slot without a user.
 pub(crate) const VACANT: u64 = u64::MAX;
@@ -45,9 +45,9 @@ pub(crate) const VACANT: u64 = u64::MAX;
 /// Charges a frame of `bits` bits at `at` to `word`, if it conforms.
 ///
 /// `bucket` returns the bucket that a word belongs to, or `None` if the user has left. The word is the theoretical
-/// arrival time in ticks of the bucket: the instant at which the bucket will be full. A frame conforms if that time is
-/// then at most one burst ahead. The clock is rounded down both for the check and for the stored time. All frames of
-/// one instant therefore see one clock, and a full bucket grants its whole burst.
+/// arrival time in ticks of the bucket: the instant at which the bucket will be full. A frame conforms if, after
+/// charging it, that time is at most one burst ahead. The same rounded-down clock serves for the check and for the
+/// stored time. All frames of one instant therefore see one clock, and a full bucket grants its whole burst.
 #[inline]
 pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>, at: &Moment, bits: u64) -> Answer {
     let mut seen = word.read();
@@ -56,7 +56,7 @@ pub fn charge<'b, W: Word>(word: &W, bucket: impl Fn(u64) -> Option<&'b Bucket>,
         let clock = bucket.clock(at);
         let (side, tat) = (seen & SIDE, seen & !SIDE);
         let cost = bucket.cost(bits);
-        // The first comparison also keeps the sums of the second within 64 bits.
+        // The first comparison also keeps the sums of the second one within 64 bits.
         if cost > bucket.depth() || tat.max(clock) + cost > clock + bucket.depth() {
             return Answer::Exceeds;
         }
@@ -103,8 +103,7 @@ pub fn reserve<'b, W: Word>(
 
 /// The generic cell rate algorithm, with one compare-and-swap per granted frame.
 ///
-/// Workers may run in any order on any number of cores: the first swap wins. No worker waits for another that was
-/// stopped.
+/// Workers may run in any order on any number of cores: the first swap wins. A stopped worker never blocks another.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gcra;
 
@@ -146,7 +145,7 @@ mod tests {
             let word = AtomicU64::new(0);
             assert!(ask(&word, &bucket, ps, 1_518) && ask(&word, &bucket, ps, 1_518), "{bps} bit/s at {ps} ps");
             assert!(!ask(&word, &bucket, ps, 1), "and no more");
-            // Same check for frames that may wait: neither of the two waits.
+            // The same for frames that may wait: neither of the two has to wait.
             let word = AtomicU64::new(0);
             let at = Time::from_ps(ps);
             for _ in 0..2 {

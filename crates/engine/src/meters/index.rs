@@ -14,8 +14,9 @@ const TAKEN: u64 = 1 << 63;
 
 /// Maps keys to slots. Rows have eight entries and fill one cache line. A key is in one of two rows and never moves.
 ///
-/// An entry holds 31 bits of the key's hash and the slot number. A reader of the row thus knows which slot to compare
-/// with the whole key, and is wrong once in 10⁸ lookups. Any number of threads may read while one thread writes.
+/// An entry holds 31 bits of the key's hash and the slot number. From the row alone, a reader thus knows which slot to
+/// compare with the whole key. The guess is wrong once in 10⁸ lookups. Any number of threads may read while one thread
+/// writes.
 pub(super) struct Index {
     rows: Vec<Row>,
     seed: u64,
@@ -33,7 +34,7 @@ impl Index {
     /// Bytes of memory per two users of capacity.
     pub(super) const BYTES_FOR_TWO: usize = size_of::<u64>() * SPREAD;
 
-    /// An index for `slots` slots. `seed` prevents others from guessing which keys share a row.
+    /// An index for `slots` slots. A secret `seed` prevents attackers from choosing keys that share a row.
     pub(super) fn new(slots: usize, seed: u64, advise: Option<Advise>) -> Self {
         let rows = (slots * SPREAD / 2).div_ceil(ROW) + 1;
         Index { rows: vacant(rows, advise), seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1 }
@@ -66,26 +67,26 @@ impl Index {
         self.first(place).0[0].load(Ordering::Relaxed)
     }
 
-    /// As [`Index::touch`], for the second row.
+    /// Like [`Index::touch`], for the second row.
     #[must_use]
     #[inline]
     pub(super) fn touch_second(&self, place: RowHash) -> u64 {
         self.second(place).0[0].load(Ordering::Relaxed)
     }
 
-    /// The slot that most likely belongs to the key, by its first row.
+    /// The slot that most likely belongs to the key, according to its first row.
     #[inline]
     pub(super) fn guess(&self, place: RowHash) -> Option<u32> {
         self.first(place).guess(place)
     }
 
-    /// As [`Index::guess`], for the second row.
+    /// Like [`Index::guess`], for the second row.
     #[inline]
     pub(super) fn guess_second(&self, place: RowHash) -> Option<u32> {
         self.second(place).guess(place)
     }
 
-    /// The slot of the key: among entries with an equal hash, the one that `is` accepts.
+    /// The slot of the key: of all entries with an equal hash, the one that `is` accepts.
     pub(super) fn find(&self, place: RowHash, is: impl Fn(u32) -> bool) -> Option<u32> {
         let entries = self.first(place).0.iter().chain(&self.second(place).0);
         let mut alike = entries.map(|entry| entry.load(Ordering::Acquire)).filter(|entry| *entry >> 32 == place.tag());
@@ -114,7 +115,7 @@ impl Index {
 }
 
 impl Row {
-    /// Reads all entries without a branch, because the position in the row is unpredictable.
+    /// Reads all entries without a branch, because the position in the row is unpredictable to the CPU.
     #[inline]
     fn guess(&self, place: RowHash) -> Option<u32> {
         let mut found = 0_u32;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use units::ParseError;
 
-/// What the frames of one user have in common.
+/// The fields that define a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// The destination address.
@@ -16,7 +16,7 @@ pub enum KeyKind {
     FiveTuple,
     /// The VLAN ID of the outer tag.
     Vlan,
-    /// A prefix of the destination address, in bits. A shorter address counts whole.
+    /// A prefix of the destination address, in bits. An address with fewer bits is used whole.
     DstPrefix(u8),
     /// A prefix of the source address, in bits.
     SrcPrefix(u8),
@@ -82,7 +82,7 @@ impl KeyKind {
         }
     }
 
-    /// The user of a frame; `None` if the frame lacks the field, as ARP lacks an IP address.
+    /// The user of a frame; `None` if the frame lacks the field: ARP, for example, has no IP address.
     #[must_use]
     #[inline]
     pub fn key(self, headers: &Headers, frame: &[u8]) -> Option<Key> {
@@ -147,8 +147,7 @@ impl KeyKind {
         }
     }
 
-    /// Prints a user in the form that [`KeyKind::parse`] reads, except for IPv6 flows, whose hash is all that is
-    /// stored.
+    /// Prints a user in the form that [`KeyKind::parse`] reads. For IPv6 flows, only the hash is stored and printed.
     #[must_use]
     pub fn show(self, key: Key) -> String {
         let ip = Ipv6Addr::from(key.bits());

@@ -7,8 +7,8 @@ use units::{ParseError, Span};
 /// How workers prefetch tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
-    /// Bytes per fetch. A fetch takes all of them, or nothing if the global bucket has less. For a longer frame, a
-    /// worker fetches what it lacks.
+    /// Bytes per fetch. A fetch takes all of them, or none if the global bucket has fewer. For a longer frame, a worker
+    /// fetches the missing bytes.
     pub batch: u64,
     /// Capacity of a worker's bucket in bytes; fetched tokens beyond it are lost.
     pub depth: u64,
@@ -82,15 +82,15 @@ impl fmt::Display for Prefetch {
 }
 
 const STRIPES: usize = 4_096;
-/// Slots whose worker buckets are allocated together, on first use of one of them. Most tables have room for far more
-/// users than appear.
+/// Number of slots whose worker buckets are allocated together, when the first of them is used. Most tables have
+/// capacity for far more users than appear.
 const TOGETHER: usize = 1_024;
 
-/// The scheme that reference 001 improves on: a global bucket under a lock, and per worker a local bucket that fetches
-/// tokens in batches to lock rarely.
+/// The scheme that reference 001 improves on: a global bucket under a lock, and a local bucket per worker. A worker
+/// fetches tokens in batches to take the lock rarely.
 ///
-/// Not exact: tokens in one worker's bucket do not serve a frame that another worker refuses, and the buckets of all
-/// workers can be emptied at once, on top of the global one.
+/// Not exact. Tokens in one worker's bucket are not available to another worker that refuses a frame. The buckets of
+/// all workers can also be emptied at once, on top of the global one.
 pub struct LightLock {
     prefetch: Prefetch,
     stripes: Vec<Mutex<()>>,
@@ -148,7 +148,7 @@ impl Meter for LightLock {
             Idle::Keep => false,
             Idle::Expire(age) => now.saturating_sub(last) > age.as_ps(),
         };
-        // A new user of the slot does not inherit tokens.
+        // A new user of the slot must not inherit tokens.
         if local.owner.swap(key.mixed(), Ordering::Relaxed) != key.mixed() || stale {
             held = 0;
         }
@@ -204,7 +204,7 @@ mod tests {
         let key = Key::new(0, 7);
         let at = Moment::of(Time::ZERO);
         let slot = users.find_or_add(key, &at).expect("room");
-        // 25 GB if each worker had a bucket for every user of the capacity.
+        // 25 GB if each worker had a bucket for every user that fits into the table.
         let prefetch = Prefetch { batch: 1_500, depth: 3_000, idle: Idle::Keep };
         let meter = LightLock::new(prefetch, 1_024, 1 << 20);
         for worker in [0, 1_023] {

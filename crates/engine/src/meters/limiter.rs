@@ -8,7 +8,7 @@ use units::{Span, Time};
 /// Number of users that the report lists as top talkers.
 const TALKERS: usize = 10;
 
-/// The users of a stage, their meter and the figures. The stage, the report and rate changes share it.
+/// The users of a stage, their meter and their figures. Shared by the stage, the report and rate changes.
 pub struct Limiter {
     /// The table.
     pub users: Users,
@@ -19,7 +19,7 @@ pub struct Limiter {
     reloads: AtomicU64,
 }
 
-/// Counts and figures of frames.
+/// Counters and figures of frames.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) conforming: Tally,
@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
     pub(crate) marked: u64,
     pub(crate) delayed: u64,
     pub(crate) without_key: u64,
-    /// The same frames by EtherType.
+    /// The frames without a key, by EtherType.
     pub(crate) types: BTreeMap<u16, u64>,
     /// Frames longer than their user's bucket: the number, and the largest length in bytes.
     pub(crate) longer: (u64, u32),
@@ -37,7 +37,7 @@ pub(crate) struct Ledger {
     pub(crate) unmetered: u64,
     pub(crate) figures: Figures,
     pub(crate) workers: Vec<WorkerStats>,
-    /// Frames that no worker could take.
+    /// Frames that no worker could accept.
     pub(crate) undealt: u64,
 }
 
@@ -51,14 +51,15 @@ pub(crate) struct Tried {
     bps: u64,
 }
 
-/// Over a shorter time, the mean rate of a user says little.
+/// Over a shorter time, the mean rate of a user means little.
 const TRIED_FOR: Span = Span::from_ms(1_000);
 const TRIED_DROPS: u64 = 3;
 /// TCP users that obtain less than this share of their rate are reported.
 const TCP_SHARE: f64 = 0.8;
 
 impl Ledger {
-    /// Records that a TCP frame of the user in `slot` was policed at `at`, when `passed` bytes of that user had passed.
+    /// Records that a TCP frame of the user in `slot` was policed at `at`, when `passed` bytes of that user had already
+    /// passed.
     pub(crate) fn policed_tcp(&mut self, slot: u32, at: Time, passed: u64, bps: Option<u64>) {
         let slot = slot as usize;
         if slot >= self.figures.watched() {
@@ -82,7 +83,8 @@ impl Ledger {
         }
     }
 
-    /// How much of their rates policed TCP users obtained. `None` unless some user had enough drops over enough time.
+    /// The shares of their rates that policed TCP users obtained. `None` unless some user had enough drops over enough
+    /// time.
     fn tcp(&self) -> Option<PolicedTcp> {
         let share = |tried: &Tried| {
             let Tried { drops, first, last, bps } = *tried;
@@ -113,7 +115,7 @@ fn type_name(ether_type: u16) -> String {
 }
 
 impl Limiter {
-    /// A limiter of a table and its meter; `queues` if frames wait.
+    /// A limiter with a table and its meter. `queues` is true if frames wait.
     #[must_use]
     pub fn new(users: Users, meter: Box<dyn Meter>, kind: KeyKind, queues: bool) -> Self {
         let ledger = Ledger {
@@ -143,17 +145,17 @@ impl Limiter {
     /// Changes users' rates under traffic.
     ///
     /// # Errors
-    /// As [`Users::give`]. Then none or only part of the rates changed.
+    /// As [`Users::give`]. After an error, none or only some of the rates have changed.
     pub fn reload(&self, rates: &Rates) -> Result<(), String> {
         let given = self.users.give(rates);
-        // Also after an error: a crowded table may have taken part of the rates.
+        // Also after an error: if the index was crowded, some of the rates may have changed.
         self.ledger().figures.changed();
         given?;
         self.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What each user in the table sent and obtained, ordered by key.
+    /// The rate, the passed bytes and the exceeding bytes of each user in the table, ordered by key.
     pub fn each_user(&self) -> impl Iterator<Item = LimitedUser> + use<> {
         let user =
             |(key, bucket, passed, exceeded): (_, super::Bucket, _, _)| (key, bucket.rate().bps(), passed, exceeded);
@@ -168,7 +170,7 @@ impl Limiter {
         })
     }
 
-    /// The results. The caller fills in the names of the target.
+    /// The results. The caller fills in the names in the target.
     #[must_use]
     pub fn report(&self) -> LimitReport {
         let ledger = self.ledger();

@@ -58,7 +58,7 @@ pub enum Algorithm {
     Gcra,
     /// A scheduler gives each user to one worker at a time, the least busy one (DPDK's ATOMIC queues).
     AtomicQueue,
-    /// A global bucket under a lock, and per worker a bucket that fetches tokens in batches.
+    /// A global bucket under a lock, and a bucket per worker that fetches tokens in batches.
     LightLock(Prefetch),
     /// Each user stays with one worker.
     Static,
@@ -97,7 +97,7 @@ impl Algorithm {
     #[must_use]
     pub fn meter(self, workers: usize, users: usize) -> Box<dyn Meter> {
         match self {
-            // A single writer would not need the swap, but rate changes and evictions write the same word.
+            // With a single writer the swap would be unnecessary, but rate changes and evictions write the same word.
             Algorithm::Gcra | Algorithm::Static | Algorithm::AtomicQueue => Box::new(Gcra),
             Algorithm::Mutex => Box::new(Mutexed::default()),
             Algorithm::LightLock(prefetch) => Box::new(LightLock::new(prefetch, workers, users)),
@@ -151,7 +151,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The value after the word `what`.
+/// Takes the value after the keyword `what`.
 pub(crate) fn value<'w>(words: &mut &[&'w str], what: &str, example: &str) -> Result<&'w str, ParseError> {
     let (first, rest) = words
         .split_first()
@@ -163,7 +163,7 @@ pub(crate) fn value<'w>(words: &mut &[&'w str], what: &str, example: &str) -> Re
 /// Parses the size of a bucket: at least one byte.
 ///
 /// # Errors
-/// Not a size, or a size that no bucket can have.
+/// The text is not a size, or the size is not possible for a bucket.
 pub(crate) fn parse_depth(text: &str) -> Result<u64, ParseError> {
     let bytes = parse_size(text)?;
     if (1..=1 << 50).contains(&bytes) {

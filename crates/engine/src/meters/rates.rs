@@ -18,7 +18,7 @@ pub struct UserRate {
     pub bucket: u32,
 }
 
-/// Problems that the error lists; the rest is counted.
+/// Maximum number of problems that an error lists. The others are only counted.
 const TOLD: usize = 10;
 
 impl Rates {
@@ -103,7 +103,7 @@ impl Rates {
     }
 }
 
-/// Splits a line into the user and the rest: the rate, possibly with its burst.
+/// Splits a line into the user and the rest: the rate and an optional burst.
 fn split(line: &str) -> Option<(&str, &str)> {
     let at = match line.rfind(" burst ") {
         Some(burst) => line[..burst].trim_end().rfind(char::is_whitespace)?,

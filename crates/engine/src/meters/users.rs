@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use units::{Span, Time};
 
-/// Slots that a new user checks for idle users once the table fills.
+/// Number of slots that adding a user checks for idle users once the table fills up.
 const STEPS: usize = 8;
-/// Slots that it checks when there is no other room.
+/// Number of slots that it checks if there is no free slot.
 const LAST_RESORT: usize = 64;
-/// Rate changes that a table accepts in its lifetime.
+/// Number of rate changes that a table accepts in its lifetime.
 const SETS: usize = 512;
-/// Marks a user with a configured rate: it is never evicted.
+/// Marks a user with a configured rate, which is never evicted.
 const PINNED: u32 = 1 << 31;
 /// Position of the set number in a bucket name.
 const SET: u32 = 22;
@@ -24,12 +24,12 @@ const SET: u32 = 22;
 /// The table of users: maps keys to dense slots, for millions of users on many threads.
 ///
 /// A lookup reads one cache line of the index, rarely two, and the slot's own line, which also holds the user's
-/// counters. Lookups and charges take no lock. Adding a user takes a lock for a few hundred instructions. Keys of a
+/// counters. Lookups and charges take no lock. Adding a user holds a lock for a few hundred instructions. Keys of a
 /// burst are looked up together, so that their memory latencies overlap.
 ///
-/// Memory is bounded and allocated at the start, see [`Users::BYTES_PER_USER`]. A user whose bucket has been full for
-/// the idle time looks like a new one to the meter, so its slot can be reused without loss. New users do this a few
-/// slots at a time, without a pause.
+/// Memory is bounded and allocated at the start, see [`Users::BYTES_PER_USER`]. To the meter, a user whose bucket has
+/// been full for the idle time is the same as a new one, so its slot can be reused without loss. Each new user checks
+/// only a few slots, so lookups never pause.
 pub struct Users {
     index: Index,
     slots: Vec<Slot>,
@@ -37,7 +37,7 @@ pub struct Users {
     sets: Vec<OnceLock<Box<[Bucket]>>>,
     room: Mutex<Room>,
     idle: Span,
-    /// Users added, users reclaimed, and frames that found no room.
+    /// Users added, users reclaimed, and frames whose user did not fit into the table.
     created: AtomicU64,
     reclaimed: AtomicU64,
     full: AtomicU64,
@@ -49,9 +49,9 @@ pub struct Users {
 struct Slot {
     high: AtomicU64,
     low: AtomicU64,
-    /// The theoretical arrival time and the side of its bucket; [`VACANT`] without a user.
+    /// The theoretical arrival time and the side of its bucket; [`VACANT`] if the slot has no user.
     word: AtomicU64,
-    /// Names of both buckets: the one in use, and the one that a change of rates prepares.
+    /// Names of both buckets: the current one, and the one that a change of rates prepares.
     buckets: [AtomicU32; 2],
     /// Bytes passed and refused.
     passed: AtomicU64,
@@ -96,8 +96,8 @@ impl Users {
     /// free slots. Each distinct rate takes another 24.
     pub const BYTES_PER_USER: usize = size_of::<Slot>() + Index::BYTES_FOR_TWO / 2 + 4;
 
-    /// A table for `capacity` users; `default` is the bucket of users without a configured rate. `seed` prevents others
-    /// from guessing which keys share a row.
+    /// A table for `capacity` users. `default` is the bucket of users without a configured rate. A secret `seed`
+    /// prevents attackers from choosing keys that share a row.
     ///
     /// # Panics
     /// If `capacity` is 0 or more than 2³¹.
@@ -106,7 +106,7 @@ impl Users {
         Users::in_memory(capacity, idle, default, seed, None)
     }
 
-    /// As [`Users::new`], in memory that is passed to `advise` before first use.
+    /// Like [`Users::new`], in memory that is passed to `advise` before first use.
     ///
     /// # Panics
     /// As [`Users::new`].
@@ -139,7 +139,7 @@ impl Users {
     }
 
     fn room(&self) -> MutexGuard<'_, Room> {
-        // Each step leaves the table consistent, so a panic elsewhere does no harm.
+        // Each step leaves the table consistent, so a panic elsewhere is harmless.
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +149,7 @@ impl Users {
         self.slots.len()
     }
 
-    /// Users added, users reclaimed, and frames that found no room.
+    /// Users added, users reclaimed, and frames whose user did not fit into the table.
     #[must_use]
     pub fn totals(&self) -> (u64, u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl Users {
 
     /// The bucket of `word`, which was read from `slot`; `None` if the slot no longer belongs to `key`.
     ///
-    /// If the caller then swaps the word successfully, the slot belonged to the key all the time: a slot is vacant
-    /// between two users, and the second starts at another instant.
+    /// If the caller then swaps the word successfully, the slot belonged to the key for the whole time: a slot is
+    /// vacant between two users, and the second one starts with another instant.
     #[must_use]
     #[inline]
     pub(crate) fn bucket_of(&self, slot: u32, key: Key, word: u64) -> Option<&Bucket> {
@@ -180,9 +180,9 @@ impl Users {
         self.sets[(name >> SET) as usize].get()?.get((name & ((1 << SET) - 1)) as usize)
     }
 
-    /// Counts a frame. Only one thread at a time may call it, such as the one that holds the figures: an atomic add,
-    /// which would allow several, would make each frame of a burst wait for memory in turn. True if it is the first
-    /// frame of a user in that slot.
+    /// Counts a frame. Returns true if it is the first frame of a user in that slot. Only one thread at a time may call
+    /// it, for example the one that holds the figures. An atomic add would allow several threads, but would make the
+    /// frames of a burst wait for memory one after the other.
     #[inline]
     pub fn count(&self, slot: u32, bytes: u64, passed: bool) -> bool {
         let slot = &self.slots[slot as usize];
@@ -192,7 +192,7 @@ impl Users {
         before == 0 && other.load(Ordering::Relaxed) == 0
     }
 
-    /// Bytes passed of the user in `slot`.
+    /// Bytes of the user in `slot` that passed.
     #[must_use]
     pub fn passed(&self, slot: u32) -> u64 {
         self.slots[slot as usize].passed.load(Ordering::Relaxed)
@@ -205,7 +205,8 @@ impl Users {
         Sought { key, place: self.index.place(key), slot: NONE }
     }
 
-    /// Looks up a burst of keys. Requests the memory of all keys before using any, so that the latencies overlap.
+    /// Looks up a burst of keys. Prefetches the memory of all keys before using any of it, so that the latencies
+    /// overlap.
     pub fn find_all(&self, sought: &mut [Sought]) {
         let touched = sought.iter().fold(0, |all, sought| all ^ self.index.touch(sought.place));
         let mut missing = 0;
@@ -248,7 +249,7 @@ impl Users {
     /// The slot of a user. Adds the user if necessary, with the default rate and a full bucket.
     ///
     /// # Errors
-    /// No room, which is counted, or no rate for users without a configured one.
+    /// The table is full, which is counted, or there is no default rate and the user has no configured one.
     #[inline]
     pub fn find_or_add(&self, key: Key, at: &Moment) -> Result<u32, Full> {
         match self.find(key) {
@@ -292,8 +293,8 @@ impl Users {
         slot.high.store(key.high, Ordering::Relaxed);
         slot.low.store(key.low, Ordering::Relaxed);
         slot.buckets[0].store(name, Ordering::Relaxed);
-        // Full since a little while ago, because another worker's clock may be behind. Also later than the last
-        // eviction of the slot, so that no swap mistakes the new user for the old one.
+        // The bucket counts as full since slightly earlier, because another worker's clock may be behind. The instant
+        // is still later than the last eviction of the slot, so no swap mistakes the new user for the old one.
         let since = Time::from_ps(at.time().as_ps().saturating_sub(self.idle.as_ps().min(1_000_000_000) / 2));
         let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.clock(&Moment::of(since)));
         slot.word.store(word, Ordering::Release);
@@ -320,7 +321,7 @@ impl Users {
         }
     }
 
-    /// Frees a slot whose bucket has been full since `before`.
+    /// Frees a slot if its bucket has been full since `before`.
     fn evict(&self, number: u32, before: &Moment) -> bool {
         let slot = &self.slots[number as usize];
         let word = slot.word.read();
@@ -335,7 +336,7 @@ impl Users {
         true
     }
 
-    /// Removes a user whose slot has just become vacant. The caller holds the lock.
+    /// Removes a user whose slot has just become vacant. The caller must hold the lock.
     fn vacated(&self, number: u32) {
         let slot = &self.slots[number as usize];
         self.index.remove(self.index.place(slot.key()), number);
@@ -344,7 +345,7 @@ impl Users {
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Assigns names to buckets without one.
+    /// Assigns names to buckets that have none.
     fn name(&self, room: &mut Room, buckets: &[Bucket]) -> Result<(), String> {
         let mut fresh = Vec::new();
         let set = room.sets as u32;
@@ -373,12 +374,12 @@ impl Users {
         Ok(())
     }
 
-    /// Records the clock's reading, which rate changes from outside use.
+    /// Records the clock reading. Rate changes use it, because they have no clock.
     pub fn seen(&self, now: Time) {
         self.latest.fetch_max(now.as_ps(), Ordering::Relaxed);
     }
 
-    /// Whether the user in the slot has a configured rate. The caller holds the lock.
+    /// Whether the user in the slot has a configured rate. The caller must hold the lock.
     fn is_pinned(&self, number: u32) -> bool {
         let slot = &self.slots[number as usize];
         let word = slot.word.read();

@@ -5,21 +5,21 @@ use units::{Span, Time};
 /// How frames are distributed to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// To any worker, frame by frame: frames of one flow may be with several workers at a time.
+    /// To any worker, frame by frame. Several workers may hold frames of one flow at the same time.
     Spread,
-    /// By flow, as NIC queues do: a user's flows spread over all workers, each flow in order.
+    /// By flow, as NIC queues do. A user's flows spread over all workers; each flow stays in order.
     Flow,
     /// Each user has a fixed worker.
     Pinned,
-    /// To the worker that already has frames of this user, else to the least busy one.
+    /// To the worker that already holds frames of this user, else to the least busy one.
     Atomic,
 }
 
 /// Frames that a worker takes per turn, as usual in DPDK programs.
 const BURST: usize = 32;
-/// Limit on frames waiting for a worker: the ring size of a NIC queue.
+/// Maximum number of frames waiting for a worker: the ring size of a NIC queue.
 const RING: u64 = 512;
-/// Workers process frames that arrive within this time concurrently.
+/// Frames that arrive within this time are processed concurrently.
 const TOGETHER: Span = Span::from_us(10);
 
 /// A frame to meter.
@@ -33,14 +33,14 @@ pub struct Metered {
     pub at: Time,
 }
 
-/// A model of workers that meter frames concurrently: which worker gets a frame, and in which order the workers reach
-/// their users' buckets.
+/// A model of workers that meter frames concurrently. It decides which worker gets a frame, and in which order the
+/// workers reach their users' buckets.
 ///
-/// The model collects frames for 10 µs, or 32 per worker, distributes them, and meters them in an order from a seeded
-/// draw: at each step any worker that has frames may be next. Each worker keeps the order of its frames. Frames leave
+/// The model collects frames for 10 µs, or 32 per worker, and distributes them. It meters them in a seeded random
+/// order: at each step any worker that has frames may be next. Each worker keeps the order of its frames. Frames leave
 /// in order of arrival and at their arrival times, since the model does not cover processing delay. With a `service`
-/// time a worker is also busy that long with each frame, and a frame that finds 512 frames waiting is dropped, as in a
-/// NIC.
+/// time, each frame also occupies its worker for that long, and a frame that finds 512 frames waiting is dropped, as in
+/// a NIC.
 #[derive(Debug)]
 pub struct Workers {
     dispatch: Dispatch,
@@ -64,7 +64,7 @@ pub struct Load {
 }
 
 impl Workers {
-    /// A model of `workers` workers; `random` determines their order.
+    /// A model of `workers` workers. `random` determines their order.
     #[must_use]
     pub fn new(workers: usize, dispatch: Dispatch, service: Option<Span>, random: Random) -> Self {
         Workers {
@@ -108,11 +108,11 @@ impl Workers {
     }
 
     /// Distributes frames and returns the order in which they are metered, as pairs of worker and frame index. Frames
-    /// missing from it found their worker too busy.
+    /// missing from the result found the ring of their worker full.
     pub fn order(&mut self, frames: &[Metered]) -> Vec<(usize, usize)> {
         self.first = None;
         let workers = self.loads.len();
-        // Which worker holds frames of a user. The scheduler identifies flows by 16 bits.
+        // The worker that holds frames of a user. The scheduler identifies flows by 16 bits.
         let mut holders: std::collections::HashMap<u16, usize> = std::collections::HashMap::new();
         // Fibonacci hashing spreads consecutive users over all workers.
         let of_hash = |number: u32| ((u64::from(number.wrapping_mul(0x9e37_79b9)) * workers as u64) >> 32) as usize;

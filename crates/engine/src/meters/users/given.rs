@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use units::Time;
 
 impl Users {
-    /// Sets users' rates at once, under traffic. Each user keeps its debt. Users with an earlier configured rate that
-    /// are not in `rates` return to the default; if there is none, they are removed.
+    /// Sets the rates of all listed users at once, under traffic. Each user keeps its debt. Users with an earlier
+    /// configured rate that are not in `rates` return to the default; if there is none, they are removed.
     ///
     /// # Errors
-    /// The table has no room for these users, or rates changed too often: no rate changes. If only the rows of the
-    /// index are crowded, part of the rates may have changed.
+    /// The users do not fit into the table, or rates changed too often: no rate changes. If only the rows of the index
+    /// are crowded, some of the rates may have changed.
     pub fn give(&self, rates: &Rates) -> Result<(), String> {
         let users = rates.users();
         let at = Moment::of(Time::from_ps(self.latest.load(Ordering::Relaxed)));
@@ -44,7 +44,7 @@ impl Users {
         for number in leaving {
             match room.default {
                 Some(name) => self.change(number, name, &at),
-                // Charges may go on meanwhile: a late worker finds that the user has left.
+                // Charges may continue meanwhile: a late worker finds that the user has left.
                 None => {
                     self.slots[number as usize].word.swap(VACANT, Ordering::AcqRel);
                     self.vacated(number);
@@ -67,7 +67,7 @@ impl Users {
         Ok(())
     }
 
-    /// Moves a user to another bucket. The caller holds the lock.
+    /// Moves a user to another bucket. The caller must hold the lock.
     fn change(&self, number: u32, name: u32, at: &Moment) {
         let slot = &self.slots[number as usize];
         let mut word = slot.word.read();
@@ -79,12 +79,12 @@ impl Users {
             let (Some(old), Some(new)) = (self.bucket(slot, word), self.bucket(slot, word ^ SIDE)) else { return };
             let owed = (word & !SIDE).saturating_sub(old.clock(at));
             let mut full = new.clock(at).saturating_add(new.convert(old, owed));
-            // Waiting frames keep their departures, and frames that arrive now depart after the last of them.
+            // Waiting frames keep their departures, and later frames depart after the last of them.
             let last = (word & !SIDE).saturating_sub(old.depth());
             if last > old.clock(at) {
                 full = full.max(new.clock(&Moment::of(old.when(last))) + new.depth());
             }
-            // A debt of more than a year is capped, so that no debt looks like a vacant slot.
+            // A debt of more than a year is capped, so that it is never mistaken for a vacant slot.
             let full = full.min(SIDE - 2);
             let next = (word & SIDE ^ SIDE) | full;
             match slot.word.replace(word, next) {

@@ -116,7 +116,7 @@ fn keeps_configured_users_and_refuses_others_without_default() {
     assert!(more.expect_err("too many").contains("no room for 3 users in a table of 2"));
     let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
     assert_eq!(rates, [Some(8_000_000), Some(1_000_000), None], "all or none");
-    // Users that leave make room.
+    // Users that are removed free their slots.
     users.give(&parse("10.0.0.3 3Mbps\n10.0.0.2 2Mbps")).expect("room for two");
     let rates = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(rate);
     assert_eq!(rates, [None, Some(2_000_000), Some(3_000_000)]);
@@ -149,7 +149,7 @@ fn removes_unconfigured_users_without_a_default_rate() {
     assert_eq!(Gcra.charge(&users, 0, slot, gone, &at(1), 800), Answer::Gone, "though it was looked up before");
     assert_eq!(users.find_or_add(gone, &at(1)), Err(Full::Unknown));
     assert!(users.find(kept).is_some());
-    // There is room for another user, which takes the freed slot.
+    // Another user fits and takes the freed slot.
     users.give(&parse("10.0.0.1 8Mbps\n10.0.0.3 1Mbps")).expect("room");
     assert_eq!(users.find(new), Some(slot));
     assert_eq!(users.all().count(), 2);
