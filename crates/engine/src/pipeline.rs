@@ -18,16 +18,16 @@ use measure::{
 use packet::Frame;
 use units::{FrameLen, Span, Time};
 
-/// A source stops making frames of a class while this many wait.
+/// A source creates no more frames of a class while this many wait.
 const AHEAD: usize = 32;
-/// Limit over all classes: no more than a live pipeline has buffers for.
+/// Maximum over all classes: a live pipeline has no buffers for more.
 const MOST_AHEAD: usize = 1 << 15;
 
 /// A pipeline: classes of frames, usually just one. Each class has a chain of stages, a queue of ready frames and a
 /// departure schedule.
 ///
-/// The schedules of classes are independent. The departure that is due first goes first; of several due at the same
-/// instant, the one of the earlier class.
+/// The schedules of classes are independent. The departure that is due first goes first. At the same instant, the
+/// earlier class goes first.
 pub struct Pipeline<F> {
     pub(crate) lanes: Vec<Lane<F>>,
     /// Finds the class of a frame. `None` with one class, or if the caller knows the class.
@@ -35,13 +35,13 @@ pub struct Pipeline<F> {
     classes: Vec<ClassName>,
     pub(crate) merge: Merge,
     pub(crate) books: FrameCounters,
-    /// Measures departures, if asked.
+    /// Measures departures, if enabled.
     pub(crate) meter: Option<DepartureMeter>,
     /// Frames sent per stream.
     sent: SentStreams,
-    /// Departures that drivers have taken and not finished.
+    /// Departures that drivers have taken but not finished.
     taken: u64,
-    /// Changes of its settings, if it takes any.
+    /// Changes of its settings, if it accepts any.
     pub(crate) changes: Option<Box<Changes<F>>>,
 }
 
@@ -53,7 +53,7 @@ pub struct Class<F> {
     pub stages: Vec<Box<dyn Stage<F>>>,
     /// Decides when frames depart.
     pub schedule: Box<dyn Schedule>,
-    /// How frames of several sources are synchronised, if asked.
+    /// How frames of several sources are synchronised, if configured.
     pub sync: Option<SyncSpec>,
     /// Delay of the schedule's start after the first frame.
     pub buffer: Span,
@@ -66,27 +66,27 @@ pub struct ClassName {
     pub name: String,
     /// The rule; `None` for the default class.
     pub rule: Option<String>,
-    /// The fixed gap that was asked, as a reference for measured gaps.
+    /// The configured fixed gap, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
-    /// No target was set for departures.
+    /// True if departures have no target.
     pub free: bool,
 }
 
-/// How much of a pipeline its frames need. A driver may take shorter paths than the whole pipeline; each level also
-/// allows what the ones before it allow.
+/// How much of a pipeline its frames need. A driver may take a shorter path than the whole pipeline. Each level also
+/// allows the shortcuts of the levels before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Path {
-    /// All of it: classes, stages or synchronisation.
+    /// The whole pipeline: it has classes, stages or synchronisation.
     Whole,
     /// Frames depart unchanged, in order of arrival and with few waiting.
     Ordered,
     /// Departures depend only on ready times and lengths: [`Pipeline::dues`] computes those of many frames at once.
     Scheduled,
-    /// Frames are only counted: there is no target, and no listener needs details. See [`Pipeline::bursts`].
+    /// Frames are only counted: there is no target, and no observer needs details. See [`Pipeline::bursts`].
     Counted,
 }
 
-/// Adds the sources that a lane puts in order, their curves, and the gaps between their crests.
+/// Adds the sources that a lane synchronises, their curves, and the gaps between their crests.
 fn add_sources<F: Frame>(report: &mut PipelineReport, lane: &Lane<F>) {
     let Some(sync) = &lane.sync else { return };
     report.sources = sync.report();
@@ -102,7 +102,8 @@ impl<F: Frame> Pipeline<F> {
         Pipeline::of_lanes(vec![Lane::new(0, stages, schedule)], None, Vec::new(), None)
     }
 
-    /// A pipeline of several classes, which `classifier` distinguishes; `line` is that of the output, if it has one.
+    /// A pipeline of several classes, which `classifier` distinguishes. `line` is the line of the output, if it has
+    /// one.
     ///
     /// # Panics
     /// If there is no class.
@@ -142,15 +143,15 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Delays the schedule by `buffer` after the first frame is ready. For pipelines of one class.
+    /// Delays the schedule by `buffer` after the first frame is ready. Only for pipelines with one class.
     #[must_use]
     pub fn buffering(mut self, buffer: Span) -> Self {
         self.lanes[0].buffer = buffer;
         self
     }
 
-    /// Holds frames of sources back and releases them by `spec`; `line` is that of the output, if it has one. For
-    /// pipelines of one class.
+    /// Holds frames of sources back and releases them according to `spec`. `line` is the line of the output, if it has
+    /// one. Only for pipelines with one class.
     #[must_use]
     pub fn synchronising(mut self, spec: SyncSpec, line: Option<Line>) -> Self {
         self.lanes[0].synchronise(spec, line);
@@ -166,8 +167,8 @@ impl<F: Frame> Pipeline<F> {
         self
     }
 
-    /// Exchanges the trace state with another pipeline of as many classes, so that a bench can measure the same
-    /// pipeline with and without tracing. Both pipelines must be empty.
+    /// Exchanges the trace state with another pipeline with the same number of classes. A benchmark can then measure
+    /// the same pipeline with and without tracing. Both pipelines must be empty.
     #[doc(hidden)]
     pub fn exchange_slices(&mut self, other: &mut Self) {
         for (lane, other) in self.lanes.iter_mut().zip(&mut other.lanes) {
@@ -175,16 +176,17 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Timestamps traces with this clock, whose reading costs `cost`. Without it, traces use the time that stages see.
+    /// Timestamps traces with this clock. One reading takes `cost`. Without a clock, traces use the time that stages
+    /// see.
     pub fn slice_by(&mut self, clock: &Reading, cost: Span) {
         for lane in &mut self.lanes {
             lane.slices.read_by(clock, cost);
         }
     }
 
-    /// Marks frames as coming from a port. If the port `tells` how long each frame was in its ring, the trace of a
-    /// frame begins at its arrival, else at the poll that found it. Call before the first frame and before splitting
-    /// the pipeline.
+    /// Marks frames as coming from a port. With `tells`, the port knows how long each frame was in its ring and a trace
+    /// begins at the arrival of the frame. Otherwise it begins at the poll that found the frame. Call before the first
+    /// frame and before splitting the pipeline.
     pub fn slice_from_port(&mut self, tells: bool) {
         for lane in &mut self.lanes {
             lane.slices.come_from_port(tells);
@@ -230,7 +232,7 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[0].slices.clock()
     }
 
-    /// Lets the stages release what is due by `now`.
+    /// Makes the stages release the frames that are due by `now`.
     pub fn wake(&mut self, now: Time) {
         if let [lane] = &mut self.lanes[..] {
             return lane.wake(now, &mut self.books);
@@ -242,7 +244,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Says that no more frames will arrive after `now`, so that none waits for them.
+    /// Records that no frames will arrive after `now`, so that no frame waits for later ones.
     pub fn arrivals_end(&mut self, now: Time) {
         for lane in &mut self.lanes {
             if lane.arrivals_end(now) {
@@ -251,7 +253,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// When to wake the stages next, if any waits for time to pass.
+    /// When to wake the stages next, if any of them waits for an instant.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.merge.deadline(&self.lanes)
@@ -267,7 +269,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// True if no later frame can change which departure is next: every class has a settled one.
+    /// True if every class has a settled departure, so that no later frame can change which departure is next.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         match &self.lanes[..] {
@@ -288,7 +290,7 @@ impl<F: Frame> Pipeline<F> {
         departure
     }
 
-    /// The start of a departure is settled; `handed` is when the frame was handed over, if that was read.
+    /// Records a settled start. `handed` is when the frame was handed over, if that was read.
     #[inline]
     pub(crate) fn settled_start(&mut self, settled: &Settled, start: Time, handed: Time) {
         let Settled { length, class, source, at, held, tag, .. } = *settled;
@@ -308,7 +310,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// A frame left.
+    /// Counts a frame that left.
     #[inline]
     pub(crate) fn left(&mut self, class: u32, length: FrameLen, stream: Option<u16>, at: Time, start: Time) {
         self.taken -= 1;
@@ -322,7 +324,7 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// A frame with a settled departure could not leave.
+    /// Counts a frame whose departure was settled but that could not leave.
     pub(crate) fn discarded(&mut self, settled: &Settled, reason: DropReason) {
         self.count_drop(settled.class, reason);
         let lane = &mut self.lanes[settled.class as usize];
@@ -331,7 +333,7 @@ impl<F: Frame> Pipeline<F> {
         self.merge.touched(lane);
     }
 
-    /// A frame with a settled start did not leave after all.
+    /// Counts a frame whose start was settled but that did not leave after all.
     pub(crate) fn did_not_leave(&mut self, class: u32, length: FrameLen, reason: DropReason) {
         if let Some(changes) = &mut self.changes {
             changes.segments().take_back(length);
@@ -345,14 +347,14 @@ impl<F: Frame> Pipeline<F> {
         self.lanes[class as usize].books.drop_one(reason);
     }
 
-    /// A frame goes to the next part. Returns its trace.
+    /// Hands a frame to the next part of the pipeline. Returns its trace.
     #[inline]
     pub(crate) fn handed_on(&mut self, settled: &Settled) -> Option<Box<FrameTrace>> {
         self.taken -= 1;
         self.lanes[settled.class as usize].slices.take(settled.tag)
     }
 
-    /// Whether stages delay frames, so that departures need exact times.
+    /// Whether stages delay frames. Departures then need exact times.
     #[must_use]
     pub fn delays(&self) -> bool {
         self.lanes.iter().any(|lane| lane.measures)
@@ -389,8 +391,8 @@ impl<F: Frame> Pipeline<F> {
         self.lanes.iter().all(|lane| lane.schedule.ended())
     }
 
-    /// Passes every decision about frames of a class to `log` from now on. The class without a rule is the last one, or
-    /// the only one.
+    /// Passes every decision about frames of a class to `log` from now on. The class without a rule is the last or only
+    /// one.
     pub fn tell(&mut self, class: usize, log: Log) {
         self.lanes[class].outlet.log = Some(log);
     }
@@ -409,15 +411,15 @@ impl<F: Frame> Pipeline<F> {
         self.lanes.iter_mut().filter_map(|lane| lane.outlet.answers.as_mut()).flat_map(|answers| answers.drain(..))
     }
 
-    /// Measures departures from now on. `asked_gap` is the fixed gap asked of all classes, `byte_time` that of the line,
-    /// if there is one, `window` the window of the rate.
+    /// Measures departures from now on. `asked_gap` is the fixed gap of all classes, `byte_time` the byte time of the
+    /// line, if there is one, and `window` the window of the rate.
     #[must_use]
     pub fn measuring(mut self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) -> Self {
         self.measure(asked_gap, byte_time, window);
         self
     }
 
-    /// As [`Pipeline::measuring`].
+    /// Like [`Pipeline::measuring`], in place.
     pub fn measure(&mut self, asked_gap: Option<Span>, byte_time: Option<Span>, window: Span) {
         let meter = DepartureMeter::new(asked_gap, byte_time, window);
         self.meter = Some(match &self.lanes[..] {
@@ -497,8 +499,8 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// The width of the wave: the shortest buffer with which no departure so far would have starved, the largest of all
-    /// classes. `None` if no target was set.
+    /// The width of the wave, as the maximum over all classes: the shortest buffer with which no departure so far would
+    /// have starved. `None` if no target was set.
     #[must_use]
     pub fn width(&self) -> Option<Span> {
         self.lanes.iter().filter_map(Lane::width).max()
@@ -546,21 +548,22 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// Counters, meter and traces for `queues` queues that bypass this pipeline, whose path must be
-    /// [`Path::Counted`]. The first queue traces frames, if that is on.
+    /// Counters, meter and traces for `queues` queues that bypass this pipeline, whose path must be [`Path::Counted`].
+    /// If tracing is on, the first queue traces its frames.
     pub fn bursts(&mut self, queues: usize, window: Span) -> Vec<Bursts> {
         let slices = std::mem::take(&mut self.lanes[0].slices);
         let mut passing = slices.is_on().then(|| Passing::new(slices));
         (0..queues).map(|_| Bursts::new(DepartureMeter::new(None, None, window), passing.take())).collect()
     }
 
-    /// Computes the departures of frames of these lengths, ready at `ready`, which wait outside a pipeline whose path is
-    /// [`Path::Scheduled`] at least. Appends them to `dues`. Each frame that goes on enters by [`Pipeline::place`].
+    /// Computes the departures of frames of these lengths that are ready at `ready`, and appends them to `dues`. The
+    /// frames wait outside the pipeline, whose path must be [`Path::Scheduled`] or shorter. Each frame that proceeds
+    /// enters with [`Pipeline::place`].
     pub fn dues(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         self.lanes[0].dues(ready, frames, dues);
     }
 
-    /// Takes a frame of `length` that [`Pipeline::dues`] put at `at`.
+    /// Takes a frame of `length` that [`Pipeline::dues`] scheduled for `at`.
     #[inline]
     pub fn place(&mut self, length: FrameLen, at: Time) -> Placed {
         self.taken += 1;
@@ -568,8 +571,8 @@ impl<F: Frame> Pipeline<F> {
         Placed::new(at, length)
     }
 
-    /// True if enough frames of a class wait, or none of them will depart any more. A source that can choose then makes
-    /// frames of other classes.
+    /// True if enough frames of a class wait, or if none of them will depart any more. A source that has a choice then
+    /// creates frames of other classes.
     #[must_use]
     pub fn is_full(&self, class: usize) -> bool {
         let most = (MOST_AHEAD / self.lanes.len()).clamp(1, AHEAD);

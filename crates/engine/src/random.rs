@@ -1,8 +1,8 @@
-//! Seeded random numbers, one stream per user.
+//! Seeded random numbers, with a separate stream for each consumer.
 //!
-//! A stream is keyed by the run's seed and the path of its user, so that adding a stage never changes the draws of
-//! another. The generator is PCG-XSL-RR 128/64 (O'Neill 2014), pinned here: the same seed gives the same traffic on
-//! every machine and in every release.
+//! A stream is keyed by the run's seed and the path of its consumer, so that adding a stage never changes the draws of
+//! another one. The generator is PCG-XSL-RR 128/64 (O'Neill 2014). It must not change: the same seed gives the same
+//! traffic on every machine and in every release.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -44,8 +44,8 @@ impl Random {
         loop {
             let product = u128::from(self.bits()) * u128::from(bound);
             let low = product as u64;
-            // Rejects draws that would favour small values. The comparison with the bound comes first, because it
-            // avoids most of the divisions.
+            // Rejects draws that would favour small values. The comparison with the bound comes first because it avoids
+            // most of the divisions.
             if low >= bound || low >= bound.wrapping_neg() % bound {
                 return (product >> 64) as u64;
             }
@@ -62,7 +62,7 @@ impl Random {
         }
         let unused = (bound - 1).leading_zeros();
         loop {
-            // More than half of the numbers of this many bits are below the bound.
+            // More than half of the numbers with this many bits are below the bound.
             let drawn = (u128::from(self.bits()) << 64 | u128::from(self.bits())) >> unused;
             if drawn < bound {
                 return drawn;

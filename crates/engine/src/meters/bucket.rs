@@ -1,10 +1,10 @@
 use units::{BitRate, PS_PER_S, ParseError, Span, Time};
 
 /// The rate and burst of a user, in ticks of a clock that fits the rate.
+///
 /// One bit takes 2^s ticks, so a second has rate × 2^s ticks. s is chosen so that a second has between 2³⁷ and 2³⁸
 /// ticks; from 2³⁷ bit/s on, s is 0. Every frame is therefore a whole number of ticks at any rate, and sums of frames
 /// are exact. Only instants are rounded. Each is rounded down independently, so no error accumulates.
-/// are exact. Only instants are rounded, down and anew each time, so nothing drifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// Ticks per second.

@@ -23,9 +23,8 @@ const TABLE: usize = 512;
 /// limiter drops excess frames, this means that it dropped some and that at least as much arrived as the rate allows.
 /// If frames wait, all of them must have waited. The user should then have obtained its rate × the window, to within
 /// one frame at either end.
-/// either end.
+///
 /// A frame updates 16 bytes: the user's shortest window. When that window ends it is added to the longer ones.
-/// A frame touches 16 bytes: the user's shortest window. At its end that window is added to the longer ones.
 #[derive(Debug)]
 pub struct Figures {
     cells: Vec<Cell>,

@@ -8,14 +8,15 @@ use packet::Frame;
 use units::Time;
 
 impl<F: Frame> Pipeline<F> {
-    /// The largest number of parts for [`Pipeline::parts`]: receiving, which every pipeline has, classes and stages if
-    /// there are any, and the schedules.
+    /// The maximum number of parts for [`Pipeline::parts`]. Every pipeline has a receiving part and a part with the
+    /// schedules. Classes and stages, if there are any, can each be a part.
     ///
-    /// A pipeline that takes changes has one. Stages that send answers stay with receiving, which has the way back. Traces start where frames are classified,
-    /// so with tracing the classes stay with receiving, too. Traces cross parts only with a clock.
+    /// A pipeline that accepts changes has only one part. Stages that send answers stay in the receiving part, which
+    /// has the return path. Traces start where frames are classified, so with tracing the classes stay there as well.
+    /// Traces cross parts only if they have a clock.
     #[must_use]
     pub fn most_parts(&self) -> usize {
-        // Stages and schedules reach a change at one instant.
+        // Stages and schedules reach a change at the same instant.
         if self.takes_changes() || self.is_slicing() && self.slice_clock().is_none() {
             return 1;
         }
@@ -27,8 +28,8 @@ impl<F: Frame> Pipeline<F> {
     }
 
     /// Splits the pipeline into `count` parts, one per thread, first to last. Every part except the last releases
-    /// frames at once, and the next part takes them by [`Pipeline::hand`]. The last part has the schedules, the one
-    /// before it the stages, then the classes; the first has the rest. Each part has its own counters.
+    /// frames at once, and the next part takes them with [`Pipeline::hand`]. The last part has the schedules, the one
+    /// before it the stages, the one before that the classes; the first has the rest. Each part has its own counters.
     ///
     /// # Panics
     /// If `count` is zero, or more than [`Pipeline::most_parts`].
@@ -48,8 +49,8 @@ impl<F: Frame> Pipeline<F> {
         parts
     }
 
-    /// Takes a frame from the part before, which put it in `class`, with its trace so far. If that part had no
-    /// classifier, works as [`Pipeline::push`].
+    /// Takes a frame from the previous part, which assigned it to `class`, with its trace so far. If this part has the
+    /// classifier, works like [`Pipeline::push`].
     ///
     /// # Panics
     /// If there is no such class.

@@ -51,7 +51,7 @@ fn accepts_departures_of_sources_in_any_order() {
     pipeline.wake(at(2));
     let mut away: Vec<_> = std::iter::from_fn(|| pipeline.next_departure()).collect();
     assert_eq!(away.len(), 4);
-    // As with several port queues, each of which reports on its own, and with one frame too long to send.
+    // As with several port queues that each report on their own, and with one frame that is too long to send.
     away.sort_by_key(|departure| std::cmp::Reverse(departure.token.length()));
     for Departure { token, .. } in away {
         if token.length().bytes() == 164 {
@@ -100,7 +100,7 @@ fn ended_class_drops_frames_and_others_continue() {
             assert_eq!(books.should_hold(), pipeline.held());
         }
         pipeline.wake(Time::from_ps(20_000_000_000));
-        // The first two of the burst, and the head that never departs.
+        // The first two frames of the burst, and the head that never departs.
         assert_eq!((left, pipeline.held()), ([2, 1_000], 1));
         assert_eq!(pipeline.books().dropped(DropReason::Ended), 1_000 - 3);
         assert!(!pipeline.ended());

@@ -36,7 +36,7 @@ pub(crate) fn read<T>(
             named = Some(names);
             continue;
         }
-        // Row names are quoted, or are in a column without a name.
+        // Row names are quoted, or stand in a column without a name.
         if words.iter().any(|word| !word.quoted) {
             words.retain(|word| !word.quoted);
         }
@@ -53,8 +53,8 @@ pub(crate) fn read<T>(
     Ok(values)
 }
 
-/// The unit that a line such as `unit us` gives to bare numbers. It may be a comment, because `numpy.savetxt` writes
-/// its header as one.
+/// The unit of numbers without a suffix, from a line such as `unit us`. The line may be a comment, because
+/// `numpy.savetxt` writes its header as one.
 pub(crate) fn unit(line: &str) -> Option<&str> {
     line.trim_start_matches(['#', ' ', '\t']).strip_prefix("unit ").map(str::trim)
 }

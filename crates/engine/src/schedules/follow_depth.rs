@@ -4,30 +4,30 @@ use std::fmt;
 use std::str::FromStr;
 use units::{Layer, PS_PER_S, ParseError, Rate, Share, Span, Time};
 
-/// A rate that follows the number of waiting frames, like LightShaper's decision thread (§3.1): the lowest rate with
-/// none, the highest with `full` or more, linear in between.
+/// A rate that follows the number of waiting frames, like LightShaper's decision thread (§3.1). It is lowest with no
+/// waiting frame, highest with `full` or more, and linear in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowDepth {
     /// The rates with no waiting frame and with `full` waiting frames.
     pub rates: (Rate, Rate),
-    /// Queue depth from which on the rate is the highest.
+    /// Queue depth at which the rate reaches its maximum.
     pub full: u64,
 }
 
 const EXAMPLE: &str = "follow-depth 1Gbps..9Gbps over 1000 frames";
-/// Limit on `full`, at which the time after a frame of 64 KiB is still exact.
+/// Maximum of `full`: the time after a frame of 64 KiB is still exact.
 const MOST: u64 = 1 << 26;
 /// The default of `full`.
 const FULL: u64 = 1_000;
 
 impl FollowDepth {
-    /// The word that selects it.
+    /// The keyword that selects it.
     pub const NAME: &'static str = "follow-depth";
 
     /// Checks that `line` can carry both rates.
     ///
     /// # Errors
-    /// A rate above the line rate, or a share of a line rate that is unknown.
+    /// A rate above the line rate, or a share of an unknown line rate.
     pub fn check(&self, line: Option<Line>) -> Result<(), Impossible> {
         super::fits(self.rates.0, line)?;
         super::fits(self.rates.1, line)
@@ -90,7 +90,7 @@ impl fmt::Display for FollowDepth {
 }
 
 /// Departures at a rate that follows the queue depth. The depth at the departure of a frame sets the time until the
-/// next. Rounded to a picosecond, with the remainder carried.
+/// next one. Times are rounded to a picosecond, with the remainder carried over.
 #[derive(Clone, Debug)]
 pub struct DepthSchedule {
     follow: FollowDepth,
@@ -98,14 +98,14 @@ pub struct DepthSchedule {
     low: u128,
     high: u128,
     waiting: u64,
-    /// When the last frame was due, and how much of it counts.
+    /// When the last frame was due, and its size in the counted unit.
     last: Option<(Time, u128)>,
     /// Remainder in 2⁻³² ps.
     carry: u128,
 }
 
 impl DepthSchedule {
-    /// The schedule on the output's `line`, if it has one.
+    /// The schedule on the `line` of the output, if it has one.
     #[must_use]
     pub fn new(follow: FollowDepth, line: Option<Line>) -> Self {
         let millis = |rate: Rate| match rate {
@@ -124,9 +124,9 @@ impl DepthSchedule {
     fn after(&self, amount: u128) -> u128 {
         let full = u128::from(self.follow.full);
         let rate = self.low * full + (self.high - self.low) * u128::from(self.waiting).min(full);
-        // In thousandths × ps per second × `full`, as the rate.
+        // In thousandths × ps per second × `full`, like the rate.
         let units = amount * 1_000 * u128::from(PS_PER_S) * full;
-        // In a capture record that claims an enormous frame, fractions of a picosecond do not matter.
+        // For a capture record that claims an enormous frame, fractions of a picosecond do not matter.
         if units.leading_zeros() >= 32 { (units << 32) / rate } else { (units / rate) << 32 }
     }
 }

@@ -1,7 +1,7 @@
 //! Schedules decide *when* a frame departs, not how.
 //!
-//! All schedules are absolute: each due time follows from the one before, not from when the frame really left, so a
-//! late departure does not delay the others. A schedule with a due departure but no ready frame is *starved*: it
+//! All schedules are absolute. Each due time follows from the preceding due time, not from the actual departure, so a
+//! late departure does not delay later ones. A schedule with a due departure but no ready frame is *starved*: it
 //! restarts at the next arrival.
 //!
 //! Laws of gaps are in [`laws`], waveforms in [`waves`].
@@ -26,12 +26,12 @@ use std::path::Path;
 use std::sync::Arc;
 use units::{BitRate, FrameLen, FrameRate, Layer, ParseError, Rate, Share, Span, Time};
 
-/// The lengths of a frame that schedules count.
+/// The lengths of a frame, as input for schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     /// Length of the frame with FCS.
     pub frame: FrameLen,
-    /// Length of the IP packet in bytes; of the frame's payload if there is no IP packet.
+    /// Length of the IP packet in bytes, or of the frame's payload if there is no IP packet.
     pub packet: u32,
 }
 
@@ -40,32 +40,33 @@ pub struct Lengths {
 pub struct Due {
     /// The target instant; never before the frame was ready.
     pub at: Time,
-    /// An earlier departure was due while no frame was ready.
+    /// True if an earlier departure was due while no frame was ready.
     pub starved: bool,
 }
 
-/// Assigns each frame, in order, its departure time.
+/// Assigns a departure time to each frame, in order.
 pub trait Schedule: Send {
     /// The departure of a frame that became ready at `ready`.
     fn depart(&mut self, ready: Time, lengths: &Lengths) -> Due;
 
-    /// As [`depart`](Schedule::depart), for consecutive frames of these lengths that are all ready at `ready`. Only for
-    /// schedules that do not count packets. Appends the departures to `dues`.
-    // A provided method is compiled per schedule: one virtual call for many frames.
+    /// Like [`depart`](Schedule::depart), for consecutive frames of these lengths that are all ready at `ready`.
+    /// Appends the departures to `dues`. Only for schedules that do not count packets.
+    // A provided method is compiled for each schedule, so many frames take one virtual call.
     fn depart_all(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         dues.extend(frames.iter().map(|frame| self.depart(ready, &Lengths { frame: *frame, packet: 0 })));
     }
 
-    /// Moves all future departures `late` later, because a late departure is forgiven.
+    /// Delays all future departures by `late`, because a late departure is forgiven.
     fn forgive(&mut self, late: Span);
 
-    /// When the next departure is due, if that is known before its frame.
+    /// When the next departure is due, if that is known without its frame.
     fn next(&self) -> Option<Time> {
         None
     }
 
-    /// Continues from `at` on after another schedule, which sent its last frame, of `lengths`, at `last`. The next
-    /// departure is as far from that one as this schedule asks, but not before `at`: the time before is not made up for.
+    /// Takes over at `at` from another schedule, whose last frame departed at `last` with these `lengths`. The next
+    /// departure keeps the distance of this schedule to `last`, but is not before `at`: the schedule does not make up
+    /// for earlier time.
     fn follow(&mut self, at: Time, last: Time, lengths: &Lengths) {
         self.depart(last, lengths);
         if let Some(next) = self.next().filter(|next| *next < at) {
@@ -73,22 +74,22 @@ pub trait Schedule: Send {
         }
     }
 
-    /// True if the schedule reads [`Lengths::packet`]. Otherwise callers need not parse frames.
+    /// True if the schedule reads [`Lengths::packet`]. If not, callers need not parse frames.
     fn counts_packets(&self) -> bool {
         false
     }
 
-    /// True once a frame got a departure that never comes ([`Time::MAX`]) because the schedule has ended.
+    /// True once the schedule has ended and a frame got a departure that never comes ([`Time::MAX`]).
     fn ended(&self) -> bool {
         false
     }
 
-    /// The share of a waveform's integral so far that went unused because no frame was ready.
+    /// The share of a waveform's integral so far that was unused because no frame was ready.
     fn forfeited(&self) -> Option<f64> {
         None
     }
 
-    /// How much later the first departure should have been so that no departure so far was starved; `None` if unknown.
+    /// The delay of the first departure with which no departure so far would have been starved; `None` if unknown.
     fn short(&self) -> Option<Span> {
         None
     }
@@ -103,11 +104,11 @@ pub trait Schedule: Send {
         false
     }
 
-    /// Reports the number of frames waiting behind the one that departs now. Called only if
-    /// [`watches_depth`](Schedule::watches_depth).
+    /// Receives the number of frames that wait after the one that departs now. Called only if
+    /// [`watches_depth`](Schedule::watches_depth) is true.
     fn waiting(&mut self, _frames: u64) {}
 
-    /// Steps of a waveform, which are measured separately.
+    /// The steps of a waveform that are measured separately.
     fn steps(&self) -> Option<measure::StepPlan> {
         None
     }
@@ -166,8 +167,8 @@ pub trait Files {
     /// The file cannot be read, is not a capture, or has fewer frames.
     fn frame(&self, path: &Path, number: u64) -> Result<Vec<u8>, ParseError>;
 
-    /// A function to call with large, randomly accessed memory before its first use, for example to request larger
-    /// pages. `None` if there is nothing to do.
+    /// A function to call with the address range of large, randomly accessed memory before its first use, for example
+    /// to request huge pages. `None` if there is nothing to do.
     fn memory(&self) -> Option<Advise> {
         None
     }
@@ -192,12 +193,11 @@ impl Files for Text {
     }
 }
 
-/// The lines of a Mahimahi trace (Netravali et al. 2015). Each line is a time in ms at which 1500 bytes may be sent;
-/// after the last one the trace restarts. Mahimahi's own traces have whole milliseconds; other times are rounded to 1
-/// ps.
+/// Parses a Mahimahi trace (Netravali et al. 2015). Each line is a time in ms at which 1500 bytes may be sent. After
+/// the last one the trace restarts. Mahimahi's own traces have whole milliseconds; other times are rounded to 1 ps.
 ///
 /// # Errors
-/// A file that cannot be read or has no opportunities, or the first invalid line.
+/// A file that cannot be read or has no opportunities; else the first invalid line.
 pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<Vec<Span>, ParseError> {
     const HOW: &str = "write a number of milliseconds on each line, in order, the last one above 0";
     const LONGEST: Span = Span::from_ms(86_400_000);
@@ -222,10 +222,10 @@ pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<V
     Ok(times)
 }
 
-/// Receives the address range of large memory. Does not change its contents.
+/// Receives the address range of large memory. Must not change its contents.
 pub type Advise = fn(std::ops::Range<*const u8>);
 
-/// The key of random draws, and the number of frames.
+/// The parameters of random draws: seed, path, and number of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// Seed of the run.
@@ -241,7 +241,7 @@ pub struct Draw<'a> {
 pub enum Impossible {
     /// A share of line rate, but the line rate is unknown.
     NoLine,
-    /// More than the line carries.
+    /// More than the line can carry.
     AboveLine(BitRate),
     /// An impossible law.
     Law(ParseError),
@@ -260,7 +260,7 @@ impl fmt::Display for Impossible {
 }
 
 impl Target {
-    /// The schedule for this target; `line` is that of the output, if it has a line rate.
+    /// The schedule for this target. `line` is the line of the output, if its rate is known.
     ///
     /// # Errors
     /// As [`Target::check`], or an impossible law.
@@ -281,8 +281,8 @@ impl Target {
         })
     }
 
-    /// The asked rates in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS, if
-    /// frames have a mean length of `length` bytes. `None` if the target is not a rate.
+    /// The configured rates in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS.
+    /// `length` is the mean length of frames in bytes. `None` if the target is not a rate.
     #[must_use]
     pub fn typed(&self, line: Option<Line>, length: f64, window: Span, windows: usize) -> Option<Vec<f64>> {
         match self {
@@ -338,7 +338,7 @@ fn fits(rate: Rate, line: Option<Line>) -> Result<(), Impossible> {
     }
 }
 
-/// True if even the smallest frames at this rate exceed the line.
+/// True if even the smallest frames exceed the line at this rate.
 fn floods(rate: FrameRate, line: BitRate) -> bool {
     let bits = u128::from(units::WireLen::MIN.bytes()) * 8;
     u128::from(rate.millis()) * bits > u128::from(line.bps()) * 1_000
@@ -365,7 +365,7 @@ impl Schedule for AsReady {
     fn forgive(&mut self, _: Span) {}
 }
 
-/// A share of line rate keeps the line busy for that share of the time.
+/// The ratio of wire time at line rate to wire time at this share of it.
 fn wire_share(share: Share, line: BitRate) -> (u128, u128) {
     let units = u128::from(Share::ONE.ppb());
     (units, u128::from(line.bps()) * u128::from(share.ppb()))

@@ -1,10 +1,10 @@
 use super::{Due, Lengths, Schedule, counted, gcd, wire_share};
 use units::{BitRate, FrameRate, Layer, PS_PER_S, Share, Span, Time};
 
-/// A constant rate: each frame departs when the rate has carried all frames before it.
+/// A constant rate: each frame departs once all frames before it have been carried at the rate.
 ///
 /// A frame takes `amount × numerator / denominator` picoseconds, which is rarely a whole number. The remainder is
-/// carried, so departure k is the exact sum, rounded down once.
+/// carried over, so departure k is the exact sum, rounded down once.
 #[derive(Clone, Debug)]
 pub struct ConstantRate {
     amount: Amount,
@@ -15,7 +15,7 @@ pub struct ConstantRate {
     short: Span,
 }
 
-/// What the rate counts.
+/// The unit that the rate counts.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
     Bytes(Layer),
@@ -43,7 +43,7 @@ impl ConstantRate {
     }
 
     fn new(amount: Amount, numerator: u128, denominator: u128) -> Self {
-        // In lowest terms, the products below fit 64 bits at all usual rates, so division is fast.
+        // In lowest terms, the products below fit 64 bits at all common rates, so division is fast.
         let divisor = gcd(numerator, denominator);
         ConstantRate {
             amount,
@@ -72,7 +72,7 @@ impl Schedule for ConstantRate {
         let product = u128::from(amount) * self.numerator + self.remainder;
         let (span, remainder) = match (u64::try_from(product), u64::try_from(self.denominator)) {
             (Ok(product), Ok(denominator)) => (product / denominator, u128::from(product % denominator)),
-            // A tiny share: the frame takes longer than all representable time.
+            // With a tiny share, the frame takes longer than any representable time.
             _ => (u64::try_from(product / self.denominator).unwrap_or(u64::MAX), product % self.denominator),
         };
         self.remainder = remainder;
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn no_drift_after_two_to_the_33_frames() {
-        // 3.7 Gbit/s: 2 162.162… ps per byte. Starts as if 2³³ frames had left.
+        // 3.7 Gbit/s: 2 162.162… ps per byte. Starts after 2³³ frames.
         let mut schedule = ConstantRate::bits(BitRate::from_bps(3_700_000_000), Layer::Frame);
         let gone: u128 = 1 << 33;
         let exact = |frames: u128| (frames * 64 * 8 * u128::from(PS_PER_S) / 3_700_000_000) as u64;

@@ -6,13 +6,13 @@ use units::{FrameRate, PS_PER_S, Share, Span};
 /// Parameters of a burst search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstSettings {
-    /// Rate within a burst: the highest that the line carries.
+    /// Rate within a burst: the maximum of the line.
     pub rate: FrameRate,
-    /// Limit on the burst length, in frames.
+    /// Maximum burst length, in frames.
     pub longest: u64,
-    /// Precision of the length, as a share of it; one frame at best.
+    /// Precision of the length, as a share of it, but at least one frame.
     pub width: Share,
-    /// Number of searches, because the fill of the device's buffer may vary.
+    /// Number of searches. There are several because the fill of the device's buffer may vary.
     pub repeats: u32,
     /// Tolerance of the duration of a burst.
     pub tolerance: Share,
@@ -25,7 +25,7 @@ pub struct BurstRun {
     pub frames: u64,
     /// The outcome.
     pub outcome: Outcome,
-    /// Why it does not count, if it does not.
+    /// Why the result does not count, or `None` if it does.
     pub flaw: Option<Flaw>,
 }
 
@@ -39,7 +39,7 @@ pub struct Bursts {
     /// In the current repetition: the longest burst without loss, and the shortest with loss.
     low: u64,
     high: Option<u64>,
-    /// The tester failed to send a burst.
+    /// True if the tester failed to send a burst.
     beyond: bool,
 }
 
@@ -102,7 +102,7 @@ impl Bursts {
         Some(match self.high {
             Some(high) if low == 0 => high / 2,
             Some(high) => low + (high - low) / 2,
-            // Starts from the result of the last repetition, and grows until frames are lost.
+            // Starts from the result of the last repetition and grows until frames are lost.
             None if low == 0 => self.found.last().copied().unwrap_or(0).clamp(1, longest),
             None => (low + (low / 8).max(1).max(if self.found.is_empty() { low } else { 0 })).min(longest),
         })

@@ -6,11 +6,11 @@ use units::{FrameRate, Share, Span};
 /// Parameters of a loss curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurveSettings {
-    /// The first load: the highest that the line carries.
+    /// The first load: the maximum of the line.
     pub most: FrameRate,
     /// The lowest load.
     pub least: FrameRate,
-    /// A load that the tester is known not to reach; this load and higher ones are skipped.
+    /// A load that the tester is known not to reach. It and all higher loads are skipped.
     pub beyond: Option<FrameRate>,
     /// Difference between loads, as a share of `most`; at most 10 %, as the RFC requires.
     pub step: Share,
@@ -18,7 +18,7 @@ pub struct CurveSettings {
     pub duration: Span,
     /// Tolerance of the rate and the duration of a trial.
     pub tolerance: Share,
-    /// Limit on the lateness of departures in a trial with loss, if the late frames could explain the loss.
+    /// Maximum lateness of departures in a trial with loss, if the late frames could explain the loss.
     pub late: Span,
 }
 
@@ -51,7 +51,7 @@ impl Curve {
         curve
     }
 
-    /// All trials so far. Those with a flaw say nothing about the device.
+    /// All trials so far. Flawed trials are not results of the device.
     #[must_use]
     pub fn runs(&self) -> &[TrialResult] {
         &self.runs

@@ -10,11 +10,11 @@ pub struct Goal {
     pub exceed: Share,
     /// Goal final trial duration.
     pub trial: Span,
-    /// Goal duration sum: total duration of trials that settles a load.
+    /// Goal duration sum: total duration of the trials that decide a load.
     pub sum: Span,
-    /// Goal width: distance of the bounds, as a share of the upper one.
+    /// Goal width: distance between the bounds, as a share of the upper one.
     pub width: Share,
-    /// Goal initial trial duration: short trials find the region first.
+    /// Goal initial trial duration: short trials locate the region first.
     pub initial: Span,
 }
 
@@ -34,15 +34,16 @@ impl Goal {
         Goal { loss, exceed: Share::from_ppb(0), trial, sum: trial, width, initial: trial }
     }
 
-    /// A goal of MLRsearch (RFC 9971): trials of a load last `sum` together, and a share `exceed` of that may be bad.
+    /// A goal of MLRsearch (RFC 9971): the trials of a load take `sum` in total, of which a share `exceed` may be bad.
     #[must_use]
     pub fn mlrsearch(loss: Share, exceed: Share, trial: Span, sum: Span, width: Share) -> Self {
         Goal { loss, exceed, trial, sum, width, initial: Span::from_ps(trial.as_ps() / 8) }
     }
 
-    /// The phases of a search. Short trials find the region at a coarse width, each half as long as those of the next
-    /// phase. Then one full trial per load narrows the bounds to the width, before loads are settled by an intermediate
-    /// sum and by the whole sum: most loads that miss the goal are dropped before they cost a whole sum.
+    /// The phases of a search. First, short trials locate the region with a coarse width; their duration doubles from
+    /// phase to phase. Then one full trial per load narrows the bounds to the width. Last, loads are decided by an
+    /// intermediate sum and then by the whole sum. Most loads that miss the goal are thus dropped before a whole sum is
+    /// spent on them.
     pub(super) fn phases(self) -> Vec<Goal> {
         let mut phases = vec![self];
         let middle = Span::from_ps((self.trial.as_ps() as f64 * self.sum.as_ps() as f64).sqrt() as u64);
@@ -62,10 +63,10 @@ impl Goal {
         phases
     }
 
-    /// Smallest number of full-length trials that can settle a load.
+    /// Minimum number of full-length trials that can decide a load.
     pub(super) fn least_trials(&self) -> u32 {
         let (sum, trial) = (self.sum.as_ps(), self.trial.as_ps().max(1));
-        // Good trials alone must fill the share that bad ones may not take.
+        // Good trials alone must fill the share that may not be bad.
         let good = (sum as f64 * (1.0 - self.exceed.as_f64())).ceil() as u64;
         u32::try_from(good.div_ceil(trial)).unwrap_or(u32::MAX).max(1)
     }
@@ -83,7 +84,7 @@ impl Goal {
             } += seconds;
         }
         let exceed = self.exceed.as_f64();
-        // Short bad trials count only as far as short good ones do not balance them.
+        // Short bad trials count only beyond the number that short good ones balance.
         let balance = short_low * exceed / (1.0 - exceed).max(1e-9);
         let high: f64 = full_high + f64::max(0.0, short_high - balance);
         let whole = f64::max(full_low + high, self.sum.as_secs_f64());
@@ -101,7 +102,7 @@ impl Goal {
         }
     }
 
-    /// The loss that a load does not exceed, apart from the share of time that may be bad (RFC 9971, Appendix B).
+    /// The maximum loss of a load, excluding the share of time that may be bad (RFC 9971, Appendix B).
     pub(super) fn conditional_loss<'a>(&self, runs: impl Iterator<Item = &'a TrialResult>) -> f64 {
         let mut trials: Vec<(f64, f64)> = runs
             .filter(|run| run.trial.duration >= self.trial)

@@ -1,12 +1,12 @@
-//! Searches for the highest load whose loss meets a goal: chooses the next trial and evaluates all trials.
+//! Searches for the highest load whose loss meets a goal. Chooses the next trial and evaluates all trials.
 //!
 //! The caller takes the next [`Trial`] from a [`Search`] and reports its [`Outcome`], until there is none. The search
-//! runs nothing itself. RFC 2544 section 26.1 is a goal with one trial per load. MLRsearch (RFC 9971) is a goal that
-//! trials of a load may miss for a share of the time, with shorter trials first.
+//! itself sends nothing. RFC 2544 section 26.1 is a goal with one trial per load. In MLRsearch (RFC 9971), the trials
+//! of a load may miss the goal for a share of the time, and shorter trials come first.
 //!
-//! A trial in which the tester did not offer the load, or took too long, says nothing about the device under test. It
-//! is repeated; if it keeps failing, the load counts as beyond the tester. The result never contains a load that was
-//! not really offered.
+//! A trial in which the tester did not offer the load, or took too long, is no result of the device under test. It is
+//! repeated. If it keeps failing, the load counts as beyond the tester. The result never contains a load that was not
+//! actually offered.
 
 mod bursts;
 mod curve;
@@ -44,7 +44,7 @@ pub struct Outcome {
     pub late_frames: u64,
 }
 
-/// Why a trial says nothing about the device.
+/// Why a trial is not a result of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// The tester sent less than the load.
@@ -53,7 +53,7 @@ pub enum Flaw {
     Overrun,
     /// The tester's own receiver lost frames.
     Receiver,
-    /// The loss is no larger than the number of frames sent late in a bunch: the load was not constant.
+    /// The loss is at most the number of frames sent late in a bunch: the load was not constant.
     Hiccup,
 }
 
@@ -73,11 +73,11 @@ impl Flaw {
 /// A completed trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialResult {
-    /// The trial as asked.
+    /// The trial as requested.
     pub trial: Trial,
     /// The outcome.
     pub outcome: Outcome,
-    /// Why it does not count, if it does not.
+    /// Why the trial does not count, or `None` if it does.
     pub flaw: Option<Flaw>,
 }
 
@@ -95,7 +95,7 @@ impl TrialResult {
     }
 
     fn within(&self, goal: &Goal) -> bool {
-        // In integers: a loss of exactly the goal meets it.
+        // In integers, so that a loss of exactly the goal meets it.
         let billion = u128::from(Share::ONE.ppb());
         u128::from(self.outcome.lost) * billion <= u128::from(self.outcome.sent) * u128::from(goal.loss.ppb())
     }
@@ -106,7 +106,7 @@ impl TrialResult {
 pub enum Verdict {
     /// The device loses frames above the lower bound.
     DutLimited,
-    /// The tester cannot offer, or receive, more.
+    /// The tester cannot offer or receive a higher load.
     TesterLimited,
     /// The highest load of the range meets the goal.
     NotLimited,
@@ -140,7 +140,7 @@ pub struct GoalResult {
     pub lower: Option<FrameRate>,
     /// Relevant upper bound: the lowest load that misses the goal.
     pub upper: Option<FrameRate>,
-    /// Conditional throughput in frames/s: the rate forwarded at the lower bound, apart from the share of time that may
+    /// Conditional throughput in frames/s: the forwarded rate at the lower bound, excluding the share of time that may
     /// be bad (RFC 9971).
     pub throughput: f64,
     /// What limits the result.
@@ -149,7 +149,7 @@ pub struct GoalResult {
     pub spread: Option<Spread>,
 }
 
-/// A range of loads at which full trials disagree: some meet the goal at its upper end, or above others that miss it.
+/// A range of loads at which full trials disagree: loads that meet the goal lie above loads that miss it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The lowest load with a trial that misses the goal.
@@ -177,7 +177,7 @@ pub struct Settings {
     pub most: FrameRate,
     /// Tolerance of the rate and the duration of a trial.
     pub tolerance: Share,
-    /// Limit on the lateness of departures in a trial that misses a goal, if the late frames could explain the loss.
+    /// Maximum lateness of departures in a trial that misses a goal, if the late frames could explain the loss.
     pub late: Span,
     /// Additional trials at each bound, to check that it is stable.
     pub confirm: u32,
@@ -190,47 +190,47 @@ pub struct Search {
     runs: Vec<TrialResult>,
     /// The lowest load that the tester failed to offer.
     beyond: Option<FrameRate>,
-    /// Per goal: number of lower bounds that did not hold, and the highest lower bound ever found.
+    /// Per goal: the number of lower bounds that later failed, and the highest lower bound ever found.
     fallen: Vec<(u32, Option<FrameRate>)>,
     /// Per goal.
     progress: Vec<Progress>,
 }
 
-/// A lower and an upper bound, as far as they are known.
+/// A lower and an upper bound, if known.
 type Bounds = (Option<FrameRate>, Option<FrameRate>);
 
-/// How far the search for a goal is.
+/// State of the search for a goal.
 #[derive(Clone, Debug)]
 struct Progress {
     /// The phases, the goal itself last.
     phases: Vec<Goal>,
-    /// The current phase. A phase that is done stays done, whatever later trials say about its bounds.
+    /// The current phase. A completed phase stays completed, even if later trials change its bounds.
     phase: usize,
-    /// The first phase whose trials are as long as the goal's. It and those after it are searched together.
+    /// The first phase with trials as long as the goal's. This and the later phases are searched together.
     full: usize,
-    /// Bounds at the end of the phase before.
+    /// Bounds at the end of the preceding phase.
     hints: Bounds,
 }
 
-/// Attempts at a trial that the tester fails.
+/// Number of attempts at a trial that the tester fails.
 const ATTEMPTS: usize = 5;
-/// Attempts at a trial whose load the tester misses by far, which a hiccup cannot explain.
+/// Number of attempts at a trial if the tester is far below the load, which a hiccup cannot explain.
 const FAR_ATTEMPTS: usize = 2;
-/// A device counts as unstable if more than `MOST_FALLEN` lower bounds of a goal fall, and by more than `NEAR` widths.
-/// Close to the limit, the last frames of a trial decide.
+/// A device counts as unstable if more than `MOST_FALLEN` lower bounds of a goal later failed by more than `NEAR`
+/// widths. Close to the limit, a few frames at the end of a trial decide.
 const MOST_FALLEN: u32 = 2;
 const NEAR: f64 = 4.0;
-/// If trials disagree at both bounds, there are at least `PROBES` trials about `PROBED` widths outside each.
+/// If trials disagree at both bounds, at least `PROBES` trials are run about `PROBED` widths outside each bound.
 const PROBES: usize = 2;
 const PROBED: f64 = 5.0;
 /// A load is clearly above another if it is this many widths higher.
 const CLEAR: f64 = 2.0;
-/// More trials than any search needs, since bounds halve and a sum of durations settles each load.
+/// More trials than any search needs: bounds are halved, and a sum of durations decides each load.
 const MOST_TRIALS: usize = 10_000;
 
-/// Why a trial says nothing about the device, if so: the tester sent too little or too slowly by `tolerance`, or
-/// departures later than `late` may explain a loss that matters. `decisive` receives the outcome without that loss and
-/// decides whether it matters.
+/// Why a trial is not a result of the device; `None` if it is one. Either the tester sent too little or too slowly by
+/// `tolerance`, or departures later than `late` may explain a relevant loss. `decisive` receives the outcome without
+/// that loss and decides whether the loss is relevant.
 fn flaw(
     trial: &Trial,
     outcome: &Outcome,
@@ -242,7 +242,7 @@ fn flaw(
     let wanted = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
     let took = outcome.took.as_secs_f64();
     let asked = trial.duration.as_secs_f64();
-    // Rounding a duration to whole frames may change the count by one frame.
+    // Rounding a duration to whole frames can change the count by one frame.
     let frame = 1.0 / wanted.max(1.0);
     if outcome.missed > 0 && outcome.lost > 0 {
         return Some(Flaw::Receiver);
@@ -254,7 +254,7 @@ fn flaw(
         // All frames were sent, but too slowly: the load was not offered.
         return Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall });
     }
-    // Assumes at most two hiccups of the largest lateness. Short hiccups delay many frames without harm.
+    // Assumes at most two hiccups of the maximum lateness. Shorter hiccups delay many frames harmlessly.
     let at_once = (2.0 * outcome.late.as_secs_f64() * trial.load.millis() as f64 / 1_000.0) as u64;
     let at_once = outcome.late_frames.min(at_once);
     let by_itself = Outcome { lost: outcome.lost.saturating_sub(at_once), ..*outcome };
@@ -267,7 +267,7 @@ fn is_wide(goal: &Goal, lower: FrameRate, upper: FrameRate) -> bool {
     high - low > high * goal.width.as_f64() && upper.millis() - lower.millis() > 1
 }
 
-/// True if the tester failed the last trial, of `load`, too often to try it again.
+/// True if the tester has failed at `load` so often that it is not tried again.
 fn failed(runs: &[TrialResult], load: FrameRate) -> bool {
     let failed = runs.iter().rev().take_while(|run| run.flaw.is_some() && run.trial.load == load).take(ATTEMPTS);
     let (all, far) = failed.fold((0, 0), |(all, far), run| (all + 1, far + usize::from(run.is_far_below())));
@@ -343,7 +343,7 @@ impl Search {
         }
     }
 
-    /// Ends the phases whose bounds are close enough.
+    /// Ends the phases whose bounds are close enough together.
     fn advance(&mut self) {
         for number in 0..self.progress.len() {
             while let Progress { phases, phase, full, .. } = &self.progress[number]
@@ -363,7 +363,7 @@ impl Search {
         let Settings { goals, tolerance, late, .. } = &self.settings;
         let within =
             |outcome: &Outcome, goal| TrialResult { trial: *trial, outcome: *outcome, flaw: None }.within(goal);
-        // The trial misses a goal that it would meet if the late frames had not been lost.
+        // Flawed if the trial misses a goal that it would meet without the loss of the late frames.
         flaw(trial, outcome, *tolerance, *late, |by_itself| {
             goals.iter().any(|goal| !within(outcome, goal) && within(by_itself, goal))
         })
@@ -380,7 +380,7 @@ impl Search {
         self.bounds_within(goal, (None, None))
     }
 
-    /// The relevant bounds of a goal by the loads between two others, which count as bounds.
+    /// The relevant bounds of a goal from the loads between two others, which count as bounds.
     fn bounds_within(&self, goal: &Goal, (low, high): Bounds) -> Bounds {
         let mut loads: Vec<FrameRate> =
             self.runs.iter().filter(|run| run.flaw.is_none()).map(|run| run.trial.load).collect();
@@ -389,7 +389,8 @@ impl Search {
         loads.retain(|load| low.is_none_or(|low| *load > low) && high.is_none_or(|high| *load < high));
         let upper = loads.iter().copied().find(|load| goal.bound(self.at(*load)) == Some(Bound::Upper));
         let above = upper.into_iter().chain(self.beyond).chain(high).min();
-        // A load that the tester offered once and then failed is not a bound, and does not hide lower bounds below it.
+        // A load that the tester offered once and later failed to offer is not a bound. It does not hide lower bounds
+        // below it.
         let below = loads.into_iter().filter(|load| above.is_none_or(|above| *load < above));
         let lower = below.filter(|load| goal.bound(self.at(*load)) == Some(Bound::Lower)).max();
         (lower.or(low), above)
@@ -414,7 +415,7 @@ impl Search {
         let upper = bounds.1.filter(|upper| Some(*upper) != self.beyond);
         let more = lower.or_else(|| upper.and_then(|upper| again(upper, 1))).or_else(|| {
             // If the upper bound meets the goal in some trials, it may be close to the limit, or the device may have no
-            // limit there. A trial clearly above it decides.
+            // limit there. A trial clearly above it decides this.
             let clear = self.clear_of(goal, upper.filter(|upper| self.is_mixed(goal, *upper))?);
             let above = FrameRate::from_millis((clear * (1.0 + goal.width.as_f64())) as u64 + 1);
             (above <= self.settings.most && self.beyond.is_none_or(|beyond| above < beyond)).then(|| again(above, 1))?
@@ -422,7 +423,7 @@ impl Search {
         more.or_else(|| self.probe(number))
     }
 
-    /// A trial clearly outside the bounds, if trials disagree at both: they show whether it is the limit that is not
+    /// A trial clearly outside the bounds, if trials disagree at both bounds. It shows whether the limit itself is not
     /// sharp.
     fn probe(&self, number: usize) -> Option<Trial> {
         let goal = &self.settings.goals[number];
@@ -440,7 +441,7 @@ impl Search {
         let offered = |load: &FrameRate| {
             (self.settings.least..=self.settings.most).contains(load) && self.beyond.is_none_or(|beyond| *load < beyond)
         };
-        // Trials there that are somewhat shorter show it as well.
+        // Somewhat shorter trials at such loads count as well.
         let near = |load: FrameRate| {
             let range = load.millis() as f64 * (1.0 - far)..=load.millis() as f64 * (1.0 + far);
             let long = |run: &&TrialResult| run.flaw.is_none() && run.trial.duration * 4 >= goal.trial;
@@ -459,7 +460,7 @@ impl Search {
         (from <= to).then_some(Spread { from, to })
     }
 
-    /// True if trials disagree over more loads than a limit that is not quite sharp explains.
+    /// True if trials disagree over a wider range than a slightly unsharp limit explains.
     fn is_spread(&self, number: usize) -> bool {
         let goal = &self.settings.goals[number];
         let several = self.progress[number].phases.len() > 1;
@@ -472,7 +473,7 @@ impl Search {
         self.at(load).filter(move |run| run.trial.duration >= duration)
     }
 
-    /// True if lower bounds keep falling by more than the last frames of a trial explain.
+    /// True if lower bounds keep failing by more than the last frames of a trial explain.
     fn is_falling(&self, number: usize) -> bool {
         let (fallen, highest) = self.fallen[number];
         let goal = &self.settings.goals[number];
@@ -493,9 +494,9 @@ impl Search {
         self.settle(levels, (None, None), *hints, phases.len() == 1)
     }
 
-    /// The next trial between two bounds. `levels` have the same trial and larger and larger sums; the last one decides.
-    /// Those before it choose the loads, so that a load is settled by a large sum only if a smaller one has made it a
-    /// bound.
+    /// The next trial between two bounds. `levels` have the same trial duration and increasing sums; the last one
+    /// decides. The earlier ones choose the loads, so that a large sum is spent only on a load that a smaller one has
+    /// made a bound.
     fn settle(&self, levels: &[Goal], outer: Bounds, hints: Bounds, single: bool) -> Option<Trial> {
         let (goal, before) = levels.split_last()?;
         let bounds = self.bounds_within(goal, outer);
@@ -526,14 +527,14 @@ impl Search {
     fn next_load(&self, goal: &Goal, (lower, upper): Bounds, hints: Bounds, single: bool) -> Option<FrameRate> {
         let (below, above) = hints;
         let (least, most) = (self.settings.least, self.settings.most);
-        // Settles the load of the last trial first.
+        // First decides the load of the last trial.
         let between =
             |load: FrameRate| lower.is_none_or(|lower| load > lower) && upper.is_none_or(|upper| load < upper);
         let last = self.runs.last().filter(|run| run.trial.duration >= goal.trial).map(|run| run.trial.load);
         if let Some(load) = last.filter(|load| between(*load) && goal.bound(self.at(*load)).is_none()) {
             return Some(load);
         }
-        // Then tries the bounds of the phase before. Bounds that are close enough already need no more.
+        // Then tries the bounds of the preceding phase, unless the bounds are already close enough together.
         let close = lower.zip(upper).is_some_and(|(lower, upper)| !is_wide(goal, lower, upper));
         let hint = above.into_iter().chain(below).find(|load| between(*load) && goal.bound(self.at(*load)).is_none());
         if let Some(load) = hint.filter(|load| !close && (least..=most).contains(load)) {

@@ -1,11 +1,11 @@
-//! Correlated gaps of any law. A first-order chain of normal values, zₜ = ρ·zₜ₋₁ + √(1 − ρ²)·εₜ, is turned into gaps by
-//! Φ and the quantile of the law. The marginal distribution stays that of the law, and ρ is solved so that Pearson's
-//! correlation of neighbouring gaps is the asked one.
+//! Correlated gaps for any law. Φ and the quantile of the law turn a first-order chain of normal values, zₜ = ρ·zₜ₋₁ +
+//! √(1 − ρ²)·εₜ, into gaps. The marginal distribution stays that of the law. ρ is solved so that Pearson's correlation
+//! of neighbouring gaps has the configured value.
 //!
 //! Write the gap as a series of normalised Hermite polynomials of z with coefficients hₖ. The correlation is then Σ
-//! hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula). For a smooth law the first orders suffice. For a law with steps, from
-//! single values or many gaps at an edge, hₖ² falls only as k^(−3⁄2), so the remaining orders are approximated by such
-//! a tail.
+//! hₖ²·ρᵏ ÷ Σ hₖ² over k ≥ 1 (Mehler's formula). For a smooth law the first orders suffice. For a law with steps
+//! (single values, or many gaps at an edge) hₖ² falls only as k^(−3⁄2), and a tail of this form approximates the
+//! remaining orders.
 
 use super::GapDistribution;
 use super::sampler::{CERTIFIED, Lines, Sampler};
@@ -13,7 +13,7 @@ use crate::random::Random;
 use measure::special::{Probability, normal_cdf, normal_quantile};
 use units::ParseError;
 
-/// Polynomials of the series that are computed.
+/// Number of polynomials of the series that are computed.
 const ORDERS: usize = 1_000;
 /// Half the integration range in z, and the number of steps.
 const REACH: f64 = 9.0;
@@ -22,7 +22,7 @@ const STEPS: i32 = 3_600;
 /// The coefficient ρ that gives neighbouring gaps of `law` this correlation.
 pub(super) fn persistence(law: &GapDistribution, correlation: f64) -> Result<f64, ParseError> {
     let step = 2.0 * REACH / f64::from(STEPS);
-    // Evaluates at the middle of each step, so that a jump at the law's median falls between two steps.
+    // Evaluates the middle of each step, so that a jump at the law's median falls between two steps.
     let values: Vec<(f64, f64, f64)> = (0..STEPS)
         .map(|i| {
             let z = -REACH + (f64::from(i) + 0.5) * step;
@@ -55,7 +55,7 @@ pub(super) fn persistence(law: &GapDistribution, correlation: f64) -> Result<f64
         .zip(values.iter().rev())
         .map(|((_, weight, value), (_, _, mirror))| weight * (value - mean) * (mirror - mean) / variance)
         .sum();
-    // The remaining variance and mirrored correlation, which the tail supplies in full at ρ = ±1.
+    // The remaining variance and mirrored correlation. At ρ = ±1 the tail supplies them in full.
     let rest = (1.0 - squares.iter().sum::<f64>()).max(0.0);
     let rest_mirrored = mirrored - squares.iter().rev().fold(0.0, |sum, square| -(sum + square));
     let of = |rho: f64| {
@@ -76,10 +76,10 @@ pub(super) fn persistence(law: &GapDistribution, correlation: f64) -> Result<f64
     Ok(f64::midpoint(low, high))
 }
 
-/// Σ k^(−3⁄2)·ρᵏ ÷ Σ k^(−3⁄2) over the orders that are not computed, as integrals over k.
+/// Σ k^(−3⁄2)·ρᵏ ÷ Σ k^(−3⁄2) over the orders that are not computed, with integrals over k.
 fn tail(rho: f64) -> f64 {
     let decay = -libm::log(rho) * ORDERS as f64;
-    // Negligible, and the difference below would cancel.
+    // Negligible, and the subtraction below would cancel.
     if decay > 50.0 {
         return 0.0;
     }
@@ -133,7 +133,7 @@ impl Transfer {
     const REACH: i32 = 8;
 
     pub(super) fn new(law: &GapDistribution, sampler: Sampler) -> Self {
-        // Takes the smallest table that is precise enough, because small tables stay in the CPU caches.
+        // Takes the smallest table that is precise enough, because small tables fit into the CPU caches.
         let finer = [64, 128, 256, 512].into_iter().map(|steps| (steps, Self::cells(law, steps)));
         match finer.filter(|_| !law.is_discrete()).find(|(_, (_, worst))| *worst <= CERTIFIED) {
             Some((steps, (cells, _))) => {
@@ -173,7 +173,7 @@ impl Transfer {
             Transfer::Lines { law, limits, steps, cells } => {
                 let place = (z + f64::from(Self::REACH)) * steps;
                 let index = place as i64;
-                // Outside the table once in 10¹⁵ draws. The cast maps negative numbers outside, too.
+                // Outside the table once in 10¹⁵ draws. The cast also maps negative numbers outside.
                 match cells.get(index.cast_unsigned() as usize) {
                     Some((from, rise)) => (from + rise * (place - index as f64)).clamp(limits.0, limits.1),
                     None => law.quantile(normal_cdf(z)),

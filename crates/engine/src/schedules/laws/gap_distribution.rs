@@ -3,7 +3,7 @@ use super::{Edges, GapLaw, Law};
 use measure::special::Probability;
 use units::{ParseError, Span};
 
-/// A law at its position in time, with its cuts: the distribution of the gaps.
+/// The distribution of the gaps: a law, scaled and shifted in time, with its limits.
 ///
 /// A gap is shift + scale × X, with X in the law's own unit and within [`low`, `high`]; values outside are drawn again.
 /// Values are picoseconds in f64 with 53 bits: exact up to 2.5 hours, and to a part in 10¹⁶ beyond.
@@ -15,11 +15,11 @@ pub struct GapDistribution {
     scale: f64,
     low: f64,
     high: f64,
-    /// The law's probability up to `low` and up to `high`.
+    /// The law's cumulative probability at `low` and at `high`.
     from: Probability,
     to: Probability,
     mass: f64,
-    /// Values beyond these are moved to them.
+    /// Values beyond these limits are clamped to them.
     limits: (f64, f64),
     saturates: bool,
     bins: (f64, f64),
@@ -28,12 +28,12 @@ pub struct GapDistribution {
     strata: Option<u64>,
 }
 
-/// A law with more than this probability below zero is refused; less is drawn again.
+/// A law with more than this probability below zero is rejected; with less, negative values are drawn again.
 const NEGATIVE: f64 = 1e-4;
-/// A range with less than this probability is refused.
+/// A range with less than this probability is rejected.
 const LEAST_MASS: f64 = 1e-6;
 
-/// The position of a law in time, and its cuts.
+/// The scale and shift of a law in time, and its limits.
 struct Scaling {
     shift: f64,
     scale: f64,
@@ -43,7 +43,7 @@ struct Scaling {
 }
 
 impl Scaling {
-    /// The position as asked: by a range, by a mean and a deviation, by a mean, or in the law's own unit.
+    /// The scale and shift as configured: by a range, by a mean and a deviation, by a mean, or in the law's own unit.
     fn asked(gap: &GapLaw) -> Result<Scaling, ParseError> {
         let shape = gap.law.shape();
         let (mean, deviation) = shape.moments();
@@ -90,7 +90,7 @@ impl Scaling {
         }
     }
 
-    /// The position after the cuts of `edges`.
+    /// The scaling with the limits of `edges` applied.
     fn cut(self, edges: Option<Edges>) -> Scaling {
         let Scaling { shift, scale, low, high, limits } = self;
         let within = |from, to| (limits.0.max(ps(from)), limits.1.min(ps(to)));
@@ -171,7 +171,8 @@ impl GapDistribution {
         Ok(placed)
     }
 
-    /// `shift` + `scale` × X with X from a table, not standardised and never below zero, as in netem.
+    /// The distribution of `shift` + `scale` × X with X from a table. Not standardised and never below zero, as in
+    /// netem.
     pub(super) fn of_table(
         table: super::Table,
         shift: Span,
@@ -208,14 +209,14 @@ impl GapDistribution {
         self.before_limits(p).clamp(self.limits.0, self.limits.1)
     }
 
-    /// The quantile before limits are applied, as smooth as the law.
+    /// The quantile before limits are applied; as smooth as the law.
     pub(super) fn before_limits(&self, p: Probability) -> f64 {
         let inner =
             Probability { below: self.from.below + p.below * self.mass, above: self.to.above + p.above * self.mass };
         self.shift + self.scale * self.law.shape().quantile(inner).clamp(self.low, self.high)
     }
 
-    /// Values beyond these are moved to them.
+    /// Values beyond these limits are clamped to them.
     pub(super) fn limits(&self) -> (f64, f64) {
         self.limits
     }
@@ -257,7 +258,7 @@ impl GapDistribution {
         Probability { below, above }
     }
 
-    /// True if the gaps are discrete values.
+    /// True if the law is discrete.
     #[must_use]
     pub(crate) fn is_discrete(&self) -> bool {
         self.law.shape().is_discrete()
@@ -289,13 +290,13 @@ impl GapDistribution {
         atoms
     }
 
-    /// Coefficient of the first-order chain of normal values behind correlated gaps.
+    /// Coefficient of the first-order chain of normal values that generates correlated gaps.
     #[must_use]
     pub fn persistence(&self) -> f64 {
         self.persistence
     }
 
-    /// Records the number of strata, for reports.
+    /// Sets the number of strata, for reports.
     pub(super) fn in_strata(mut self, strata: u64) -> Self {
         self.strata = Some(strata);
         self
@@ -307,8 +308,8 @@ impl GapDistribution {
         self.idle
     }
 
-    /// Mean and standard deviation of the gaps in ps, if they exist. Of the whole law in closed form; of a cut law by
-    /// Simpson's rule over the quantiles, with finer steps towards the ends.
+    /// Mean and standard deviation of the gaps in ps, if they exist. For the whole law in closed form. For a truncated
+    /// law by Simpson's rule over the quantiles, with finer steps towards the ends.
     #[must_use]
     pub fn moments(&self) -> (Option<f64>, Option<f64>) {
         if self.mass >= 1.0 && !self.saturates {

@@ -3,7 +3,7 @@ use crate::schedules::Files;
 use std::fmt;
 use units::{ParseError, Share, Span};
 
-/// A law of gaps as asked: the distribution, its position in time, its cuts and the sampling.
+/// A law of gaps as configured: the distribution, its position in time, its limits and the sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GapLaw {
     /// The distribution.
@@ -16,7 +16,8 @@ pub struct GapLaw {
     pub within: Option<(Span, Span)>,
     /// How to treat values outside a range.
     pub edges: Option<Edges>,
-    /// The share cut at each end if the law is mapped onto a range, and the position of the outer bins of a fit.
+    /// The share that is cut off at each end if the law is mapped onto a range; also the position of the outer bins of
+    /// a fit.
     pub tail: Share,
     /// How values are drawn.
     pub sampling: Sampling,
@@ -41,7 +42,7 @@ pub enum Sampling {
     /// Independently.
     #[default]
     Independent,
-    /// One per stratum, in random order, from as many equally likely strata as there are gaps.
+    /// Stratified: one value from each of as many equally likely strata as there are gaps, in random order.
     Stratified,
 }
 
@@ -64,7 +65,7 @@ impl Correlation {
     /// Parses `25%` or `-25%`.
     ///
     /// # Errors
-    /// Not a share.
+    /// The text is not a share.
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         let (size, sign) = text.strip_prefix('-').map_or((text, 1), |size| (size, -1));
         let share: Share = size.parse()?;
@@ -78,13 +79,13 @@ impl fmt::Display for Correlation {
     }
 }
 
-/// The default share that is cut at each end: 1e-4.
+/// The default share that is cut off at each end: 1e-4.
 const TAIL: Share = Share::from_ppb(100_000);
 
 impl GapLaw {
-    /// Parses a law; `None` if the first word names none.
+    /// Parses a law. `None` if the first word is not the name of a law.
     ///
-    /// Checks that depend on the values of a table happen only once it is read, in [`GapLaw::place`].
+    /// Checks that depend on the values of a table happen in [`GapLaw::place`], after the table is read.
     ///
     /// # Errors
     /// Words outside the grammar, or an impossible law.
@@ -156,7 +157,7 @@ impl GapLaw {
         Ok(gap)
     }
 
-    /// Checks that the law has a position in time.
+    /// Checks that the position of the law in time is defined.
     fn check_placing(&self) -> Result<(), ParseError> {
         let name = self.law.kind().name;
         let shape = self.law.shape();
@@ -175,13 +176,13 @@ impl GapLaw {
         }
     }
 
-    /// False until its table was read.
+    /// False until the table of the law is read.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
         !matches!(&self.law, Law::Table(table) if !table.is_read())
     }
 
-    /// Reads the law's table, if it has one, and checks what depends on its values.
+    /// Reads the law's table, if it has one, and runs the checks that depend on its values.
     ///
     /// # Errors
     /// The file cannot be read or is not a table, with the line; or an error of [`GapLaw::place`].

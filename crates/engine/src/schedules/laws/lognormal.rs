@@ -3,7 +3,7 @@ use measure::special::{normal_cdf, normal_quantile};
 use std::fmt;
 use units::{ParseError, Span};
 
-/// The lognormal law, given by the mean and deviation of the gaps, not of their logarithm.
+/// The lognormal law, with the mean and deviation of the gaps, not of their logarithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogNormal {
     /// The mean of the gaps.

@@ -1,8 +1,7 @@
 //! Laws of gaps: the distributions of inter-departure times.
 //!
-//! A law is one file with its documentation, grammar and distribution functions, and one line in the list below. A
-//! [`GapLaw`] adds the position in time and the sampling; its [`GapDistribution`] law answers every question about the
-//! distribution of the gaps.
+//! Each law has a file with its documentation, grammar and distribution functions, and a line in the list below. A
+//! [`GapLaw`] adds the position in time and the sampling. Its [`GapDistribution`] is the distribution of the gaps.
 //!
 //! All arithmetic uses [`measure::special`], which gives identical bits on every machine.
 
@@ -52,12 +51,12 @@ trait Shape: fmt::Display {
     /// The mean and standard deviation, if they exist.
     fn moments(&self) -> (Option<f64>, Option<f64>);
 
-    /// True if the parameters are times, so that the law needs no placing.
+    /// True if the parameters are times. The law then needs no mean, deviation or range.
     fn is_timed(&self) -> bool {
         false
     }
 
-    /// True if a mean alone places the law: it starts at zero and is scaled.
+    /// True if a mean alone determines the scale: the law starts at zero.
     fn is_scaled_by_mean(&self) -> bool {
         false
     }
@@ -79,7 +78,7 @@ macro_rules! laws {
         $(mod $module;)*
         $(pub use $module::$law;)*
 
-        /// A distribution with its parameters.
+        /// A distribution and its parameters.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Law {
             $(#[expect(missing_docs, reason = "each law documents itself")] $law($law),)*
@@ -89,7 +88,7 @@ macro_rules! laws {
             /// Every kind of law.
             pub const KINDS: &'static [Kind] = &[$($law::KIND),*];
 
-            /// Parses a law's name and parameters; `None` if the first word names none.
+            /// Parses the name and parameters of a law. `None` if the first word is not the name of a law.
             fn parse(words: &mut Words<'_>) -> Option<Result<Self, ParseError>> {
                 $(if words.take($law::KIND.name) {
                     return Some($law::parse(words).map(Law::$law));

@@ -3,7 +3,7 @@ use measure::special::{normal_cdf, normal_quantile};
 use std::fmt;
 use units::ParseError;
 
-/// The normal law. Placing it sets the mean and the deviation.
+/// The standard normal law. A mean and a deviation place it in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Normal;
 

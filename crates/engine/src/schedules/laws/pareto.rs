@@ -5,9 +5,9 @@ use units::{ParseError, Span};
 /// The Pareto law of the first kind: P(X > x) = (scale ÷ x)^shape from `scale` on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pareto {
-    /// Tail exponent; the mean exists above 1, the deviation above 2.
+    /// Tail exponent. The mean exists above 1, the deviation above 2.
     pub shape: f64,
-    /// The smallest value. Without it the law must be placed.
+    /// The smallest value. Without it the law needs a mean or a range.
     pub scale: Option<Span>,
 }
 

@@ -3,7 +3,7 @@ use measure::special::gamma_cdf;
 use std::fmt;
 use units::ParseError;
 
-/// The Poisson law of a count. Placing it maps the counts to equidistant gaps.
+/// The Poisson law of a count. A mean or a range maps the counts to equidistant gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Poisson {
     /// Mean and variance of the count.

@@ -7,7 +7,7 @@ use measure::special::Probability;
 pub(crate) enum Sampler {
     /// The quantile itself.
     Direct(Box<GapDistribution>),
-    /// Linear interpolation between quantiles, and the law beyond them.
+    /// Linear interpolation between exact quantiles; outside them, the law itself.
     Lines(Lines, Box<GapDistribution>),
     /// Discrete values.
     Atoms(Box<Atoms>),
@@ -20,8 +20,7 @@ impl Sampler {
         } else if law.is_fast() {
             Sampler::Direct(Box::new(law.clone()))
         } else {
-            // Refines the table while the law is too curved. A law that is curved at every scale is not drawn from a
-            // table.
+            // Refines the table while the law is too curved. A law that is curved at every scale gets no table.
             let lines = |bits| Lines::new(&|p| law.before_limits(p), &|ps| law.cdf(ps), law.limits(), bits);
             let finer = (7..=11).map(lines).find(|lines| lines.worst <= CERTIFIED);
             let law = Box::new(law.clone());
@@ -43,11 +42,12 @@ impl Sampler {
     }
 }
 
-/// Limit on the distance, as a probability, between a law and its table. A Kolmogorov–Smirnov test with four million
-/// gaps resolves 7e-4.
+/// Maximum distance, as a probability, between a law and its table. A Kolmogorov–Smirnov test with four million gaps
+/// resolves 7e-4.
 pub(super) const CERTIFIED: f64 = 1e-5;
 
-/// Halvings of the probability at each end that have their own cells. Values beyond, one in 2²⁵ draws, are computed.
+/// Number of halvings of the probability at each end that have their own cells. Values further out, one in 2²⁵ draws,
+/// are computed.
 const OCTAVES: u32 = 24;
 
 /// The quantile of a law, linear between exact values. Each halving of the probability towards either end has the same
@@ -56,15 +56,15 @@ const OCTAVES: u32 = 24;
 pub(crate) struct Lines {
     limits: (f64, f64),
     bits: u32,
-    /// Value at the start and slope of each cell: lower half, then upper half, outwards.
+    /// Start value and slope of each cell: lower half, then upper half, outwards.
     cells: Vec<(f64, f64)>,
     /// Largest error as a probability, measured at three points of each cell.
     pub(super) worst: f64,
 }
 
 impl Lines {
-    /// A table of this quantile function, checked against its distribution function. Values beyond `limits` are moved
-    /// to them.
+    /// Tabulates this quantile function and checks the table against its distribution function. Values beyond `limits`
+    /// are clamped to them.
     pub(super) fn new(
         quantile: &dyn Fn(Probability) -> f64,
         cdf: &dyn Fn(f64) -> Probability,
@@ -85,7 +85,7 @@ impl Lines {
                     let to = quantile(at(p + step));
                     for part in [0.25, 0.5, 0.75] {
                         let value = from + (to - from) * part;
-                        // Beyond the limits the exact value does not matter.
+                        // The error is irrelevant where values are clamped.
                         if value > limits.0 && value < limits.1 {
                             let got = cdf(value);
                             let got = if upper { got.above } else { got.below };
@@ -101,7 +101,7 @@ impl Lines {
         Lines { limits, bits, cells, worst }
     }
 
-    /// The value at quantile `bits` ÷ 2⁶⁴; `None` if that is too close to an end.
+    /// The value at quantile `bits` ÷ 2⁶⁴; `None` if that is too close to 0 or 1.
     #[inline]
     pub(super) fn value(&self, bits: u64) -> Option<f64> {
         let upper = bits >> 63;
@@ -113,7 +113,7 @@ impl Lines {
         }
         let mantissa = near << zeros << 1;
         let cell = (mantissa >> (64 - self.bits)) as usize;
-        // The lowest bit is zero; signed numbers convert faster.
+        // The lowest bit is zero, so the value fits a signed number, which converts faster.
         let part = (mantissa << self.bits >> 1).cast_signed() as f64 * (2.0 / TWO_64);
         let half = upper as usize * OCTAVES as usize;
         let (from, rise) = self.cells[((half + zeros as usize - 1) << self.bits) + cell];
@@ -124,9 +124,9 @@ impl Lines {
 /// Discrete values with their probabilities.
 #[derive(Clone, Debug)]
 pub(crate) struct Atoms {
-    /// Each value and the last uniform value that selects it.
+    /// Each value, after the largest 64-bit number that selects it.
     values: Vec<(u64, f64)>,
-    /// Where to start the search, by the highest byte.
+    /// Start index of the search, by the highest byte.
     guide: [u32; 256],
 }
 

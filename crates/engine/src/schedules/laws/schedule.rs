@@ -8,17 +8,17 @@ use crate::schedules::{Draw, Due, Lengths, Schedule, wire_end};
 use std::sync::Arc;
 use units::{ParseError, Span, Time};
 
-/// Gaps drawn from a law. Departures are absolute: each is the sum of all gaps before it, and fractions of a picosecond
-/// are carried.
+/// Departures with gaps drawn from a law. Departures are absolute: each is the sum of all gaps before it, and fractions
+/// of a picosecond are carried over.
 ///
 /// Stratified gaps are whole byte times of the line, if there is one. Rounding the departures instead would change each
-/// gap by up to one byte time at random, which is more than the variation that strata leave.
+/// gap by up to one byte time at random, which exceeds the variation that strata leave.
 pub struct LawSchedule {
     law: Arc<GapDistribution>,
     draws: Draws,
-    /// Gaps run from the end of a frame on this line.
+    /// If set, gaps run from the end of a frame on this line.
     idle_on: Option<Line>,
-    /// Gaps are whole byte times of this line.
+    /// If set, gaps are whole byte times of this line.
     steps_of: Option<Line>,
     carry: f64,
     next: Option<Time>,
@@ -32,11 +32,11 @@ enum Draws {
     Correlated(Chain, Transfer),
 }
 
-/// Strata for a run of unknown length.
+/// Number of strata for a run of unknown length.
 const BLOCK: u64 = 65_536;
 
 impl LawSchedule {
-    /// The schedule of a law; `line` is that of the output, if it has one.
+    /// The schedule of a law. `line` is the line of the output, if it has one.
     ///
     /// # Errors
     /// An impossible law, or a table that was not read.
@@ -46,7 +46,7 @@ impl LawSchedule {
         let sampler = Sampler::new(&law);
         let draws = match gap.sampling {
             Sampling::Stratified => {
-                // One less than the number of frames, if it is known.
+                // One gap less than frames, if their number is known.
                 let strata = draw.frames.map_or(BLOCK, |frames| frames.saturating_sub(1).max(1));
                 law = law.in_strata(strata);
                 Draws::Stratified(Strata::new(strata, random), sampler)
@@ -78,11 +78,11 @@ impl Schedule for LawSchedule {
         self.short = self.short + ready.since(due);
         let at = due.max(ready);
         let exact = self.draw() + self.carry;
-        // Signed numbers convert faster.
+        // Signed integers convert faster.
         let whole = (exact as i64).max(0);
         let mut gap = Span::from_ps(whole.cast_unsigned());
         if whole == i64::MAX {
-            // Nothing departs beyond the end of time, so nothing is carried.
+            // No frame departs after the end of time, so there is no remainder.
             (gap, self.carry) = (Span::from_ps(u64::MAX), 0.0);
         } else if let Some(line) = self.steps_of {
             gap = line.nearest(gap);

@@ -1,17 +1,18 @@
 use crate::random::Random;
 
-/// Uniform values, one from each of `count` equally likely strata, in random order; then again.
+/// Uniform values, one from each of `count` equally likely strata, in random order. Then a new round starts.
 ///
-/// The order is a permutation that is computed, not stored, so a run of any length needs no memory. Four rounds of a
-/// Feistel network, whose halves are numbers below about √count instead of bits, are repeated until the result is in
-/// range (Black and Rogaway 2002). At most about √count values are out of range, so repetitions are rare.
+/// The order is a permutation that is computed, not stored, so a run of any length needs no memory. It is a Feistel
+/// network of four rounds whose halves are numbers below about √count instead of bit strings. The network is applied
+/// again until the result is in range (Black and Rogaway 2002). At most about √count values are out of range, so
+/// repetitions are rare.
 #[derive(Clone, Debug)]
 pub(super) struct Strata {
     random: Random,
     count: u64,
     /// Width of a stratum in the space of uniform values.
     width: u64,
-    /// Ranges of the high and the low half.
+    /// Upper bounds of the high and the low half.
     halves: (u64, u64),
     keys: [u64; 4],
     /// The halves of the next index.
@@ -68,10 +69,10 @@ fn mixed(value: u64, key: u64) -> u64 {
     (product ^ (product >> 32)).wrapping_mul(ODD) >> 32
 }
 
-/// `value` rotated by the share `by` ÷ 2³² of `count`, modulo `count`.
+/// `value` rotated modulo `count` by the fraction `by` ÷ 2³² of `count`.
 fn turned(value: u64, by: u64, count: u64) -> u64 {
     let sum = value + ((by * count) >> 32);
-    // Unpredictable, so a branch would cost more.
+    // The branch would be unpredictable and more expensive.
     std::hint::select_unpredictable(sum >= count, sum.wrapping_sub(count), sum)
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use units::{ParseError, Span, measured};
 
-/// A law from a file: a `.dist` table, a list of samples, or the gaps of a capture.
+/// A law read from a file: a `.dist` table, a list of samples, or the gaps of a capture.
 ///
 /// The sorted values are the quantiles at 0, 1/(n − 1), …, 1, with linear interpolation between them.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Table {
 /// The source of a table's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableFile {
-    /// A table of iproute2 or NIST Net, `NAME.dist`: values in 1/8192 of the law's standard deviation.
+    /// A table of iproute2 or NIST Net, `NAME.dist`: values in units of 1/8192 standard deviation.
     Dist(PathBuf),
     /// A list of times.
     List(PathBuf),
@@ -26,7 +26,7 @@ pub enum TableFile {
     Capture(PathBuf),
 }
 
-/// Sorted values of a table that was read.
+/// The sorted values of a table after it was read.
 #[derive(Clone, Debug, PartialEq)]
 struct Samples(Vec<f64>);
 
@@ -34,10 +34,10 @@ struct Samples(Vec<f64>);
 const DIST_SCALE: f64 = 8192.0;
 
 impl Samples {
-    /// Parses a table of iproute2 or NIST Net; `name` is for messages.
+    /// Parses a table of iproute2 or NIST Net. `name` is used in messages.
     ///
     /// # Errors
-    /// Something other than numbers of 16 bits, with its line; or no values.
+    /// Anything but 16-bit numbers, with the line; or no values.
     fn of_dist(text: &str, name: &Path) -> Result<Self, ParseError> {
         let read = |word: &str| {
             let value = word.parse::<f64>().ok().filter(|value| (-32_768.0..=32_767.0).contains(value));
@@ -51,10 +51,10 @@ impl Samples {
         Self::read(text, name, read)
     }
 
-    /// Parses a list of times. Each has its unit, or all are bare numbers after a line such as `unit us`.
+    /// Parses a list of times. Each time has its unit, or all are plain numbers after a line such as `unit us`.
     ///
     /// # Errors
-    /// Something other than times, with its line; a number without a unit; or no values.
+    /// Anything but times, with the line; a number without a unit; or no values.
     fn of_list(text: &str, name: &Path) -> Result<Self, ParseError> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let begins = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit());
@@ -107,7 +107,7 @@ impl Samples {
 }
 
 impl Table {
-    /// The table of a `.dist` file, not yet read.
+    /// A `.dist` table that is not read yet.
     pub(super) fn of_file(path: PathBuf) -> Self {
         Table { file: TableFile::Dist(path), samples: None }
     }
@@ -135,17 +135,17 @@ impl Table {
         Ok(())
     }
 
-    /// True once the file was read.
+    /// True after the file was read.
     pub(super) fn is_read(&self) -> bool {
         self.samples.is_some()
     }
 
-    /// The values; zeros until the file was read.
+    /// The values; zeros before the file is read.
     fn values(&self) -> &[f64] {
         self.samples.as_ref().map_or(&[0.0, 0.0], |samples| &samples.0)
     }
 
-    /// Values that occur more than once, in order. Each has its own probability.
+    /// Values that occur more than once, in order. Each has a probability of its own.
     pub(super) fn repeated(&self) -> impl Iterator<Item = f64> + '_ {
         let groups = self.values().chunk_by(|a, b| a.total_cmp(b).is_eq());
         groups.filter(|group| group.len() > 1).map(|group| group[0])
@@ -211,7 +211,7 @@ impl Shape for Table {
     }
 
     fn moments(&self) -> (Option<f64>, Option<f64>) {
-        // Includes the law between the values, where the quantile is linear: ∫Q and ∫Q² of each piece.
+        // Includes the interpolation between the values, where the quantile is linear: ∫Q and ∫Q² of each piece.
         let values = self.values();
         let pieces = (values.len() - 1) as f64;
         let mean = values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).sum::<f64>() / pieces;

@@ -1,4 +1,4 @@
-//! Runs one suite over every law of the list; tests of single laws follow.
+//! Runs one suite over every law of the list. Tests of single laws follow.
 
 use super::copula::TWO_64;
 use super::sampler::Sampler;
@@ -188,7 +188,7 @@ fn means_and_deviations_match_the_request() {
         assert!((got_mean / mean - 1.0).abs() < 1e-4, "{text}: mean {got_mean}");
         assert!((got_deviation / deviation - 1.0).abs() < 0.01, "{text}: deviation {got_deviation}");
     }
-    // Moments of the cut law from SciPy: a normal law between −1σ and +2σ.
+    // Moments of the truncated law from SciPy: a normal law between −1σ and +2σ.
     let (mean, deviation) = placed("normal mean 100us sd 5us clip 95us..110us").moments();
     assert!((mean.expect("a mean") - 101.148_186e6).abs() < 10.0, "{mean:?}");
     assert!((deviation.expect("a deviation") - 3.604_728e6).abs() < 10.0, "{deviation:?}");
@@ -213,7 +213,7 @@ fn correlated_gaps_have_the_correlation_and_keep_the_law() {
             let got = lag1(&drawn);
             assert!((got - correlation / 100.0).abs() < 0.01, "{asked}: {got}");
             if !text.starts_with("poisson") {
-                // Correlated samples resolve as much as at least (1 − ρ) ÷ (1 + ρ) times as many independent ones.
+                // n correlated samples have at least the resolution of n·(1 − ρ) ÷ (1 + ρ) independent ones.
                 let law = placed(&asked);
                 let rho = law.persistence().abs();
                 let p = kolmogorov(distance(&drawn, &law), 200_000.0 * (1.0 - rho) / (1.0 + rho));
@@ -227,7 +227,7 @@ fn correlated_gaps_have_the_correlation_and_keep_the_law() {
 
 #[test]
 fn laws_with_steps_have_the_requested_correlation() {
-    // All but one gap in a million are at an edge, half of them at each. The correlation of the signs of two normal
+    // All but one in a million gaps are at an edge, half of them at each. The correlation of the signs of two normal
     // values is (2 ÷ π)·arcsin ρ.
     for correlation in [10.0, 50.0, 90.0, 99.0, 99.9, -50.0, -90.0, -99.0_f64] {
         let asked = format!("uniform 0us..100us saturate 50us..50.0001us corr {correlation}%");
@@ -336,7 +336,7 @@ fn refuses_impossible_laws_with_a_remedy() {
 }
 
 proptest! {
-    /// The sum of gaps drifts from the exact one by less than a picosecond.
+    /// The sum of the gaps differs from the exact one by less than a picosecond.
     #[test]
     fn no_picosecond_is_lost(seed in 0_u64..1_000) {
         let law = placed("exp mean 10us");
@@ -386,7 +386,7 @@ const JUDGED: [(&str, &str); 12] = [
     ("chi2 df 1 in 5us..50us", "chi2 df 1 in 5us..65us"),
 ];
 
-/// Captures with 1 ns, and lines of 10 Gbit/s, 100 Mbit/s and 10 Mbit/s.
+/// Captures with a resolution of 1 ns, and lines of 10 Gbit/s, 100 Mbit/s and 10 Mbit/s.
 #[test]
 fn fit_rejects_own_gaps_at_the_stated_rate_and_others_always() {
     let (mut rejected, mut runs) = (0, 0);

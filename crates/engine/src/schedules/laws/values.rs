@@ -30,13 +30,13 @@ impl Values {
         Self::of_law(law, Random::stream(seed, path))
     }
 
-    /// As [`Values::new`], from a given stream of random numbers.
+    /// Like [`Values::new`], from an existing stream of random numbers.
     pub(crate) fn of_law(law: &GapLaw, random: Random) -> Result<Self, ParseError> {
         Self::allow(law)?;
         Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
     }
 
-    /// Checks that values can be drawn from a law. Its table need not have been read.
+    /// Checks that values can be drawn from a law. The table of the law need not be read yet.
     ///
     /// # Errors
     /// Stratified sampling, or `idle`.
@@ -53,7 +53,7 @@ impl Values {
         Ok(())
     }
 
-    /// `mean` + `jitter` × X with X from a table, as netem draws delays: never below zero.
+    /// `mean` + `jitter` × X with X from a table, never below zero. This is how netem draws delays.
     ///
     /// # Errors
     /// A correlation that the law cannot have.
@@ -85,7 +85,7 @@ impl Values {
         Values { draws, carry: 0.0 }
     }
 
-    /// The next value. Fractions of a picosecond are carried to the next one, so that means are exact.
+    /// The next value. Fractions of a picosecond are carried over to the next one, so that means are exact.
     pub fn draw(&mut self) -> Span {
         let exact = self.carry
             + match &mut self.draws {
@@ -108,16 +108,16 @@ fn in_folder(folder: &str, name: &str) -> PathBuf {
 
 /// A distribution of iproute2: values around 0 in units of the jitter.
 ///
-/// The distributed tables are recomputed here from the formulas of their generators (NIST Net, in the public domain):
-/// 4096 equally likely values in steps of 1/8192, cut at ±4.
+/// The tables that iproute2 distributes are recomputed from the formulas of their generators (NIST Net, in the public
+/// domain): 4096 equally likely values in steps of 1/8192, limited to ±4.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// From −1 to 1: netem's default.
     Uniform,
     /// The standard normal law.
     Normal,
-    /// ((1 − p)^(−1/3) − 1.5) × 4/3: a Pareto law of shape 3, shifted to a mean of zero. The cut leaves a standard
-    /// deviation of 0.86.
+    /// ((1 − p)^(−1/3) − 1.5) × 4/3: a Pareto law of shape 3, shifted to a mean of zero. With the limit, its standard
+    /// deviation is 0.86.
     Pareto,
     /// A quarter of the normal value plus three quarters of the Pareto value at the same p.
     ParetoNormal,
@@ -129,7 +129,7 @@ impl Distribution {
     /// Names of distributions without a file.
     pub const NAMES: [&'static str; 4] = ["uniform", "normal", "pareto", "paretonormal"];
 
-    /// The distribution of this name. Any other name is that of a tc table, or of a file that ends in `.dist`.
+    /// The distribution with this name. Any other name is that of a tc table, or of a file that ends in `.dist`.
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name {
@@ -170,13 +170,13 @@ impl Distribution {
         }
     }
 
-    /// False until its file was read.
+    /// False until the file of the distribution is read.
     #[must_use]
     pub(crate) fn is_ready(&self) -> bool {
         !matches!(self, Distribution::File(table) if !table.is_read())
     }
 
-    /// The value, in units of the jitter, below which this share of the draws is. `None` until its file was read.
+    /// The value, in units of the jitter, that this share of the draws does not exceed. `None` before the file is read.
     #[must_use]
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         self.is_ready().then(|| self.table().quantile(measure::special::Probability::below(share)))
@@ -187,7 +187,7 @@ impl Distribution {
         const SCALE: f64 = 8_192.0;
         let normal = |i: u32| {
             let p = measure::special::Probability::below((f64::from(4 * i) + 0.5) / f64::from(4 * ENTRIES));
-            // The generator walks along the axis in these steps.
+            // The original generator moves along the axis in steps of this size.
             let z = libm::floor(measure::special::normal_quantile(p) * 20_000.0) / 20_000.0;
             libm::rint(z * SCALE).clamp(-32_768.0, 32_767.0)
         };

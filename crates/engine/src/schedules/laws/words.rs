@@ -1,13 +1,13 @@
 use units::{ParseError, Span};
 
-/// The words of a text, read one by one. A word in double quotes may contain blanks.
+/// Reads the words of a text one by one. A word in double quotes may contain blanks.
 #[derive(Clone, Debug)]
 pub(crate) struct Words<'a> {
     words: Vec<&'a str>,
     at: usize,
 }
 
-/// Quotes a text if necessary, so that [`Words`] reads it as one word.
+/// Quotes a text if necessary, so that [`Words`] reads it as a single word.
 pub(crate) fn as_word(text: &str) -> String {
     if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text.to_owned() }
 }

@@ -5,7 +5,7 @@ use units::{ParseError, Rate, Span};
 /// Bursts at one rate with silence between them, or a sequence of different bursts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// The bursts in order. They repeat after the last one, unless it has a count.
+    /// The bursts in order. They repeat after the last one, unless that has a count.
     pub terms: Vec<Term>,
 }
 
@@ -18,12 +18,12 @@ pub struct Term {
     pub lasts: Span,
     /// Time from the start of one burst to the start of the next.
     pub every: Span,
-    /// Number of bursts before the next term; 1 if absent.
+    /// Number of bursts before the next term; 1 if not given.
     pub count: Option<u32>,
 }
 
 const EXAMPLE: &str = "burst 8Gbps for 2ms every 10ms";
-/// Limit on bursts per round, which bounds the table of the waveform.
+/// Maximum number of bursts per round. Bounds the table of the waveform.
 const MOST: u32 = 100_000;
 
 impl Waveform for Burst {
@@ -57,7 +57,7 @@ impl Waveform for Burst {
         }
         let repeats = self.terms.last().is_some_and(|term| term.count.is_none());
         if !repeats {
-            // Nothing follows the last burst, even without silence after it.
+            // After the last burst the rate is zero, even without a silence after it.
             pieces.push(Stretch::Rates(Span::from_ps(1), None, None));
         }
         Some(Shape { pieces, repeats })

@@ -1,7 +1,7 @@
 //! Waveforms: rates that vary over time.
 //!
-//! A waveform is one file with its documentation and grammar, and one line in the list below. Each becomes a
-//! [`Profile`]: pieces of constant or linearly changing rate, with all computation in integers.
+//! Each waveform has a file with its documentation and grammar, and a line in the list below. It becomes a [`Profile`]:
+//! pieces with a constant or linearly changing rate. All computation uses integers.
 
 mod profile;
 mod schedule;
@@ -22,12 +22,12 @@ trait Waveform: Sized + Clone + fmt::Display {
     /// Parses the whole text, including the name.
     fn parse(words: &mut Words<'_>) -> Result<Self, ParseError>;
 
-    /// Reads its file, if it has one.
+    /// Reads the file of the waveform, if it has one.
     fn load(&mut self, _files: &dyn Files) -> Result<(), ParseError> {
         Ok(())
     }
 
-    /// The rates over time; `None` until its file was read.
+    /// The rates over time; `None` before the file is read.
     fn shape(&self) -> Option<Shape>;
 }
 
@@ -35,7 +35,7 @@ trait Waveform: Sized + Clone + fmt::Display {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shape {
     pieces: Vec<Stretch>,
-    /// Restarts at the end; otherwise the last rate continues.
+    /// If true, restarts at the end; else the last rate continues.
     repeats: bool,
 }
 
@@ -44,7 +44,7 @@ struct Shape {
 enum Stretch {
     /// From one rate to another; `None` is silence.
     Rates(units::Span, Option<Rate>, Option<Rate>),
-    /// This many bits of IP packets at once.
+    /// A number of bits of IP packets that may be sent at this instant.
     Opportunity(u64),
 }
 
@@ -64,7 +64,7 @@ macro_rules! waves {
             /// Every kind of waveform.
             pub const KINDS: &'static [Kind] = &[$($wave::KIND),*];
 
-            /// Parses a waveform; `None` if the first word names none.
+            /// Parses a waveform. `None` if the first word is not the name of a waveform.
             ///
             /// # Errors
             /// Words outside the grammar.
@@ -127,10 +127,10 @@ waves! {
     trace::Trace,
 }
 
-/// Limit on steps that a report lists.
+/// Maximum number of steps that a report lists.
 const MOST_STEPS: usize = 1_000;
 
-/// What all rates of a waveform count.
+/// The unit that all rates of a waveform count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counts {
     Bits(Layer),
@@ -146,13 +146,13 @@ fn counts(rate: Rate) -> Counts {
     }
 }
 
-/// Reads a rate, with its layer if one follows.
+/// Reads a rate, and its layer if one follows.
 fn rate(words: &mut Words<'_>, example: &str) -> Result<Rate, ParseError> {
     let word = words.next().ok_or_else(|| ParseError::new("a rate is missing", format!("write it like {example}")))?;
     of_layer(word, layer(words))
 }
 
-/// Reads `RATE..RATE`, with a layer for both if one follows.
+/// Reads `RATE..RATE`, and the layer of both if one follows.
 fn range(words: &mut Words<'_>, wrong: impl Fn() -> ParseError) -> Result<(Rate, Rate), ParseError> {
     let (from, to) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
     let layer = layer(words);
@@ -178,7 +178,7 @@ fn write_range(f: &mut fmt::Formatter<'_>, (from, to): (Rate, Rate)) -> fmt::Res
 }
 
 impl Wave {
-    /// Checks that all rates count the same thing and that something is sent.
+    /// Checks that all rates count the same unit and that at least one is above zero.
     fn checked(self) -> Result<Self, ParseError> {
         let Some(shape) = self.shape() else { return Ok(self) };
         let rates = || {
@@ -205,7 +205,7 @@ impl Wave {
         Ok(self)
     }
 
-    /// True if nothing departs from some instant on, as after counted bursts.
+    /// True if departures end at some instant, for example after counted bursts.
     #[must_use]
     pub fn ends(&self) -> bool {
         let silent = |piece: Option<&Stretch>| matches!(piece, Some(Stretch::Rates(_, _, None)));
@@ -228,9 +228,9 @@ impl Wave {
         Ok(())
     }
 
-    /// The asked rates in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS.
-    /// `length` is the mean length of frames with FCS; it converts rates of frames and of other layers. `None` until
-    /// the file was read.
+    /// The configured rates in `windows` consecutive windows from the first departure on, in bit/s of frames with FCS.
+    /// `length` is the mean length of frames with FCS; it converts rates of frames and of other layers. `None` before
+    /// the file is read.
     #[must_use]
     pub fn typed(&self, line: Option<Line>, length: f64, window: units::Span, windows: usize) -> Option<Vec<f64>> {
         let (mut profile, counts) = self.profile(line)?;
@@ -245,7 +245,7 @@ impl Wave {
     }
 
     /// Steps or bursts whose rates are measured separately. `None` for other waveforms, and for more than
-    /// [`MOST_STEPS`].
+    /// [`MOST_STEPS`] steps.
     #[must_use]
     pub fn steps(&self) -> Option<measure::StepPlan> {
         let shape = self.shape()?;
@@ -271,7 +271,7 @@ impl Wave {
         (plan.steps.len() <= MOST_STEPS).then_some(plan)
     }
 
-    /// The waveform in integers, on `line`; `None` until its file was read.
+    /// The waveform in integers, on `line`; `None` before the file is read.
     pub(super) fn profile(&self, line: Option<Line>) -> Option<(Profile, Counts)> {
         let shape = self.shape()?;
         let mut kind = Counts::Bits(Layer::Ip);
@@ -306,7 +306,7 @@ fn bits_of_frames(counts: Counts, length: f64) -> f64 {
     }
 }
 
-/// A rate in thousandths of what it counts, per second.
+/// A rate in thousandths of its unit per second.
 fn millis(rate: Option<Rate>, line: Option<Line>) -> u64 {
     match rate {
         None => 0,

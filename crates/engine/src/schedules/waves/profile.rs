@@ -1,12 +1,13 @@
-//! The exact integral of a waveform, and the time at which it reaches an amount.
+//! The exact integral of a waveform, and its inverse: the time at which it reaches an amount.
 //!
-//! Rates are whole thousandths of a bit (or frame) per second; times are whole picoseconds. Twice their product is a
-//! whole number for every piece, even with a linear change, so amounts are counted in that unit: 1/(2·10¹⁵) of a bit. A
-//! position within a linear change may be fractional; whether it exceeds an amount is decided without rounding.
+//! Rates are whole thousandths of a bit (or frame) per second. Times are whole picoseconds. Twice their product is a
+//! whole number for every piece, even with a linear change, so amounts are counted in that unit: 1/(2·10¹⁵) of a bit.
+//! Within a linear change, the amount at an instant may be fractional. The comparison with an amount is nevertheless
+//! exact.
 
 use crate::schedules::gcd;
 
-/// Longest piece: a day. Together with rates of up to 2 Tbit/s, amounts stay well within 128 bits.
+/// Maximum length of a piece: a day. With rates of up to 2 Tbit/s, amounts stay well within 128 bits.
 const LONGEST: u64 = 86_400 * units::PS_PER_S;
 
 /// Converts thousandths of a bit or frame to the unit of amounts.
@@ -26,7 +27,7 @@ pub enum Piece {
         /// The rate at the end.
         to: u64,
     },
-    /// An amount at one instant.
+    /// An amount that is available at one instant.
     Amount(u128),
 }
 
@@ -54,7 +55,7 @@ impl Piece {
         }
         let (t, ps) = (u128::from(t), u128::from(*ps));
         let even = 2 * u128::from(*from) * t;
-        // |to − from|·t²/ps, without exceeding 128 bits.
+        // |to − from|·t²/ps, without overflow of 128 bits.
         let change = u128::from(from.abs_diff(*to));
         let (whole, rest) = (t * t / ps, t * t % ps);
         let part = change * rest;
@@ -85,7 +86,8 @@ impl Piece {
         Some(Slope { change, over, fits, rise, run: 1.0 / rise })
     }
 
-    /// The last picosecond at which the amount does not exceed `amount`, which must be less than the total.
+    /// The last picosecond at which the amount does not exceed `amount`, which must be less than the total of the
+    /// piece.
     fn last_within(&self, slope: Option<Slope>, amount: u128) -> u64 {
         let Piece::Rates { ps, from, .. } = self else { return 0 };
         let Some(slope) = slope else {
@@ -130,24 +132,24 @@ impl Piece {
 /// The slope of a rate.
 #[derive(Clone, Copy, Debug)]
 struct Slope {
-    /// Change in thousandths per second over `over` ps, in lowest terms, with sign.
+    /// Change in thousandths per second over `over` ps, signed and in lowest terms.
     change: i64,
     over: u64,
-    /// No product of these within the piece exceeds 126 bits.
+    /// True if no product of these within the piece exceeds 126 bits.
     fits: bool,
     /// Change per ps, and its reciprocal.
     rise: f64,
     run: f64,
 }
 
-/// Approximate conversion. The compiler's conversion of 128 bits costs as much as a square root.
+/// Approximate conversion. The compiler's exact conversion of 128 bits is as expensive as a square root.
 fn about(amount: u128) -> f64 {
     (amount >> 64) as u64 as f64 * 18_446_744_073_709_551_616.0 + amount as u64 as f64
 }
 
 impl Slope {
     /// Whether `t` is the last picosecond at which a piece with start rate `from` does not exceed `amount`. Avoids a
-    /// division, which would cost more than everything else.
+    /// division, which would be more expensive than the rest.
     #[inline]
     fn is_last(&self, from: u64, t: u64, amount: u128) -> bool {
         let (over, change) = (i128::from(self.over), i128::from(self.change));
@@ -199,12 +201,12 @@ impl Profile {
         self.before + self.done
     }
 
-    /// The time of the position, in ps since the start: the last instant at which the integral does not exceed it, so
-    /// that no frame starts in silence. `None` if it is never reached.
+    /// The time of the position, in ps since the start. This is the last instant at which the integral does not exceed
+    /// it, so that no frame starts in silence. `None` if the position is never reached.
     pub fn time(&mut self) -> Option<u64> {
         loop {
             let Some(piece) = self.pieces.get(self.piece) else {
-                // At the end, the last rate continues.
+                // After the last piece, its rate continues.
                 let rate = match self.pieces.last() {
                     Some(Piece::Rates { to, .. }) if *to > 0 => 2 * u128::from(*to),
                     _ => return None,
@@ -220,7 +222,7 @@ impl Profile {
             self.piece += 1;
             if self.piece == self.pieces.len() && self.repeats {
                 self.piece = 0;
-                // Skips whole rounds at once, because a frame may span many.
+                // Skips whole rounds at once, because a frame may span many rounds.
                 let rounds = self.done / self.total;
                 self.done -= rounds * self.total;
                 self.before += rounds * self.total;
@@ -229,14 +231,14 @@ impl Profile {
         }
     }
 
-    /// True if the position is never reached because all counted bursts are over.
+    /// True if the position is never reached because the counted bursts have ended.
     #[must_use]
     pub(crate) fn is_over(&self) -> bool {
         let silent = matches!(self.pieces.last(), Some(Piece::Rates { to: 0, .. }) | None);
         self.piece == self.pieces.len() && silent
     }
 
-    /// Moves the position forward to the integral at `ps` after the start, unless it is already there. Returns the
+    /// Moves the position forward to the integral at `ps` after the start, unless it is already past that. Returns the
     /// skipped amount.
     pub(crate) fn skip_to(&mut self, ps: u64) -> u128 {
         let from = self.amount();
@@ -247,7 +249,7 @@ impl Profile {
                 self.done = self.done.max(piece.until(ps.saturating_sub(self.start), true));
                 return self.amount() - from;
             }
-            // An amount at exactly that instant is still available.
+            // An amount at exactly this instant is still available.
             if self.start == ps && matches!(piece, Piece::Amount(_)) {
                 return self.amount() - from;
             }
@@ -257,7 +259,7 @@ impl Profile {
             self.piece += 1;
             if self.piece == self.pieces.len() && self.repeats {
                 self.piece = 0;
-                // Excludes the round that ends at that instant, because it may end with an amount.
+                // Excludes the round that ends at this instant, because it may end with an amount.
                 let rounds = ps.saturating_sub(self.start).saturating_sub(1) / self.period.max(1);
                 let whole = u128::from(rounds) * self.total;
                 self.before += whole;
@@ -284,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The guess and the products without division yield the picosecond of the definition.
+        /// The guess and the products without division yield the picosecond required by the definition.
         #[test]
         fn finds_the_last_picosecond_within_an_amount(
             ps in 1_u64..LONGEST,

@@ -9,7 +9,7 @@ pub struct Ramp {
     pub rates: (Rate, Rate),
     /// Duration.
     pub over: Span,
-    /// Restarts at the end; otherwise the last rate continues.
+    /// If true, restarts at the end; else the last rate continues.
     pub repeats: bool,
 }
 

@@ -4,17 +4,16 @@ use crate::Line;
 use crate::schedules::{Due, Impossible, Lengths, Schedule, counted};
 use units::{Layer, ParseError, Span, Time};
 
-/// A rate that follows a waveform: each frame departs when the waveform's integral has carried all frames before it.
-/// The waveform starts at the first departure.
+/// A rate that follows a waveform. Each frame departs when the waveform's integral covers all frames before it. The
+/// waveform starts at the first departure.
 ///
-/// The waveform continues while no frame is ready, and forfeits the unused share.
+/// The waveform continues while no frame is ready; the unused amount is lost.
 pub struct WaveSchedule {
     pub(super) profile: Profile,
     counts: Counts,
     start: Option<Time>,
     forfeited: u128,
-    /// The waveform as if nothing had been forfeited, its time when last computed, and the largest lag of frames behind
-    /// it.
+    /// The waveform without lost amounts, its time when last computed, and the maximum lag of frames behind it.
     whole: Profile,
     unhindered: Time,
     short: Span,
@@ -22,7 +21,7 @@ pub struct WaveSchedule {
 }
 
 impl WaveSchedule {
-    /// The schedule of a waveform; `line` is that of the output, if it has one.
+    /// The schedule of a waveform. `line` is the line of the output, if it has one.
     ///
     /// # Errors
     /// A waveform whose file was not read.
@@ -51,7 +50,7 @@ impl Schedule for WaveSchedule {
             profile.time().and_then(|ps| start.checked_add(Span::from_ps(ps))).unwrap_or(never)
         };
         let first = self.start.is_none();
-        // The waveform may begin with silence; the first frame departs after it.
+        // The waveform may start with silence; the first frame departs after it.
         let start = *self.start.get_or_insert(ready);
         let due = after(&mut self.profile, start);
         let starved = !first && ready > due;
@@ -67,8 +66,8 @@ impl Schedule for WaveSchedule {
         };
         let amount = amount(units * 1_000);
         self.profile.advance(amount);
-        // The waveform only moves forward: if a frame would not set a new maximum even with the earlier position, it
-        // does not set one now.
+        // Computes the time only if it could set a new maximum. The waveform only moves forward, so the earlier time is
+        // a lower bound.
         if ready.since(self.unhindered) > self.short {
             self.unhindered = after(&mut self.whole, start);
             self.short = self.short.max(ready.since(self.unhindered));

@@ -3,7 +3,7 @@ use std::f64::consts::PI;
 use std::fmt;
 use units::{BitRate, FrameRate, ParseError, Rate, Share, Span};
 
-/// The rate oscillates between two values in a sine, starting at the middle, upwards.
+/// The rate follows a sine between two values. It starts at the middle, going up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sine {
     /// The lowest and the highest rate.
@@ -14,7 +14,7 @@ pub struct Sine {
 
 const EXAMPLE: &str = "sine 1Gbps..9Gbps every 1s";
 
-/// Linear pieces per period: their error is at most (π ÷ 512)² ÷ 2 of the height, 0.002 %.
+/// Linear pieces per period. Their error is at most (π ÷ 512)² ÷ 2 of the height, 0.002 %.
 const PIECES: u64 = 512;
 
 impl Waveform for Sine {

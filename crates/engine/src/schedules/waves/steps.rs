@@ -12,7 +12,7 @@ use units::{BitRate, FrameRate, ParseError, Rate, Span, measured};
 pub struct Steps {
     /// The file.
     pub path: PathBuf,
-    /// Period of repetition, if it repeats.
+    /// Period of repetition, if the list repeats.
     pub every: Option<Span>,
     steps: Option<Arc<Vec<Step>>>,
 }

@@ -1,5 +1,5 @@
-//! Compares waveforms with their integrals, computed with other arithmetic: sums of rates in f64 over pieces written
-//! here.
+//! Compares waveforms with their integrals. The tests compute the integrals in another way: sums of rates in f64 over
+//! pieces listed here.
 
 use super::{Stretch, Wave, WaveSchedule};
 use crate::Line;
@@ -90,7 +90,7 @@ fn departures_follow_the_integral() {
             let due = schedule.depart(Time::ZERO, &lengths(size));
             let t = due.at.as_ps() as f64 / 1e12;
             let asked = integral(pieces, repeats, t);
-            // A picosecond at 9 Gbit/s is 0.009 bits, and f64 sums over a second have errors of that size, too.
+            // A picosecond at 9 Gbit/s is 0.009 bits. The f64 sums over a second have errors of the same size.
             assert!((asked - bits).abs() < 0.05, "{text}: frame {k} at {t} s: {asked} asked, {bits} sent");
             assert!(!due.starved);
             bits += f64::from(size) * 8.0;
@@ -118,7 +118,7 @@ fn sine_follows_a_sine() {
     assert!((wave_total("sine 1Mpps..1.5Mpps every 1.000001us") / 1.250_001_25 - 1.0).abs() < 1e-6);
 }
 
-/// What a waveform carries in one round, in bits or frames.
+/// The amount that a waveform carries in one round, in bits or frames.
 fn wave_total(text: &str) -> f64 {
     let shape = wave(text).expect(text).shape().expect(text);
     let rate = |rate: &Option<Rate>| match rate {
@@ -201,7 +201,7 @@ fn rates_count_their_unit() {
 
 #[test]
 fn no_drift_after_two_to_the_33_frames() {
-    // Rounds of 3.7 Gbit/s for 1 ms: 3.7e6 bits each. Frames of 64 B, as if 2³³ had left.
+    // Rounds of 3.7 Gbit/s for 1 ms, 3.7e6 bits each. Frames of 64 B, after 2³³ frames.
     let mut schedule = schedule("burst 3.7Gbps for 1ms every 3ms");
     schedule.depart(Time::ZERO, &lengths(64));
     let gone: u128 = 1 << 33;
@@ -215,8 +215,8 @@ fn no_drift_after_two_to_the_33_frames() {
 }
 
 proptest! {
-    /// Each departure is the last picosecond at which the integral does not exceed the frames before it, in integers:
-    /// a·t + (b − a)·t²/2T against the bits, both times 2T.
+    /// Each departure is the last picosecond at which the integral does not exceed the frames before it. Checked in
+    /// integers: a·t + (b − a)·t²/2T against the bits, both multiplied by 2T.
     #[test]
     fn ramps_are_exact(from in 1_u64..10_000, to in 1_u64..10_000, ns in 1_000_u64..1_000_000_000, size in 64_u32..1_519) {
         prop_assume!(from != to);

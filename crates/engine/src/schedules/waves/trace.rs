@@ -10,7 +10,7 @@ use units::{ParseError, Span};
 /// delivered. At its end the trace restarts.
 ///
 /// Here an opportunity carries 1500 bytes of IP packets. Mahimahi uses 1504, because it counts four bytes of its tunnel
-/// with each packet.
+/// header with each packet.
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// The file.
