@@ -1,9 +1,9 @@
-//! Slices of a pipeline: traces sampled frames from arrival to the driver.
+//! Slices of a pipeline: follows sampled frames from their arrival to the driver.
 //!
-//! A traced frame carries a trace number ([`Frame::tag`]); its marks are in a table of its class. A mark holds when the
-//! frame was there and when it should have been. The second time is the one that stages and schedule compute with.
-//! Without a clock the two are equal, because virtual time is exact. A driver in real time supplies a clock, which is
-//! read for sampled frames only.
+//! A traced frame carries a trace number ([`Frame::tag`]); its marks are in a table of its class. A mark has two times:
+//! when the frame was at this point, and when it should have been. The second time is the one that stages and schedule
+//! compute with. Without a clock the two are equal, because virtual time is exact. A live driver supplies a clock,
+//! which is read only for sampled frames.
 
 mod drawing;
 mod passing;
@@ -19,7 +19,7 @@ use units::{Span, Time};
 
 pub use passing::{Passage, Passing};
 
-/// Without the feature no frame is traced, and all checks compile away.
+/// Without the feature no frame is traced, and the compiler removes all checks.
 pub(crate) const COMPILED: bool = cfg!(feature = "slices");
 
 /// A function that reads a driver's clock.
@@ -31,15 +31,15 @@ pub type Listener = Arc<dyn Fn(&FrameTrace, &SliceMeter, Time) + Send + Sync>;
 /// Which frames are traced, and how.
 #[derive(Clone)]
 pub struct Sampling {
-    /// Traces one frame in `every`, per class, drawn at random: with a fixed stride, bursts or a mix could yield the
-    /// same few frames every time. The first frame is always traced. At high counts, up to 32 adjacent frames are drawn
-    /// together from as many strata, because adjacent traces cost less.
+    /// Traces one frame in `every`, per class, at random. With a fixed stride, bursts or a mix could select the same
+    /// kind of frame every time. The first frame is always traced. At high counts, up to 32 adjacent frames are drawn
+    /// together from as many strata, because adjacent traces are cheaper.
     pub every: u64,
     /// Seed of the draws.
     pub seed: u64,
-    /// All frames are present from the start: a frame arrives when the one before departs.
+    /// All frames are present from the start: a frame arrives when the preceding one departs.
     pub backlog: bool,
-    /// Called for each traced frame that departed. Traced frames are then identified.
+    /// Called for each traced frame that departed. With a listener, traced frames are identified.
     pub listener: Option<Listener>,
 }
 
@@ -57,15 +57,15 @@ pub struct FrameTrace {
 
 /// The traced frames of one class.
 ///
-/// Untraced frames, which are nearly all, cost one check of these fields. No frame is checked while no traced frame can
-/// be in that place.
+/// Untraced frames, which are nearly all, cost one check of these fields. Frames are not checked in a part of the
+/// pipeline that contains no traced frame.
 #[derive(Default)]
 pub(crate) struct ClassTraces {
-    /// Number of the class's next frame to trace, in order of arrival; `None` if no traces start here.
+    /// Number, in order of arrival, of the class's next frame to trace; `None` if no traces start here.
     next: Option<u64>,
     /// Traced frames in the stages.
     staged: u32,
-    /// Traced frames after the stages that are not handed over yet.
+    /// Traced frames after the stages that have not been handed over yet.
     queued: u32,
     /// Target of the last departure.
     last: Time,
@@ -78,7 +78,7 @@ struct ActiveTraces {
     sampling: Sampling,
     /// The clock of a run in real time.
     clock: Option<Reading>,
-    /// Another thread continues the traces and carries out the departures.
+    /// Another thread continues the traces and executes the departures.
     handed_on: bool,
     /// Another thread started the traces.
     taken_over: bool,
@@ -127,7 +127,7 @@ impl ClassTraces {
         self.ways.as_ref().is_some_and(|ways| ways.sampling.listener.is_some())
     }
 
-    /// Uses real time from `clock`, whose reading costs `cost`.
+    /// Uses real time from `clock`. One reading takes `cost`.
     pub(crate) fn read_by(&mut self, clock: &Reading, cost: Span) {
         if let Some(ways) = &mut self.ways {
             ways.clock = Some(Reading::clone(clock));
@@ -135,7 +135,8 @@ impl ClassTraces {
         }
     }
 
-    /// Frames come from a port that reports the time in its ring if `tells`. Call before the first frame.
+    /// Records that frames come from a port. With `tells`, the port reports the time that each was in its ring. Call
+    /// before the first frame.
     pub(crate) fn come_from_port(&mut self, tells: bool) {
         if let Some(ways) = &mut self.ways {
             ways.meter.come_from_port(tells);
@@ -145,8 +146,8 @@ impl ClassTraces {
         }
     }
 
-    /// Splits for two threads: one that hands frames on, and one that continues. The first has the stages, unless
-    /// `leaves_stages`.
+    /// Splits the traces for two threads: one that hands frames on, and one that continues. The stages go to the first,
+    /// or with `leaves_stages` to the second.
     pub(crate) fn split(self, leaves_stages: bool) -> (ClassTraces, ClassTraces) {
         let Some(mut ways) = self.ways else { return Default::default() };
         let second = ActiveTraces {
@@ -170,9 +171,9 @@ impl ClassTraces {
         )
     }
 
-    /// Records the arrival of frame `number` of the class at `at`, polled at `now`. True if it is traced. Inlined here
-    /// and below: a few instructions for untraced frames, with the rest out of line, because a call per frame would
-    /// cost more.
+    /// Records the arrival of frame `number` of the class at `at`, polled at `now`. True if it is traced. This and the
+    /// functions below are inlined for untraced frames, a few instructions each; the rest is out of line. A call per
+    /// frame would be more expensive.
     #[inline(always)]
     pub(crate) fn arrived<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) -> bool {
         let Some(next) = self.next else { return false };
@@ -180,7 +181,7 @@ impl ClassTraces {
         if follows {
             self.begin(frame, number, now, at);
         } else if frame.tag() != 0 {
-            // Writes only if necessary, because moving a frame right after a write stalls on it.
+            // Writes only if necessary, because moving a frame right after a write causes a stall.
             frame.set_tag(0);
         }
         follows
@@ -195,7 +196,7 @@ impl ClassTraces {
         let (from, entered) = match &ways.clock {
             Some(clock) => {
                 let read = clock();
-                // A frame read ahead of time cannot arrive later than its poll.
+                // A frame cannot arrive later than the poll that found it, even if it was read ahead of time.
                 (now.min(read), read)
             }
             None => {
@@ -218,13 +219,13 @@ impl ClassTraces {
         *self.beside(marks) += 1;
     }
 
-    /// The counter for the region of a frame with this many marks.
+    /// The counter of the part that a frame with this many marks is in.
     fn beside(&mut self, marks: usize) -> &mut u32 {
         let staged = self.ways.as_ref().is_some_and(|ways| marks < ways.behind);
         if staged { &mut self.staged } else { &mut self.queued }
     }
 
-    /// Records the output of a stage: released and dropped frames. True if a released frame is traced.
+    /// Records the output of a stage: the released and the dropped frames. True if a released frame is traced.
     #[inline(always)]
     pub(crate) fn passed<F: Frame>(&mut self, items: &[Item<F>], dropped: &[(F, DropReason)]) -> bool {
         let mut followed = false;
@@ -257,22 +258,22 @@ impl ClassTraces {
         }
     }
 
-    /// A frame that became ready at `ready` finds the queue of its class empty and is at its head.
+    /// Records that a frame that became ready at `ready` found the queue of its class empty and is at its head.
     pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
         let Some(ways) = self.ways.as_mut().filter(|ways| ways.clock.is_some()) else { return };
-        // Time between two threads counts as waiting in the queue.
+        // Time between two threads counts as time in the queue.
         if ways.handed_on || ways.taken_over {
             return;
         }
         let Some(place) = ways.table.place(frame.tag()) else { return };
         let mut marks = ways.table.marks(place);
         let Mark { at, intended } = marks.last();
-        // It did not wait, so the last reading of the clock still holds.
+        // The frame did not wait, so the last clock reading is still valid.
         marks.make(Mark { at, intended: intended.max(ready).max(self.last) });
     }
 
-    /// A frame that was ready at `ready` is the next of its class to depart, at `ask`. Returns its trace number, or 0
-    /// if it is not traced.
+    /// Records that a frame that was ready at `ready` is the next of its class to depart, at `ask`. Returns its trace
+    /// number, or 0 if it is not traced.
     #[inline(always)]
     pub(crate) fn settled<F: Frame>(&mut self, frame: &F, ready: Time, ask: Time) -> u32 {
         let tag = if self.queued > 0 { frame.tag() } else { 0 };
@@ -286,7 +287,7 @@ impl ClassTraces {
     #[cold]
     #[inline(never)]
     fn first(&mut self, tag: u32, ready: Time) {
-        // Handed on, it is not in a queue yet.
+        // A frame that is handed on is not in a queue yet.
         let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
         let behind = ways.behind;
         if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).made().len() == behind) {
@@ -294,7 +295,7 @@ impl ClassTraces {
         }
     }
 
-    /// A traced frame with target `ask` departed at `start` and is handed over.
+    /// Records that a traced frame with target `ask` departed at `start` and is being handed over.
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
         let Some(ways) = self.ways.as_deref_mut() else { return };
         let Some(place) = ways.table.place(tag) else { return };
@@ -302,7 +303,7 @@ impl ClassTraces {
         let before = marks.last();
         let intended = before.intended.max(ask);
         let (start, end) = match &ways.clock {
-            // The driver's reading of the clock may be older than ours.
+            // The driver's clock reading may be older than ours.
             Some(clock) => (start.max(before.at), clock().max(start)),
             None => (start, start),
         };
@@ -328,7 +329,7 @@ impl ClassTraces {
         *self.beside(marks) -= 1;
     }
 
-    /// Removes the trace of a frame that goes to another thread, if it is traced.
+    /// Removes the trace of a frame that goes to another thread; `None` if the frame is not traced.
     pub(crate) fn take(&mut self, tag: u32) -> Option<Box<FrameTrace>> {
         let ways = self.ways.as_mut()?;
         let place = ways.table.place(tag)?;
@@ -338,7 +339,7 @@ impl ClassTraces {
         Some(Box::new(way))
     }
 
-    /// Continues the trace of a frame from another thread, if it is traced.
+    /// Continues the trace of a frame from another thread, if the frame is traced.
     pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<FrameTrace>>) {
         let Some(ways) = &mut self.ways else { return };
         let Some(way) = way else { return frame.set_tag(0) };
@@ -370,18 +371,19 @@ impl ClassTraces {
 }
 
 impl ActiveTraces {
-    /// Adds a mark for the frame with `tag`, which should have been there at `intended`. Returns its number of marks.
+    /// Adds a mark for the frame with `tag` and the intended time `intended`. Returns its number of marks.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
         let place = self.table.place(tag)?;
         let mut marks = self.table.marks(place);
-        // An intended time before the preceding one counts as that one.
+        // Intended times never decrease.
         let intended = intended.max(marks.last().intended);
         let at = self.clock.as_ref().map_or(intended, |clock| clock());
         Some(marks.make(Mark { at, intended }))
     }
 
-    /// A stage computed the time of the frame with `tag` from its arrival, and so compensated for the wait in the ring.
-    /// That wait is therefore not intended. Until then, intended times count from the poll, after that wait.
+    /// Records that a stage computed the time of the frame with `tag` from the arrival of the frame, and so compensated
+    /// for the wait in the ring. The wait is therefore not intended. Up to that stage, intended times count from the
+    /// poll, after the wait.
     #[cold]
     #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {

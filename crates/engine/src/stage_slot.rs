@@ -1,32 +1,32 @@
-//! The place of a stage in a chain. Its stage can be replaced while frames pass.
+//! A slot in a chain of stages. Its stage can be replaced while frames pass.
 
 use crate::stages::{Item, Outlet, Stage};
 use packet::Frame;
 use std::collections::VecDeque;
 use units::{Span, Time};
 
-/// A place in a chain of stages: its stage, and earlier ones that still hold frames.
+/// A slot in a chain of stages: the current stage, and earlier ones that still hold frames.
 ///
-/// A replaced stage receives no more frames, and its frames leave as they would have. If neither it nor the next stage
-/// reorders frames, those of the next wait until it is empty.
+/// A replaced stage receives no more frames. Its frames leave when they would have left without the change. If neither
+/// it nor the next stage reorders frames, frames of the next stage wait until it is empty.
 pub(crate) struct StageSlot<F> {
     /// `None` passes frames on unchanged.
     stage: Option<Box<dyn Stage<F>>>,
-    /// Number of the stage in the effects.
+    /// Index of the stage in the report of effects.
     number: usize,
     replaced: Option<Box<Replaced<F>>>,
 }
 
-/// Stages that were replaced and still hold frames, first to last.
+/// Stages that were replaced and still hold frames, from first to last.
 struct Replaced<F> {
     earlier: VecDeque<Earlier<F>>,
-    /// Frames that the present stage released and that may not overtake those before.
+    /// Frames that the current stage released and that may not overtake frames of earlier stages.
     waiting: VecDeque<Item<F>>,
     /// When the last frame of an earlier stage left.
     last: Time,
 }
 
-/// A stage that was replaced.
+/// A replaced stage.
 struct Earlier<F> {
     /// `None` if frames passed unchanged.
     stage: Option<Box<dyn Stage<F>>>,
@@ -53,12 +53,13 @@ fn keeps_order<F: Frame>(stage: &Option<Box<dyn Stage<F>>>) -> bool {
 }
 
 impl<F: Frame> StageSlot<F> {
-    /// A place with this stage, which is number `number` in the effects.
+    /// A slot with this stage, which has index `number` in the report of effects.
     pub(crate) fn new(stage: Option<Box<dyn Stage<F>>>, number: usize) -> Self {
         StageSlot { stage, number, replaced: None }
     }
 
-    /// Replaces the stage by `next`, which is number `number` in the effects. Returns the old one if it holds no frame.
+    /// Replaces the stage by `next`, which has index `number` in the report of effects. Returns the old one if it holds
+    /// no frame.
     pub(crate) fn replace(&mut self, next: Option<Box<dyn Stage<F>>>, number: usize) -> Option<Box<dyn Stage<F>>> {
         let old = std::mem::replace(&mut self.stage, next);
         let old_number = std::mem::replace(&mut self.number, number);
@@ -74,12 +75,12 @@ impl<F: Frame> StageSlot<F> {
         None
     }
 
-    /// Whether a stage here decides how long it holds frames.
+    /// Whether the current stage decides how long it holds frames.
     pub(crate) fn delays(&self) -> bool {
         self.stage.as_ref().is_some_and(|stage| stage.delays())
     }
 
-    /// Takes all of `batch`. Frames carry their delays if `sums`.
+    /// Takes all of `batch`. With `sums`, frames carry their delays.
     pub(crate) fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, sums: bool, out: &mut Outlet<F>) {
         if self.replaced.is_some() {
             return self.push_behind(now, batch, sums, out);
@@ -92,7 +93,7 @@ impl<F: Frame> StageSlot<F> {
 
     #[cold]
     fn push_behind(&mut self, now: Time, batch: &mut Vec<Item<F>>, sums: bool, out: &mut Outlet<F>) {
-        // What is due of earlier stages leaves first.
+        // Due frames of earlier stages leave first.
         self.wake_all(now, sums, out);
         let from = out.released.len();
         match &mut self.stage {
@@ -111,7 +112,7 @@ impl<F: Frame> StageSlot<F> {
         }
     }
 
-    /// Releases what is due by `now`.
+    /// Releases the frames that are due by `now`.
     pub(crate) fn wake(&mut self, now: Time, sums: bool, out: &mut Outlet<F>) {
         if self.replaced.is_some() {
             return self.wake_all(now, sums, out);
@@ -150,7 +151,8 @@ impl<F: Frame> StageSlot<F> {
         {
             wake_one(&mut **stage, self.number, (now, sums), out);
         }
-        // Also what a late driver wakes together with the last frames of earlier stages leaves after these.
+        // A late driver may wake the current stage together with the last frames of earlier stages. Its frames leave
+        // after those.
         if keeps_order(&self.stage) && replaced.earlier.iter().any(Earlier::keeps_order) {
             replaced.waiting.extend(out.released.drain(from..));
         }
@@ -164,7 +166,7 @@ impl<F: Frame> StageSlot<F> {
         }
     }
 
-    /// Takes an earlier stage that is empty by now.
+    /// Takes an earlier stage that has become empty.
     pub(crate) fn take_empty(&mut self) -> Option<Box<dyn Stage<F>>> {
         let replaced = self.replaced.as_mut()?;
         let empty = replaced.earlier.iter().position(|earlier| earlier.held() == 0);
@@ -180,7 +182,7 @@ impl<F: Frame> StageSlot<F> {
         self.replaced.is_some()
     }
 
-    /// When to wake it next, if anything waits for time to pass.
+    /// When to wake the slot next, if anything in it waits for an instant.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Time> {
         let own = self.stage.as_ref().and_then(|stage| stage.deadline());
@@ -205,14 +207,14 @@ impl<F: Frame> StageSlot<F> {
 }
 
 impl<F: Frame> Replaced<F> {
-    /// True if a stage before number `number` holds frames that keep their order.
+    /// True if a stage before index `number` holds frames and keeps their order.
     fn blocks(&self, number: usize) -> bool {
         self.earlier.iter().take(number).any(|earlier| earlier.keeps_order() && earlier.held() > 0)
     }
 }
 
-/// Releases frames that waited for earlier stages, the last frame of which left at `last`. The wait is part of the
-/// delay that the stages decided.
+/// Releases frames that waited for earlier stages, whose last frame left at `last`. The wait is part of the delay that
+/// the stages decided.
 fn open<F: Frame>(waiting: &mut VecDeque<Item<F>>, last: Time, sums: bool, out: &mut Outlet<F>) {
     for mut item in waiting.drain(..) {
         if last > item.at {
@@ -230,8 +232,8 @@ fn is_due<F: Frame>(stage: &dyn Stage<F>, now: Time) -> bool {
     stage.deadline().is_some_and(|deadline| deadline <= now)
 }
 
-/// Gives a batch to a stage. If frames carry their delays, their arrival at a stage that delays is subtracted from the
-/// sum in each; [`leave`] adds the departure.
+/// Pushes a batch into a stage. If frames carry their delays and the stage delays, their arrival is subtracted from the
+/// sum that each carries; [`leave`] adds the departure.
 #[inline]
 fn push_to<F: Frame>(
     stage: &mut dyn Stage<F>,
@@ -266,12 +268,12 @@ fn wake_one<F: Frame>(stage: &mut dyn Stage<F>, number: usize, (now, sums): (Tim
     }
 }
 
-/// Adds the departures of frames from a stage that delays to the sums of delays.
+/// Adds the departure of frames from a stage that delays to the sum that each carries.
 #[inline]
 fn leave<F: Frame>(released: &mut [Item<F>]) {
     for item in released {
         let before = item.frame.stage_time().as_ps();
-        // A frame that was not held still includes its wait in the port.
+        // For a frame that was not held, the sum still includes its wait in the port.
         let left = item.arrived().as_ps();
         item.frame.set_stage_time(Span::from_ps(before.wrapping_add(left)));
     }
@@ -318,7 +320,7 @@ mod tests {
         left
     }
 
-    /// A thread that was interrupted wakes the old stage and the new one in one call.
+    /// An interrupted thread wakes the old and the new stage in one call.
     #[test]
     fn a_late_driver_keeps_the_order_of_a_change() {
         let mut slot = StageSlot::new(stage("delay 50us"), 0);
@@ -342,7 +344,7 @@ mod tests {
         let numbers: Vec<u8> = left.iter().map(|(number, _)| *number).collect();
         assert!(numbers.is_sorted(), "{left:?}");
         for (number, at) in left {
-            // The last frame of the first stage leaves at 54 µs, and those of later stages wait for it.
+            // The last frame of the first stage leaves at 54 µs. Frames of later stages wait for it.
             let expected = match number {
                 0..5 => u64::from(number) + 50,
                 _ => 54,

@@ -1,4 +1,4 @@
-//! Checks the word of a user under every thread interleaving that `loom` explores.
+//! Checks the atomic word of a user under every thread interleaving that `loom` explores.
 
 use engine::meters::{Answer, Bucket, Moment, Word, charge};
 use loom::sync::Arc;
@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use units::{BitRate, Span, Time};
 
-/// The model checker's word, with the orderings of the real one.
+/// The word of the model checker, with the memory orderings of the real one.
 struct Checked(AtomicU64);
 
 impl Word for Checked {
@@ -74,7 +74,7 @@ fn rate_change_loses_no_charge() {
             let word = word.clone();
             thread::spawn(move || ask(&word, Time::ZERO, 0) || ask(&word, Time::ZERO, 1))
         };
-        // The other side has the same rate: only the side bit changes, and the debt stays.
+        // The other side has the same rate: only the side bit changes, and the debt remains.
         let mut seen = word.read();
         while let Err(now) = word.replace(seen, seen | 1 << 63) {
             seen = now;

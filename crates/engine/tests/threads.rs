@@ -1,4 +1,4 @@
-//! Real threads that compete for one user, by this machine's clock: they obtain all of rate × t + burst, and no more.
+//! Real threads compete for one user, by this machine's clock. They obtain all of rate × t + burst, and no more.
 
 use engine::meters::{Algorithm, Answer, Bucket, Key, Moment, Users};
 use std::sync::Barrier;
@@ -9,7 +9,7 @@ use units::{BitRate, Span, Time};
 const FRAME: u64 = 512;
 const TIME: Duration = Duration::from_secs(10);
 
-/// What two threads were granted from the first to the last request, and what was allowed, in bits.
+/// The bits granted to two threads from the first to the last request, and the bits allowed in that time.
 struct HammerResult {
     granted: u64,
     allowed: f64,
@@ -37,7 +37,7 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> HammerResult {
             let first = *first.get_or_insert(now);
             match meter.charge(&users, number, slot, key, &at, FRAME) {
                 Answer::Conforms => granted += FRAME,
-                // Takes the rest at the end, so that the bucket is empty at the last request.
+                // Takes the remaining tokens at the end, so that the bucket is empty at the last request.
                 Answer::Exceeds if over => return (granted, first, now, questions),
                 Answer::Exceeds | Answer::Gone => {}
             }
@@ -57,7 +57,7 @@ fn hammer(algorithm: Algorithm, bps: u64, burst: u64) -> HammerResult {
     }
 }
 
-/// A bucket of 50 ms: in ten seconds, two threads obtain all that is allowed to within one frame.
+/// With a bucket of 50 ms, two threads obtain all that is allowed in ten seconds, to within one frame.
 #[test]
 fn two_workers_obtain_all_that_is_allowed_and_no_more() {
     let rates = [(Algorithm::Gcra, 1_000_000_u64), (Algorithm::Gcra, 100_000_000), (Algorithm::Mutex, 10_000_000)];

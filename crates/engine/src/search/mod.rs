@@ -556,8 +556,8 @@ impl Search {
             }
             (None, Some(upper)) if upper <= least => None,
             (None, Some(upper)) => {
-                // The rate that came back at that load approximates the limit. If all its trials are flawed, the best
-                // one counts.
+                // The rate forwarded at that load approximates the limit. If all trials at it are flawed, the best one
+                // counts.
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
                 let came = |run: &TrialResult| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
@@ -570,7 +570,7 @@ impl Search {
                 let stepped =
                     self.step_down(goal, upper, hints.0).map(|step| as_rate(upper.millis() as f64 * (1.0 - step)));
                 let next = match below.filter(|below| *below < upper) {
-                    // Tries the bound of shorter trials directly.
+                    // Tries the bound found by shorter trials directly.
                     Some(below) => below,
                     None => stepped.unwrap_or(upper).min(as_rate(came)),
                 };
@@ -580,7 +580,7 @@ impl Search {
                 let (low, high) = (lower.millis() as f64, upper.millis() as f64);
                 let wide = is_wide(goal, lower, upper);
                 let middle = as_rate((low * high).sqrt());
-                // While only the tester is the upper bound, the result of a load that was too high is closer to the
+                // While only the tester sets the upper bound, the result at a load that was too high is closer to the
                 // limit.
                 let near = if Some(upper) == self.beyond {
                     Some(as_rate(low * (1.0 + self.step_above(goal, lower))))
@@ -603,7 +603,7 @@ impl Search {
         let (low, high) = (lower.millis() as f64, upper.millis() as f64);
         let width = 1.0 - goal.width.as_f64();
         let widths = (low / high).ln() / width.ln();
-        // Whole widths on one side, so that the last step is as long as it may be.
+        // A whole number of widths on one side, so that the last step can have its full length.
         let half = (widths / 2.0).ceil().min((widths - 1.0).max(widths / 2.0));
         let middle = high * width.powf(half);
         let up = low * (1.0 + self.step_up(goal, lower, hints.1));
@@ -617,8 +617,8 @@ impl Search {
         FrameRate::from_millis((load as u64).max(lower.millis() + 1))
     }
 
-    /// True if the trials of a load are as good as evenly divided at the share that may be bad: further loads at one
-    /// width then differ by chance.
+    /// True if the trials of a load are split as evenly as chance allows, at the share that may be bad. Further loads
+    /// one width away would then differ only by chance.
     fn is_balanced(&self, goal: &Goal, load: FrameRate) -> bool {
         let full = self.at(load).filter(|run| run.trial.duration >= goal.trial);
         let (bad, all) =
@@ -627,13 +627,14 @@ impl Search {
         bad > 0.0 && bad < all && (bad / all - exceed).abs() <= (exceed * (1.0 - exceed) / all).sqrt()
     }
 
-    /// The loads on either side of the border that the fewest full trials contradict: bad ones below it, good ones above
-    /// it. Of equal ones, the border at `bounds`.
+    /// The loads on either side of the border that the fewest full trials contradict. A bad trial below it and a good
+    /// trial above it are contradictions. On a tie, the border nearest to `bounds`.
     fn border(&self, goal: &Goal, bounds: Bounds) -> Bounds {
         let loads: Vec<FrameRate> =
             self.loads(goal).into_iter().filter(|load| self.at(*load).next().is_some()).collect();
         let exceed = goal.exceed.as_f64();
-        // Moving the border above a load turns its bad trials into contradictions, and its good ones no more.
+        // If the border moves above a load, the bad trials at that load become contradictions and the good ones no
+        // longer are.
         let gain = |load: &FrameRate| -> f64 {
             let full = self.at(*load).filter(|run| run.trial.duration >= goal.trial);
             full.map(|run| if run.within(goal) { exceed } else { exceed - 1.0 }).sum()
@@ -653,14 +654,14 @@ impl Search {
     }
 
     /// Step below an upper bound, as a share of it: one width, doubled with each failed step, and one width again after
-    /// a jump to a guess. `None` if only shorter trials made it a bound.
+    /// a jump to a guess. `None` if only shorter trials made the load a bound.
     fn step_down(&self, goal: &Goal, upper: FrameRate, hint: Option<FrameRate>) -> Option<f64> {
-        // Loads that the tester failed count as failed, too.
+        // Loads that the tester failed to offer count as failed as well.
         let fails = |load: &FrameRate| *load >= upper || goal.bound(self.at(*load)) == Some(Bound::Upper);
         let mut failed = self.loads(goal);
         failed.retain(fails);
         let tried = !failed.is_empty();
-        // The steps begin at the hint.
+        // The steps start at the hint.
         failed.retain(|load| hint.is_none_or(|hint| *load <= hint));
         failed.reverse();
         let width = goal.width.as_f64();
@@ -672,7 +673,7 @@ impl Search {
         tried.then(|| step.min(0.5))
     }
 
-    /// Loads of trials of the goal's length, flawed ones included, in order.
+    /// Loads of trials with the goal's duration, including flawed ones, in ascending order.
     fn loads(&self, goal: &Goal) -> Vec<FrameRate> {
         let full = self.runs.iter().filter(|run| run.trial.duration >= goal.trial);
         let mut loads: Vec<FrameRate> = full.map(|run| run.trial.load).collect();
@@ -694,7 +695,7 @@ impl Search {
         })
     }
 
-    /// Step above a lower bound, as a share of it. Doubles with each lower bound found.
+    /// Step above a lower bound, as a share of it. It doubles with each lower bound found.
     fn step_above(&self, goal: &Goal, lower: FrameRate) -> f64 {
         let mut found: Vec<FrameRate> =
             self.runs.iter().map(|run| run.trial.load).filter(|load| *load < lower).collect();
@@ -733,15 +734,15 @@ impl Search {
         self.at(upper).any(|run| !run.within(goal)) && self.is_often_within(goal, upper, 1)
     }
 
-    /// True if, of at least `least` full-length trials of a load, more meet the goal than a load that misses it may
-    /// have.
+    /// True if at least `least` full-length trials of a load were run, and more of them meet the goal than is allowed
+    /// for a load that misses it.
     fn is_often_within(&self, goal: &Goal, load: FrameRate, least: u32) -> bool {
         let full = self.at(load).filter(|run| run.trial.duration >= goal.trial);
         let (good, all) = full.fold((0, 0), |(good, all), run| (good + u32::from(run.within(goal)), all + 1));
         all >= least && f64::from(good) > f64::from(all) * goal.exceed.as_f64()
     }
 
-    /// True if the device forwards a load clearly above one that it does not, more often than allowed.
+    /// True if the device forwards a load clearly above one that it fails, more often than allowed.
     fn is_inverted(&self, goal: &Goal, upper: Option<FrameRate>) -> bool {
         let Some(upper) = upper else { return false };
         let clear = self.clear_of(goal, upper);

@@ -28,8 +28,8 @@ fn mlr(loss: f64) -> Goal {
     Goal { loss: percent(loss), exceed: percent(50.0), trial: S, sum, width: percent(0.5), initial: Span::from_ms(125) }
 }
 
-/// Runs a search against a device, given as a function from load and trial number to the share lost, with a tester that
-/// offers up to `tester`.
+/// Runs a search against a device, with a tester that offers up to `tester`. The device is a function from load and
+/// trial number to the share lost.
 fn run(settings: Settings, tester: f64, mut device: impl FnMut(f64, usize) -> f64) -> Search {
     let mut search = Search::new(settings);
     let mut number = 0;
@@ -67,7 +67,7 @@ proptest! {
                 let most = limit / (1.0 - goal.loss.as_f64());
                 let lower = lower.millis() as f64 / 1_000.0;
                 prop_assert!(lower <= most + 0.002, "{lower} is above {most}");
-                // One frame is a large share of a short trial.
+                // A single frame is a large share of a short trial.
                 let frame = limit.min(1.0 / goal.trial.as_secs_f64());
                 prop_assert!(lower >= most * (1.0 - 0.0051) - frame - 0.01, "{lower} is far below {most}");
                 prop_assert!(upper.millis() as f64 / 1_000.0 > lower);
@@ -92,7 +92,7 @@ proptest! {
     fn ends_even_if_the_tester_fails_at_random(limit in 1_000.0..100_000.0_f64, bad in 1_u64..10, seed in any::<u64>()) {
         let goal = Goal::rfc2544(percent(0.0), Span::from_ms(500), percent(0.5));
         let mut random = Random::stream(seed, "tester");
-        // A tester that fails most trials passes any informative limit by chance.
+        // A tester that fails most trials passes any informative limit only by chance.
         let most = if bad <= 5 { 300 } else { 2_000 };
         let mut search = Search::new(Settings { most: rate(3.0 * limit), ..settings(vec![goal]) });
         while let Some(trial) = search.next_trial() {
@@ -160,7 +160,7 @@ fn tries_a_load_twice_if_the_tester_misses_it_by_far() {
 
 #[test]
 fn searches_just_above_the_result_of_an_excessive_load() {
-    // The tester offers ten times what the device forwards, and the line carries a hundred times as much again.
+    // The tester offers ten times what the device forwards, and the line carries a hundred times as much as the tester.
     for limit in [20_000.0, 812.0] {
         let search = run(settings(vec![Goal::rfc2544(percent(0.0), S, percent(0.5))]), 10.0 * limit, hard(limit));
         let found = search.found()[0];
@@ -177,7 +177,7 @@ fn loads(search: &Search) -> Vec<f64> {
 
 #[test]
 fn steps_down_widen_after_failed_trials() {
-    // The rate that comes back is slightly too high each time: the device slows down the longer it is tested.
+    // The rate that comes back is slightly too high each time: the device slows down during the test.
     let goal = Goal::rfc2544(percent(0.0), S, percent(1.0));
     let device = |load: f64, _: usize| if load > 70_000.0 { 1e-4 } else { 0.0 };
     let search = run(Settings { most: rate(100_000.0), ..settings(vec![goal]) }, 1e9, device);
@@ -191,7 +191,7 @@ fn steps_down_widen_after_failed_trials() {
 
 #[test]
 fn failed_guess_is_followed_by_a_step_of_one_width() {
-    // At ten times its limit, slightly more comes back than the limit.
+    // At ten times its limit, the device forwards slightly more than its limit.
     let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
     let device = |load: f64, _: usize| if load > 50_000.0 { 1.0 - 50_010.0_f64.min(load * 0.9999) / load } else { 0.0 };
     let search = run(settings(vec![goal]), 1e9, device);
@@ -222,7 +222,7 @@ fn longer_trials_start_where_shorter_ones_ended() {
 
 #[test]
 fn moves_one_width_below_a_load_that_the_tester_fails() {
-    // A device that takes 2048 frames/s, and a tester that fails five trials near that load by hiccups.
+    // A device that forwards 2048 frames/s, and a tester that fails five trials near that load because of hiccups.
     let goal = Goal::rfc2544(percent(0.0), S, percent(0.5));
     let mut search = Search::new(Settings { most: rate(100_000.0), ..settings(vec![goal]) });
     let mut failures = 0;
@@ -231,7 +231,7 @@ fn moves_one_width_below_a_load_that_the_tester_fails() {
         let lost = (load * hard(2_048.0)(load, 0)).ceil() as u64;
         let late = load < 2_060.0 && failures < ATTEMPTS;
         failures += usize::from(late);
-        // Half of the trials took much longer than asked.
+        // Half of the trials took much longer than requested.
         let took = if late { Span::from_ms(1_050 + 1_000 * (failures as u64 % 2)) } else { S };
         let outcome = Outcome { sent: load as u64, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 };
         search.tell(trial, outcome);
@@ -256,7 +256,7 @@ fn reports_below_least_if_the_device_always_loses() {
 fn reports_an_inconsistent_device_as_unstable() {
     // It forwards a million frames/s in one trial and a tenth of that in the next.
     let device = |load: f64, trial: usize| hard(if trial.is_multiple_of(2) { 1e6 } else { 1e5 })(load, trial);
-    // A load that meets the goal nine times in ten is lower, but a load above the goal does not miss it reliably.
+    // A load that meets the goal nine times in ten is lower. A load above it does not miss the goal reliably.
     for goals in [vec![Goal::rfc2544(percent(0.0), S, percent(0.5))], vec![Goal { exceed: percent(10.0), ..mlr(0.0) }]]
     {
         let search = run(settings(goals), 1e9, device);
@@ -299,7 +299,7 @@ fn excludes_loss_after_a_hiccup_of_the_tester() {
     assert_eq!(found.verdict, Verdict::DutLimited);
     assert!(found.lower.is_some_and(|lower| (99_500_000..100_200_000).contains(&lower.millis())), "{found:?}");
     assert!(search.runs().iter().any(|run| run.flaw == Some(Flaw::Hiccup)));
-    // Loss beyond the late frames still counts.
+    // Loss in excess of the late frames still counts.
     assert!(search.runs().iter().filter(|run| run.outcome.lost > 3_000).all(|run| run.flaw.is_none()));
 }
 
@@ -331,7 +331,7 @@ fn seconds(search: &Search) -> f64 {
 
 #[test]
 fn mlrsearch_takes_no_longer_than_the_reference_library() {
-    // Seconds of MLRsearch 1.2.1 of PyPI at these limits and goals, by bench/mlrsearch.py.
+    // Durations in seconds of MLRsearch 1.2.1 from PyPI at these limits and goals, by bench/mlrsearch.py.
     let cases = [(0.0, 27.0, 33.0), (0.5, 27.0, 31.0)];
     let goal = |loss| Goal::mlrsearch(percent(loss), percent(50.0), S, S * 21, percent(0.5));
     let of = |goals: Vec<Goal>, device: &mut dyn FnMut(f64, usize) -> f64| {
@@ -367,7 +367,7 @@ fn random_loss(mean: f64, seed: u64) -> Search {
 
 #[test]
 fn device_that_loses_at_random_is_unstable_over_a_wide_spread() {
-    // Half of the trials of 693 000 frames lose one. Bounds half a percent apart are where chance put them.
+    // Half of the trials of 693 000 frames lose a frame, so bounds half a percent apart are random.
     let searches: Vec<Search> = (0..9).map(|seed| random_loss(1e6, seed)).collect();
     let found: Vec<GoalResult> = searches.iter().map(|search| search.found()[0]).collect();
     let unstable = found.iter().filter(|found| found.verdict == Verdict::Unstable).count();
@@ -383,7 +383,7 @@ fn device_that_loses_at_random_is_unstable_over_a_wide_spread() {
         };
         assert!(at(spread.from, false) && at(spread.to, true), "both ends were measured: {spread:?}");
     }
-    // The reference library takes 141 s in the mean of 21 seeds, and we 151 s, from 50 s to 400 s: both wander.
+    // The reference library takes 141 s on average over 21 seeds, and ours 151 s, with 50 s to 400 s: both vary widely.
     let mean = searches.iter().map(seconds).sum::<f64>() / searches.len() as f64;
     assert!(mean < 250.0, "{mean} s of trials");
 }

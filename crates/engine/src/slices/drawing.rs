@@ -1,21 +1,21 @@
 use crate::random::Random;
 
-/// The longest run. Adjacent frames say little more about a queue than one of them, but they are cheaper: only the
-/// first trace of a run misses the CPU caches, and without a trace in progress no frame is checked.
+/// Maximum length of a run. Adjacent frames add little information about a queue, but they are cheaper: only the first
+/// trace of a run misses the CPU caches, and while no trace is in progress no frame is checked.
 const LONGEST: u64 = 32;
-/// The first `FEW` traces are drawn one by one. Later runs are 1/`PART` of the traces so far.
+/// The first `FEW` traces are drawn one by one. Later runs have 1/`PART` of the number of traces so far.
 const FEW: u64 = 512;
 const PART: u64 = 64;
 
-/// Draws the frames to trace: runs of adjacent frames. Each run starts at random within a stratum of `every` times its
-/// length (stratified count-based sampling, RFC 5475 §5). A run may extend into the next stratum, whose own run starts
-/// after it.
+/// Draws the frames to trace, in runs of adjacent frames. Each run starts at random within a stratum of `every` times
+/// its length (stratified count-based sampling, RFC 5475 §5). A run may extend into the next stratum; the run of that
+/// stratum then starts after it.
 #[derive(Clone)]
 pub(super) struct SampleDraw {
     every: u64,
     random: Random,
     followed: u64,
-    /// Length of the current run, its start within the stratum, and the frames left in it.
+    /// Length of the current run, its start within the stratum, and its remaining frames.
     run: u64,
     begins: u64,
     more: u64,
@@ -81,8 +81,8 @@ mod tests {
         let neighbours = late.windows(2).filter(|two| two[1] == two[0] + 1).count();
         let share = neighbours as f64 / late.len() as f64;
         assert!((share - (LONGEST - 1) as f64 / LONGEST as f64).abs() < 0.002, "{share}");
-        // 32 of each 2 048 frames. Edge positions are as frequent as others up to chance: some 150 of 4 900 runs cover
-        // each piece.
+        // 32 of each 2 048 frames. Positions at the edges are as frequent as others within chance: about 150 of 4 900
+        // runs cover each piece.
         let mut pieces = [0.0_f64; 64];
         got.iter().for_each(|number| pieces[(number % 2_048 / 32) as usize] += 64.0 / got.len() as f64);
         assert!(pieces.iter().all(|share| (share - 1.0).abs() < 0.3), "{pieces:?}");

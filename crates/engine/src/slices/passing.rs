@@ -2,24 +2,24 @@ use super::ClassTraces;
 use measure::{Mark, PipelineSlices, TOGETHER};
 use units::Time;
 
-/// Traces frames of a [counted](crate::Path::Counted) pipeline, whose driver makes and hands over frames in
-/// bursts. Frames carry no trace number, because the driver knows the times of its burst.
+/// Traces frames of a [counted](crate::Path::Counted) pipeline, whose driver creates and hands over frames in bursts.
+/// Frames carry no trace number, because the driver knows the times of each burst.
 pub struct Passing {
     slices: ClassTraces,
     /// Frames sent so far.
     gone: u64,
 }
 
-/// Times of one burst, by the driver's clock.
+/// Times of one burst, read from the driver's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Passage {
-    /// Start of making the frames.
+    /// When creation of the frames began.
     pub began: Time,
-    /// Frames ready.
+    /// When the frames were ready.
     pub ready: Time,
-    /// Start of the hand-over.
+    /// When the hand-over began.
     pub handed: Time,
-    /// End of the hand-over.
+    /// When the hand-over ended.
     pub gone: Time,
 }
 
@@ -55,7 +55,8 @@ impl Passing {
             ways.meter.seen();
             followed += 1;
         }
-        // Without a target, frames should leave as soon as they begin. They do not queue here; they wait for the port.
+        // Without a target, frames should leave as soon as they are created. They do not queue here; they wait for the
+        // port.
         let at = [began, ready, ready, handed, gone];
         let way = at.map(|at| Mark { at, intended: began });
         let alike = [&way[..]; TOGETHER];
@@ -89,7 +90,7 @@ mod tests {
         let mut passing = Passing::new(slices);
         let mut told = 0;
         for burst in 0..1_000 {
-            // Of 32 frames, 20 are accepted, and the rest 10 µs later.
+            // Of 32 frames, 20 are accepted at first, and the others 10 µs later.
             for (frames, later) in [(20, 0), (12, 10)] {
                 let began = 100 * burst;
                 let handed = us(began + 5 + later);

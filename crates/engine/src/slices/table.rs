@@ -2,19 +2,19 @@ use super::FrameTrace;
 use measure::{Mark, SliceMeter, TOGETHER};
 use packet::Identity;
 
-/// The traces in progress. Each has a place, whose index is the frame's tag − 1.
+/// The traces in progress. Each has an index, which is the frame's tag − 1.
 ///
-/// Stored contiguously so that few cache lines are fetched: if traces are rare, none of this is cached.
+/// Stored contiguously to touch few cache lines: if traces are rare, none of this is cached.
 pub(super) struct TraceTable {
     /// Number of marks of a complete trace.
     whole: usize,
-    /// The marks, place by place.
+    /// The marks, in order of trace index.
     marks: Vec<Mark>,
-    /// Number of marks made, per place.
+    /// Number of marks so far, per trace.
     made: Vec<u32>,
-    /// Identity and length per place, if there is a listener.
+    /// Identity and length per trace, if there is a listener.
     named: Vec<(Option<Identity>, u32)>,
-    /// Places of departed frames that are not counted yet.
+    /// Indices of departed frames that are not counted yet.
     done: Vec<u32>,
     free: Vec<u32>,
 }
@@ -25,7 +25,7 @@ impl TraceTable {
         TraceTable { whole, marks: Vec::new(), made: Vec::new(), named: Vec::new(), done: Vec::new(), free: Vec::new() }
     }
 
-    /// Allocates a place for a frame. Returns the place and the frame's tag.
+    /// Allocates an index for a frame. Returns the index and the frame's tag.
     pub(super) fn begin(&mut self) -> (usize, u32) {
         let place = self.free.pop().map_or(self.made.len(), |place| place as usize);
         if place == self.made.len() {
@@ -36,7 +36,7 @@ impl TraceTable {
         (place, place as u32 + 1)
     }
 
-    /// The place of the frame with this tag, if it is traced.
+    /// The index of the frame with this tag, if the frame is traced.
     #[inline]
     pub(super) fn place(&self, tag: u32) -> Option<usize> {
         (tag as usize).checked_sub(1).filter(|place| *place < self.made.len())
@@ -56,25 +56,25 @@ impl TraceTable {
         self.named[place] = (identity, length);
     }
 
-    /// Frees the place of a frame that will not depart from here.
+    /// Frees the index of a frame that will not depart from here.
     pub(super) fn release(&mut self, place: usize) {
         self.free.push(place as u32);
     }
 
-    /// Records a departure. True if it is time to count departed frames.
+    /// Records a departure. Returns true if departed frames should now be counted.
     #[inline]
     pub(super) fn depart(&mut self, place: usize) -> bool {
         self.done.push(place as u32);
         self.done.len() == TOGETHER
     }
 
-    /// Counts departed frames in `meter` and frees their places.
+    /// Counts departed frames in `meter` and frees their indices.
     pub(super) fn count(&mut self, meter: &mut SliceMeter) {
         self.tell(meter);
         self.free.append(&mut self.done);
     }
 
-    /// Passes departed frames that are not counted yet to `meter`.
+    /// Passes departed frames that are not counted yet to `meter`, without freeing them.
     pub(super) fn tell(&self, meter: &mut SliceMeter) {
         let mut ways: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
         for (way, place) in ways.iter_mut().zip(&self.done) {

@@ -104,7 +104,7 @@ fn ring_wait_is_a_slice_if_the_port_reports_it() {
         assert!((names.map(|slice| slice.mean_ns).sum::<f64>() - raw).abs() < 1e-6, "they sum to the total");
         assert!(!slices.ring_untold);
 
-        // The stage holds the frame from its arrival, and so compensates for the wait, which was not intended.
+        // The stage counts its delay from the arrival. It so compensates for the wait, which was not intended.
         let slices = slices_of_late(&["loss 0%", "delay 12ms", "netem loss 0%"], waited, true, parts);
         let shown = in_us(&slices);
         assert_eq!(shown[0], ("ring", 5_000, 0));
@@ -151,11 +151,12 @@ fn first_frame_in_an_empty_queue_has_zero_queue_time() {
     // The frames are polled at 0 and 1 µs. The first leaves at 2 µs, and the second reaches the head of the queue at 3
     // µs.
     assert_eq!(queueing(1), 2_000 / 2);
-    // Between threads there is a wait, so the first frame is read, too: at 2 µs, and the second at 4 µs.
+    // There is a wait between threads, so the clock is also read for the first frame: at 2 µs, and for the second at 4
+    // µs.
     assert_eq!(queueing(2), (2_000 + 3_000) / 2);
 }
 
-/// A stage releases the frame at once or when it is woken, with or without another stage after it.
+/// A stage releases the frame at once or when it is woken. Another stage may follow.
 #[test]
 fn first_frame_after_stages_has_zero_queue_time() {
     let stages: [&[&str]; 4] = [&["loss 0%"], &["delay 2ms"], &["loss 0%", "delay 2ms"], &["delay 2ms", "loss 0%"]];
@@ -176,7 +177,7 @@ fn traces_varying_frames_of_a_burst() {
     assert_eq!(all.packets.seen, 20_000 * BURST);
     assert!(some.packets.seen.abs_diff(20_000) <= 32, "{}, but for the last run", some.packets.seen);
     assert!((all.total.mean_ns - 31_500.0).abs() < 1e-3, "{} ns", all.total.mean_ns);
-    // A run of 32 in 0..64 µs has a mean of 15.5 to 47.5 µs. The mean of some 600 runs has a standard deviation of 0.4
+    // A run of 32 in 0..64 µs has a mean of 15.5 to 47.5 µs. The mean of about 600 runs has a standard deviation of 0.4
     // µs.
     assert!((some.total.mean_ns - 31_500.0).abs() < 1_700.0, "{} ns", some.total.mean_ns);
     assert!((some.total.p99_ns / all.total.p99_ns - 1.0).abs() < 0.05, "{} ns", some.total.p99_ns);

@@ -3,12 +3,12 @@ use super::values::Values;
 use packet::{Asker, Key, MacAddr, Template};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The sender of a stream's frames: the addresses that a generator has on its link.
+/// The sender of a stream's frames: the addresses that the generator has on its link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The addresses are IPv6.
+    /// Whether the addresses are IPv6.
     pub v6: bool,
-    /// The stream sets the destination itself, or it is a given frame, or ARP.
+    /// True if the stream sets the destination itself, is a given frame, or is ARP.
     pub aimed: bool,
     addresses: Values,
     macs: Values,
@@ -17,14 +17,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// The sender in the frames that `template` makes for `spec`; `None` if the frames have no sender address.
+    /// The sender in the frames that `template` creates for `spec`; `None` if the frames have no sender address.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Host> {
         let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
         let values = |key: Key| {
             let site = template.site(key)?;
             Some((said(key).unwrap_or_else(|| Values::fixed(template.value(&site))), site.width))
         };
-        // The link sees the addresses of the tunnel.
+        // The link sees the addresses of the tunnel, not those of the stream.
         if !spec.tunnels.is_empty() {
             return None;
         }
@@ -39,8 +39,8 @@ impl Host {
         })
     }
 
-    /// The MAC address that belongs to this IP address and these VLANs, if the stream sends from there. If both vary,
-    /// the MAC address at the same index.
+    /// The MAC address of the sender with this IP address and these VLANs, if the stream has such a sender. If both
+    /// addresses vary, it is the MAC address with the same index.
     #[must_use]
     pub fn mac_of(&self, address: IpAddr, vlans: [Option<u16>; 2]) -> Option<MacAddr> {
         let number = match address {
@@ -56,7 +56,7 @@ impl Host {
         Some(MacAddr::of_number(self.macs.nth(place)))
     }
 
-    /// The sender of neighbour requests: that of the first frame.
+    /// The sender of neighbour requests: the sender of the first frame.
     #[must_use]
     pub fn asker(&self) -> Asker {
         let address = self.addresses.nth(0);
@@ -65,7 +65,7 @@ impl Host {
         } else {
             IpAddr::V4(Ipv4Addr::from_bits(address as u32))
         };
-        // Twelve bits each.
+        // VLAN IDs have twelve bits.
         let vlans = self.vlans.each_ref().map(|values| values.as_ref().map(|values| values.nth(0) as u16));
         Asker { mac: MacAddr::of_number(self.macs.nth(0)), address, vlans }
     }
@@ -81,7 +81,7 @@ pub struct Destinations {
 }
 
 impl Destinations {
-    /// The receivers of the frames that `template` makes for `spec`; `None` without addresses.
+    /// The receivers of the frames that `template` creates for `spec`; `None` if the frames have no addresses.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Destinations> {
         let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
         if !spec.tunnels.is_empty() {
@@ -102,8 +102,8 @@ impl Destinations {
         }
     }
 
-    /// The MAC address of a receiver on a port with the address `own`: `own` if the stream uses it as a destination,
-    /// else [`MADE`](Target::MADE), which no kernel treats as its own and forwards.
+    /// The MAC address of a receiver on a port with the address `own`. It is `own` if the stream uses that as a
+    /// destination. Otherwise it is [`MADE`](Destinations::MADE), which no kernel accepts as its own and forwards.
     #[must_use]
     pub fn mac(&self, own: MacAddr) -> MacAddr {
         let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number()).is_some());

@@ -7,7 +7,7 @@ use units::{FrameLen, FrameRate, PS_PER_NS, ParseError, Span, WireLen};
 /// A named mix of frame sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// The name; never just "imix" for different mixes.
+    /// The name. Different mixes never share a plain "imix".
     pub name: &'static str,
     /// Frame sizes with FCS, and the number of each in a cycle.
     pub parts: &'static [(u32, u32)],
@@ -34,7 +34,7 @@ impl Mix {
 pub enum SizeSpec {
     /// One size: `64B`.
     Fixed(FrameLen),
-    /// From the first to the last byte by byte, repeated: `64B-1518B`, or down: `1518B-64B`.
+    /// Steps from the first to the last size byte by byte, repeatedly: `64B-1518B`, or downwards: `1518B-64B`.
     Walk(FrameLen, FrameLen),
     /// Uniformly random: `random 64B-1518B` or `64B..1518B`.
     Uniform(FrameLen, FrameLen),
@@ -44,7 +44,7 @@ pub enum SizeSpec {
     Parts(Vec<(u32, u32)>),
     /// A sequence, as in an IMIX genome (RFC 6985).
     Genome(Genome),
-    /// Drawn from a law of gaps whose times are taken as bytes: `(normal mean 500B sd 100B clip 64B..1518B)`.
+    /// Drawn from a law of gaps whose times are interpreted as bytes: `(normal mean 500B sd 100B clip 64B..1518B)`.
     Law(SizeLaw),
 }
 
@@ -55,7 +55,7 @@ pub struct Genome {
     text: String,
 }
 
-/// A law of sizes: a law of gaps in which a nanosecond stands for a byte.
+/// A law of sizes: a law of gaps in which a nanosecond represents a byte.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeLaw {
     law: GapLaw,
@@ -63,20 +63,20 @@ pub struct SizeLaw {
     text: String,
 }
 
-/// Sizes of the letters of RFC 6985, Table 1. `z`, the MTU, and capitals must be defined by the user.
+/// Sizes of the letters of RFC 6985, Table 1. The user must define `z`, the MTU, and capital letters.
 const LETTERS: [(char, u32); 9] =
     [('a', 64), ('b', 128), ('c', 256), ('d', 512), ('e', 1024), ('f', 1280), ('g', 1518), ('h', 2112), ('i', 9000)];
 
-/// Cycles up to this many frames are computed once and repeated, because they fit in the cache.
+/// Cycles of up to this many frames are computed once and repeated, because they fit into the cache.
 const SHORT_CYCLE: u64 = 1 << 10;
-/// Limit on the frames of a cycle: a cycle should end before a run does.
+/// Maximum number of frames in a cycle: a cycle should end before the run does.
 const LONGEST_CYCLE: u64 = 1 << 32;
 
 impl SizeSpec {
     /// Parses the words after `size`. Returns the value and the number of words.
     ///
     /// # Errors
-    /// No size, a size without a unit, or a descending range of random sizes.
+    /// The size is missing or has no unit, or a range of random sizes descends.
     pub fn parse(words: &[&str]) -> Result<(Self, usize), ParseError> {
         const HOW: &str = "write 64B, 64B-1518B, random 64B-1518B or a named mix such as imix";
         let first = words.first().ok_or_else(|| ParseError::new("a size is missing", HOW))?;
@@ -141,7 +141,7 @@ impl SizeSpec {
         }
     }
 
-    /// Average frame rate of a full line. Exact, except for a law, where it is the average of `DRAWS` draws from
+    /// Mean frame rate of a full line. Exact, except for a law, for which it is the mean over `DRAWS` draws from
     /// `random`.
     #[must_use]
     pub fn line_rate(&self, line: Line, random: Random) -> FrameRate {
@@ -239,14 +239,14 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     if inner.contains("table") || inner.contains("idle") || inner.contains("corr") || inner.contains("sampling") {
         return Err(ParseError::new(format!("'{inner}' is not a law of sizes"), HOW));
     }
-    // Bytes become nanoseconds, because laws take times.
+    // Bytes are converted to nanoseconds, because laws take times.
     let mut timed = String::new();
     for (i, word) in inner.split_whitespace().enumerate() {
         let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '.');
         let bytes = |size: &str| size.strip_suffix('B').filter(|size| is_number(size)).map(|size| format!("{size}ns"));
         let timed_word = match word.split_once("..") {
             Some((low, high)) => bytes(low).zip(bytes(high)).map(|(low, high)| format!("{low}..{high}")),
-            // Degrees of freedom and shares have no B.
+            // Degrees of freedom and shares are not sizes.
             None if word.starts_with(|c: char| c.is_ascii_digit()) && !is_number(word) && !word.ends_with('%') => {
                 bytes(word)
             }
@@ -260,7 +260,7 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
     let law = law.map_err(|error| ParseError::new(format!("in '{inner}', a byte read as 1 ns, {error}"), HOW))?;
     let within = match law.edges {
         Some(Edges::Clip(low, high) | Edges::Saturate(low, high)) => Some((low, high)),
-        // A uniform law states its own range, unless it is moved.
+        // A uniform law has its own range, unless it is shifted or scaled.
         None => law.within.or(match &law.law {
             Law::Uniform(uniform) if law.mean.is_none() && law.sd.is_none() => Some(uniform.range),
             _ => None,
@@ -314,7 +314,7 @@ enum SizeGenerator {
     Fixed(FrameLen),
     Walk(u32, u32),
     Uniform(u32, u64),
-    /// The parts of a mix, and how far each is behind its share.
+    /// The parts of a mix, and the credit of each: how far it is behind its share.
     Mix(Vec<(u32, u32)>, Vec<i64>),
     Sequence(Vec<FrameLen>),
     Law(Box<Sampler>, (FrameLen, FrameLen)),
@@ -382,7 +382,7 @@ impl Sizes {
                 length
             }
             SizeGenerator::Law(sampler, (low, high)) => {
-                // Rounds to the nearest byte.
+                // Rounded to the nearest byte.
                 let bytes = (sampler.gap(self.random.bits()) / PS_PER_NS as f64 + 0.5) as u32;
                 FrameLen::new(bytes.clamp(low.bytes(), high.bytes()))
             }
@@ -390,7 +390,7 @@ impl Sizes {
     }
 }
 
-/// Smooth weighted round robin: every part gains its weight, and the one furthest behind is next. Exact over each
+/// Smooth weighted round robin: every part gains its weight, and the part furthest behind is next. Exact over each
 /// cycle, and spread as evenly as possible within it.
 fn interleave(parts: &[(u32, u32)], credit: &mut [i64]) -> FrameLen {
     let mut best = 0;

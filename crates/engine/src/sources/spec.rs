@@ -16,13 +16,13 @@ pub struct StreamSpec {
     pub fields: Vec<(Key, Values)>,
     /// Tunnels around the stack, innermost first.
     pub tunnels: Vec<Tunnel>,
-    /// Frame sizes. By default the length that the stack needs, at least 64 B.
+    /// Frame sizes. By default the length that the stack requires, but at least 64 B.
     pub size: Option<SizeSpec>,
-    /// The payload. By default zeros, or that of the given frame.
+    /// The payload. By default zeros, or the payload of the given frame.
     pub payload: Option<Payload>,
     /// Frames per round over all streams of a source.
     pub weight: u32,
-    /// Whether frames carry a stamp. By default if each frame has room for it.
+    /// Whether frames carry a stamp. By default they do if each frame has space for it.
     pub stamp: Option<bool>,
 }
 
@@ -44,7 +44,7 @@ pub enum Stack {
         path: PathBuf,
         /// Number of the frame, from 1.
         frame: u64,
-        /// The bytes without FCS, once the capture was read.
+        /// The bytes without FCS, once the capture has been read.
         bytes: Option<Vec<u8>>,
     },
 }
@@ -52,9 +52,9 @@ pub enum Stack {
 /// A tunnel around a stream's packets: `in vxlan vni 7`, `in udp 192.0.2.1 > 192.0.2.2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Its layers, outermost first: an IP header is part of `in udp`. None of `in hex`.
+    /// Its layers, outermost first; `in udp` also adds an IP header. Empty for `in hex`.
     pub layers: Vec<LayerKind>,
-    /// Bytes of no protocol that it is instead: `in hex de:ad:be:ef`.
+    /// Raw bytes instead of a protocol: `in hex de:ad:be:ef`.
     pub bytes: Vec<u8>,
     /// Fields of these layers and their values.
     pub fields: Vec<(LayerKind, &'static str, Values)>,
@@ -77,7 +77,7 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// Payload of a frame, repeated to fill it.
+/// Payload of a frame. It is repeated to fill the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Zeros.
@@ -103,7 +103,7 @@ impl StreamSpec {
         StreamSpec { stack, fields: Vec::new(), tunnels: Vec::new(), size: None, payload: None, weight: 1, stamp: None }
     }
 
-    /// The addresses are IPv6.
+    /// Whether the addresses are IPv6.
     #[must_use]
     pub fn is_v6(&self) -> bool {
         match &self.stack {
@@ -113,22 +113,22 @@ impl StreamSpec {
         }
     }
 
-    /// True if the destination's MAC address must come from neighbour discovery: the frames have IP addresses and no
-    /// destination MAC address was set.
+    /// True if neighbour discovery must find the destination's MAC address: the frames have IP addresses, and no
+    /// destination MAC address is set.
     #[must_use]
     pub fn wants_neighbour(&self) -> bool {
         let Stack::Made { protocol, .. } = self.stack else { return false };
-        // The addresses of a tunnel are not those of the stream.
+        // The addresses of a tunnel are not addresses of the stream.
         !matches!(protocol, Protocol::Arp | Protocol::Ethernet | Protocol::Nothing)
             && self.tunnels.is_empty()
             && self.fields.iter().all(|(key, _)| *key != Key::Dmac)
     }
 
-    /// Checks that the frames can be made.
+    /// Checks that the frames can be created.
     ///
     /// # Errors
-    /// A field that the stack does not have, or frames too short for their contents. Skips frames of captures that were
-    /// not read yet.
+    /// A field that the stack does not have, or frames that are too short for their contents. Frames of captures that
+    /// have not been read yet are not checked.
     pub fn check(&self) -> Result<(), ParseError> {
         match &self.stack {
             Stack::Captured { bytes: None, .. } => Ok(()),
@@ -190,7 +190,7 @@ impl StreamSpec {
                     (false, tag) => usize::from(tag),
                 };
                 let headers = protocol.headers(*v6, tags);
-                // By default as long as the headers and a stamp need.
+                // By default as long as the headers and a stamp require.
                 let room = headers.len() + if self.stamp == Some(false) { 0 } else { Stamp::LENGTH };
                 let longest = longest.unwrap_or(room).max(FrameLen::MIN.without_fcs() as usize);
                 Template::made(headers, &pattern.unwrap_or_else(|| vec![0]), longest)
@@ -228,7 +228,7 @@ impl StreamSpec {
         Ok((template, sizes, sites))
     }
 
-    /// The layers of a stream in tunnels, outermost first, and bytes of no protocol in front of layers by their number.
+    /// The layers of a stream in tunnels, outermost first, and raw bytes, each with the number of the layer after it.
     fn layers(&self, protocol: Protocol, v6: bool) -> (Vec<LayerKind>, Vec<(usize, Vec<u8>)>) {
         let has = |keys: &[Key]| self.fields.iter().any(|(key, _)| keys.contains(key));
         let tags = match (has(&[Key::Svlan, Key::Spcp]), has(&[Key::Vlan, Key::Pcp])) {
@@ -261,7 +261,7 @@ impl StreamSpec {
             let (first, last) = (part.first().copied(), part.last().copied());
             let mut whole = with_ethernet(part);
             whole.dedup_by(|a, b| a == b && *a == LayerKind::Ethernet);
-            // Next to bytes, an Ethernet header is there only if it was asked for.
+            // Next to raw bytes, there is an Ethernet header only if it was requested.
             if !is_last && whole.len() > 1 && last != Some(LayerKind::Ethernet) {
                 whole.pop_if(|kind| *kind == LayerKind::Ethernet);
             }
@@ -302,8 +302,8 @@ impl StreamSpec {
         fields
     }
 
-    /// Every field of the stack with its values and the name of its random stream. The sender of ARP is the sender of the frame,
-    /// unless set otherwise.
+    /// Every field of the stack with its values and the name of its random stream. The sender in an ARP packet is the
+    /// sender of the frame, unless set otherwise.
     pub(super) fn drawn(&self) -> Vec<(Key, &Values, &'static str)> {
         let mut drawn: Vec<_> = self.fields.iter().map(|(key, values)| (*key, values, key.name())).collect();
         if let Stack::Made { protocol: Protocol::Arp, .. } = self.stack
@@ -324,11 +324,12 @@ impl StreamSpec {
     /// Writes the constant fields and the first value of the others. Returns the site of each field.
     fn put_fields(&self, template: &mut Template) -> Result<Vec<Site>, ParseError> {
         let drawn = self.drawn();
-        // Finds all fields before writing any, because a protocol or EtherType changes how the rest is parsed.
+        // Finds all fields before writing any, because a protocol or EtherType changes how the following bytes are
+        // parsed.
         let sites = drawn.iter().map(|(key, values, _)| self.find_field(template, *key, values));
         let mut sites = sites.collect::<Result<Vec<_>, _>>()?;
         for (site, (_, values, _)) in sites.iter().zip(&drawn) {
-            // The first value: a walk starts with it, and a random draw replaces it.
+            // The first value. A walk starts with it; a random draw replaces it.
             template.fix(site, values.parts[0].0);
         }
         for (of, field, values, _) in self.outer_fields() {
@@ -395,7 +396,7 @@ fn given_v6(bytes: &[u8]) -> bool {
 }
 
 impl fmt::Display for StreamSpec {
-    /// Prints the form that is parsed, with every key by name.
+    /// Prints the form that can be parsed, with every keyword.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.stack {
             Stack::Made { protocol, .. } => f.write_str(protocol.name())?,

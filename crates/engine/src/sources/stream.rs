@@ -13,20 +13,20 @@ struct Stream {
     fields: Vec<Field>,
     sizes: Sizes,
     sequence: u64,
-    /// Draws the payload of each frame.
+    /// The random stream for the payload, if each frame has its own.
     payload: Option<Random>,
     host: Option<Host>,
     target: Option<Destinations>,
-    /// Initial sums of a frame, from its common part.
+    /// Partial checksums of the bytes that all frames share.
     laid: Sums,
 }
 
-/// A field that varies.
+/// A varying field.
 #[derive(Clone, Debug)]
 struct Field {
     site: Site,
     walker: Walker,
-    /// Yields the same values faster, if possible.
+    /// Yields the same values faster, if the walk allows it.
     counter: Option<Counter>,
 }
 
@@ -76,7 +76,7 @@ impl Stream {
     }
 }
 
-/// Generation of frames of an even stream: [`Streams::even`].
+/// Generation of frames of equal length: [`Streams::even`].
 impl Stream {
     /// True if all frames are equal.
     fn is_constant(&self) -> bool {
@@ -99,7 +99,7 @@ impl Stream {
         self.sequence += 1;
     }
 
-    /// The part that one of several makers generates, see [`Streams::deal`].
+    /// The part of the stream that one of several generators creates, see [`Streams::deal`].
     fn part(&self, part: u16, of: u16, apart: u16) -> Option<Self> {
         let mut stream = self.clone();
         if of > 1 {
@@ -121,11 +121,11 @@ impl Stream {
 pub struct Streams {
     streams: Vec<Stream>,
     weights: Vec<i64>,
-    /// Per stream: how far it is behind its share.
+    /// Per stream: the credit, which is how far it is behind its share.
     credit: Vec<i64>,
     /// Per stream: the class of its frames. Empty unless classes pace the streams.
     classes: Vec<usize>,
-    /// Per stream, if classes pace them: its class has enough frames waiting, so it is skipped.
+    /// Per stream, if classes pace them: true if it is skipped because its class has enough frames waiting.
     passed: Vec<bool>,
     first: u16,
     /// Distance between the stream numbers of the parts.
@@ -133,7 +133,8 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The streams of `specs`, numbered from `first` on. Each draws from its own random streams, named by its number.
+    /// The streams of `specs`, numbered from `first` on. Each has its own random streams, which are named by its
+    /// number.
     ///
     /// # Errors
     /// A stream that cannot be generated.
@@ -171,7 +172,7 @@ impl Streams {
         !self.classes.is_empty()
     }
 
-    /// Generates the next frame. `room` receives the length without FCS and returns the buffer.
+    /// Generates the next frame. `room` receives the length without FCS and returns a buffer.
     ///
     /// # Errors
     /// The error of `room`; the frame is then skipped.
@@ -181,9 +182,9 @@ impl Streams {
         self.streams[turn].next_frame(room)
     }
 
-    /// The length without FCS of all frames, if there is one stream and its frames have equal lengths. Such frames
-    /// differ only in a few bytes: [`patch`](Streams::patch) turns a buffer that [`lay`](Streams::lay) prepared, or
-    /// that holds any frame of the stream, into the next frame.
+    /// The length without FCS of all frames, if there is one stream whose frames have equal lengths (an even stream).
+    /// Its frames differ only in a few bytes. [`patch`](Streams::patch) turns a buffer that [`lay`](Streams::lay)
+    /// prepared, or that contains any frame of the stream, into the next frame.
     #[must_use]
     pub fn even(&self) -> Option<usize> {
         match &self.streams[..] {
@@ -192,7 +193,7 @@ impl Streams {
         }
     }
 
-    /// Writes the common bytes of an even stream into a buffer of its length.
+    /// Writes the bytes that all frames of an even stream share into a buffer of their length.
     pub fn lay(&mut self, frame: &mut [u8]) {
         let stream = &mut self.streams[0];
         stream.laid = stream.template.lay(frame);
@@ -201,8 +202,8 @@ impl Streams {
         }
     }
 
-    /// Turns each buffer, which holds some frame of this even stream, into the next frame, with the same bytes as
-    /// [`next_frame`](Streams::next_frame).
+    /// Turns each buffer, which contains any frame of this even stream, into the next frame. The bytes are the same as
+    /// with [`next_frame`](Streams::next_frame).
     #[inline]
     pub fn patch<'a>(&mut self, frames: impl Iterator<Item = &'a mut [u8]>) {
         let stream = &mut self.streams[0];
@@ -217,7 +218,7 @@ impl Streams {
         self.streams.iter().map(|stream| stream.template.given_length()).max().unwrap_or(0)
     }
 
-    /// The end of the stamp in frames of an even stream, if they have one.
+    /// Offset of the end of the stamp in frames of an even stream, if they have one.
     #[must_use]
     pub fn stamp_end(&self) -> Option<usize> {
         self.streams[0].template.stamp_end(self.even()?)
@@ -229,10 +230,10 @@ impl Streams {
         Streams { apart, ..self }
     }
 
-    /// Splits the generation among `parts` independent makers. The fields of part k take the values of frames k, k + n,
-    /// k + 2 n…, so that together the parts walk the same ranges; random values come from separate random streams. Each
-    /// part numbers its own stamps, under a stream number that is k × `apart` higher, so a receiver sees every part in
-    /// order.
+    /// Splits the generation among `parts` independent generators. The fields of part k take the values of frames k, k
+    /// + n, k + 2 n…, so that together the parts walk the same ranges. Random values come from separate random streams.
+    /// Each part numbers its own stamps, under a stream number that is k × `apart` higher, so a receiver sees every
+    /// part in order.
     ///
     /// # Errors
     /// There are not enough stream numbers.
@@ -257,13 +258,13 @@ impl Streams {
         (0..parts.max(1)).map(part).collect()
     }
 
-    /// Replaces `frame` by the next frame.
+    /// Replaces `frame` with the next frame.
     pub fn fill(&mut self, frame: &mut HeapFrame) {
         let made: Result<(), std::convert::Infallible> = self.next_frame(|length| Ok(frame.resize(length)));
         let Ok(()) = made;
     }
 
-    /// True if frames carry a stamp, whose time the sender writes at departure.
+    /// True if frames carry a stamp. The sender writes its time at departure.
     #[must_use]
     pub fn stamped(&self) -> bool {
         self.streams.iter().any(|stream| stream.template.is_stamped())
@@ -286,7 +287,7 @@ impl Streams {
         self.streams.iter().filter_map(|stream| stream.target.as_ref())
     }
 
-    /// Sets the destination MAC address in all streams that `of` selects and that do not set it themselves.
+    /// Sets the destination MAC address in all streams that `of` selects, except those that set it themselves.
     pub fn aim(&mut self, mac: MacAddr, of: impl Fn(&Host) -> bool) {
         for stream in &mut self.streams {
             if stream.host.as_ref().is_some_and(|host| !host.aimed && of(host))
@@ -327,7 +328,7 @@ mod tests {
     use packet::{Frame, Key, Protocol, Stamp};
     use units::FrameLen;
 
-    /// UDP with fields that are walked, listed, drawn at random, and part of a word.
+    /// UDP with fields that are walked, listed, random, or part of a word.
     fn spec(stamp: bool, fields: usize) -> StreamSpec {
         let range = |first, last, step| Values { parts: vec![(first, last)], step, random: false };
         let all = [
@@ -366,7 +367,7 @@ mod tests {
 
     #[test]
     fn walks_over_protocols_change_only_their_field() {
-        // Includes TCP, UDP, ARP and a tag, under which the rest of the frame parses differently.
+        // Includes TCP, UDP, ARP and a VLAN tag, which changes how the rest of the frame is parsed.
         let walked = |first, last| Values { parts: vec![(first, last)], step: 1, random: false };
         let of = |protocol, v6, field| StreamSpec {
             fields: vec![field],
@@ -415,7 +416,7 @@ mod tests {
         }
     }
 
-    /// The number in a stamp has 32 bits and begins anew; the frame stays whole.
+    /// The number in a stamp has 32 bits and wraps around; the frame stays intact.
     #[test]
     fn streams_go_on_past_2_to_the_33_frames() {
         let mut streams = Streams::new(&[spec(true, 2)], 7, 0).expect("a stream");
@@ -423,7 +424,8 @@ mod tests {
         let mut frame = HeapFrame::default();
         let mut next = || {
             streams.fill(&mut frame);
-            // What the UDP checksum covers, it included: 8 bytes of addresses, then all from the ports on.
+            // The bytes that the UDP checksum covers, including the checksum: 8 bytes of addresses, then everything
+            // from the ports on.
             let (addresses, rest) = (&frame.bytes()[26..34], &frame.bytes()[34..]);
             let pseudo = [&[0, 17][..], &(rest.len() as u16).to_be_bytes()].concat();
             assert_eq!(packet::internet_checksum(&[addresses, &pseudo, rest]), 0, "{:02x?}", frame.bytes());

@@ -5,11 +5,11 @@ use std::fmt;
 /// The values of a field, one per frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// Single values and inclusive ranges, at least one. A range that is walked may go down; one that is drawn goes up.
+    /// Single values and inclusive ranges, at least one. A walked range may descend; a random one must ascend.
     pub parts: Vec<(u128, u128)>,
     /// Increment within a range.
     pub step: u64,
-    /// Drawn at random instead of in order.
+    /// Whether values are drawn at random instead of in order.
     pub random: bool,
 }
 
@@ -35,7 +35,7 @@ impl Values {
         self.parts.iter().fold(0, |count, part| count.saturating_add(self.steps(part)))
     }
 
-    /// The index of a value in the walk, from 0; `None` if it does not occur.
+    /// The index of a value in the walk, from 0. `None` if the value does not occur.
     #[must_use]
     pub fn position(&self, value: u128) -> Option<u128> {
         let mut before = 0_u128;
@@ -50,7 +50,7 @@ impl Values {
         None
     }
 
-    /// The value at an index of the walk, which restarts after the last.
+    /// The value at an index of the walk, which restarts after the last value.
     #[must_use]
     pub fn nth(&self, place: u128) -> u128 {
         let mut place = place % self.count();
@@ -70,7 +70,7 @@ impl Values {
         (first.abs_diff(*last) / u128::from(self.step)).saturating_add(1)
     }
 
-    /// Prints the values of a field of this kind in the form that is parsed; `v6` selects the form of addresses.
+    /// Prints the values of a field of this kind in the form that can be parsed. `v6` selects the form of addresses.
     ///
     /// # Errors
     /// Errors of the formatter.
@@ -100,7 +100,7 @@ pub(super) struct Walker {
     /// Number of steps taken in the part.
     index: u64,
     step: u64,
-    /// Values to skip after each one, because other makers take them.
+    /// Number of values to skip after each one, because other generators use them.
     skip: u64,
     /// The source of random values, and the number of values to choose from.
     random: Option<(Random, u128)>,
@@ -111,7 +111,7 @@ struct Part {
     first: u128,
     /// Number of steps from the first to the last value.
     steps: u128,
-    /// The steps go down.
+    /// Whether the steps go down.
     down: bool,
 }
 
@@ -129,7 +129,7 @@ impl Walker {
             Part { first: *first, steps, down: last < first }
         };
         let parts: Vec<Part> = values.parts.iter().map(part).collect();
-        // Of the full range of 2¹²⁸ values the last one is never drawn, because the count would overflow.
+        // In the full range of 2¹²⁸ values, the last one is never drawn, because the count would overflow.
         let random = values.random.then(|| (random, values.count()));
         Walker { parts, part: 0, index: 0, step: values.step, skip: 0, random }
     }
@@ -171,7 +171,8 @@ impl Walker {
         self.parts[self.part].steps - u128::from(self.index)
     }
 
-    /// Yields every `of`-th value from index `first` on, or draws from the child random stream of this name.
+    /// Yields every `of`-th value from index `first` on. A random field instead draws from the child random stream of
+    /// this name.
     pub(super) fn deal(&mut self, first: u64, of: u64, name: &str) {
         match &mut self.random {
             Some((random, _)) => *random = random.child(name),
@@ -183,8 +184,8 @@ impl Walker {
     }
 }
 
-/// A walk through one range of numbers of up to 32 bits, as nearly all fields have. The next value takes one comparison
-/// and one addition.
+/// A walk through one range of numbers of up to 32 bits, which nearly all fields have. The next value takes one
+/// comparison and one addition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counter {
     value: u64,
@@ -205,7 +206,7 @@ impl Counter {
 }
 
 impl Walker {
-    /// The same walk as a counter, if possible.
+    /// The same walk as a counter, if the walk is a single ascending range.
     pub(super) fn counter(&self) -> Option<Counter> {
         let ([part @ Part { down: false, .. }], None) = (&self.parts[..], &self.random) else { return None };
         let first = u64::from(u32::try_from(part.first).ok()?);

@@ -33,7 +33,7 @@ fn drive(config: &StageConfig, seed: u64) -> (Vec<(u64, Time)>, i64) {
         assert_eq!(accounted, next + out.copies, "{config}: frames conserved");
     }
     let left = out.released.iter().map(|item| {
-        // Stages may change some bytes, but not most of the eight copies of the number in a frame.
+        // Stages may change some bytes, but not most of the eight copies of the frame number.
         let mut numbers: Vec<u64> = item
             .frame
             .bytes()

@@ -14,9 +14,9 @@ pub struct Decision {
     pub frame: u64,
     /// 0 for the frame itself, 1 for its copy.
     pub copy: u32,
-    /// Marked with congestion experienced, before any change of its bytes.
+    /// Whether the frame is marked with congestion experienced, before any change of its bytes.
     pub marked: bool,
-    /// Change of its bytes.
+    /// Change of its bytes, if any.
     pub change: Option<Change>,
     /// What happens to it.
     pub fate: Fate,
@@ -64,7 +64,7 @@ pub enum Change {
         /// The amount, from 1 to 65534.
         by: u16,
     },
-    /// Inverts a 16-bit word of zeros or of ones; in ones' complement both are zero.
+    /// Inverts a 16-bit word of all zeros or all ones. In ones' complement both are zero.
     Zero {
         /// Offset of the word.
         at: u32,
@@ -72,7 +72,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// Applies the change. A frame that is too short stays unchanged. Changes that keep sums keep CRCs, too.
+    /// Applies the change. A frame that is too short stays unchanged. Changes that keep Internet checksums valid also
+    /// keep CRCs valid.
     pub fn apply<F: Frame>(self, frame: &mut F) {
         let bytes = frame.bytes_mut();
         match self {
@@ -119,13 +120,13 @@ fn raise(bytes: &mut [u8], at: usize, by: u16) {
 }
 
 impl Decision {
-    /// The first line of a log.
+    /// The header line of a log.
     pub const HEADER: &'static str = "frame,copy,fate,delay_ps,change";
 
     /// Parses a line of a log.
     ///
     /// # Errors
-    /// Any other text.
+    /// The text is not a line of a log.
     pub fn parse(line: &str) -> Result<Self, ParseError> {
         let bad = |what: &str| ParseError::new(format!("{what} in '{line}'"), format!("write {}", Self::HEADER));
         let fields: Vec<&str> = line.split(',').collect();
@@ -190,8 +191,8 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Marks a packet as having experienced congestion (RFC 3168, §5), for [`Fate::Mark`]. False if it cannot carry the
-/// mark.
+/// Marks a packet as having experienced congestion (RFC 3168, §5), for [`Fate::Mark`]. False if the packet cannot carry
+/// the mark.
 pub(super) fn mark<F: Frame>(frame: &mut F) -> bool {
     Headers::of(frame.bytes()).is_some_and(|headers| set_congestion(frame.bytes_mut(), &headers))
 }

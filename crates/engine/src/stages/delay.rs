@@ -8,12 +8,12 @@ use units::{ParseError, Span, Time};
 
 /// Holds each frame for a fixed time, or for a random time.
 ///
-/// With random times, a frame may overtake another. `keep-order` prevents this, which distorts the distribution.
+/// With random times, a frame may overtake another. `keep-order` prevents this, but distorts the distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delay {
     /// The delay.
     pub by: Amount,
-    /// No frame leaves before one that arrived earlier.
+    /// If true, no frame leaves before one that arrived earlier.
     pub keep_order: bool,
 }
 
@@ -26,7 +26,7 @@ pub enum Amount {
     Around {
         /// The mean.
         mean: Span,
-        /// The jitter: half the width of a uniform distribution, the unit of the others.
+        /// The jitter: half the width of a uniform distribution; for other distributions, the unit of their values.
         jitter: Span,
         /// The distribution.
         distribution: Distribution,

@@ -1,8 +1,8 @@
 //! Stages: act on frames between their arrival and the schedule.
 //!
-//! A stage is one file, or one folder if it is large, with its documentation, configuration, state, effect and tests,
-//! and one line in the list below. The list generates the configuration enum, its grammar, the help and the conformance
-//! suite that every stage passes.
+//! Each stage has one file, or one folder if it is large, with its documentation, configuration, state, effect and
+//! tests, and one line in the list below. The list generates the configuration enum, its grammar, the help and the
+//! conformance suite that every stage must pass.
 
 mod decision;
 mod timed;
@@ -52,15 +52,15 @@ macro_rules! stages {
                 }
             }
 
-            /// Sets what depends on the line rate of the output, if it has one.
+            /// Applies the line rate of the output, if it has one, to settings that depend on it.
             pub fn settle(&mut self, line: Option<BitRate>) {
                 match self {
                     $(StageConfig::$config(config) => config.settle(line),)*
                 }
             }
 
-            /// Full-size frames that the stage may hold behind a line of 10 Gbit/s, which determines the buffers of a
-            /// live run.
+            /// Number of full-size frames that the stage may hold after a line of 10 Gbit/s. Sets the number of buffers
+            /// of a live run.
             #[must_use]
             pub fn room(&self) -> u64 {
                 match self {
@@ -68,7 +68,7 @@ macro_rules! stages {
                 }
             }
 
-            /// Notes about how the configuration was read.
+            /// Notes about how the configuration was interpreted.
             #[must_use]
             pub fn notes(&self) -> Vec<String> {
                 match self {
@@ -84,7 +84,7 @@ macro_rules! stages {
                 }
             }
 
-            /// How another tool would have read the same words, if differently.
+            /// Where other tools would interpret the same words differently.
             #[must_use]
             pub fn elsewhere(&self) -> Vec<String> {
                 match self {
@@ -107,7 +107,7 @@ macro_rules! stages {
                 Err(ParseError::new(format!("'{name}' is not a stage{meant}"), format!("write one of: {}", names.join(", "))))
             }
 
-            /// Creates the stage; `path` names its random stream in the run.
+            /// Creates the stage. `path` names its random stream in the run.
             #[must_use]
             pub fn build<F: Frame + Send + 'static>(&self, seed: u64, path: &str) -> Box<dyn Stage<F>> {
                 let random = Random::stream(seed, path);
@@ -141,13 +141,13 @@ stages! {
 pub struct Item<F> {
     /// The frame.
     pub frame: F,
-    /// When it arrived at this stage or left the last one. Exact, even if the driver is late.
+    /// When the frame arrived at this stage or left the preceding one. Exact, even if the driver is late.
     pub at: Time,
 }
 
 impl<F: Frame> Item<F> {
-    /// When the frame arrived. This is before `at` if the driver polled later and knows by how much. For stages whose
-    /// effect depends on arrivals. A frame that is not held is ready at `at`, since nothing departs before its poll.
+    /// When the frame arrived, for stages whose effect depends on arrivals. This is before `at` if the driver polled
+    /// later and knows by how much. A frame that is not held is ready at `at`, since no frame departs before its poll.
     #[must_use]
     #[inline]
     pub fn arrived(&self) -> Time {
@@ -164,31 +164,31 @@ pub fn arrived<F: Frame>(frame: &F, at: Time) -> Time {
 
 /// A step that acts on frames.
 ///
-/// Frames come in batches: one dynamic call per batch, with a plain loop inside.
+/// Frames are pushed in batches: one dynamic call per batch, with a plain loop inside.
 pub trait Stage<F: Frame>: Send {
-    /// Takes all of `batch` and releases, drops or holds each frame. No item is later than `now`.
+    /// Takes all of `batch`. Releases, drops or holds each frame. No item is later than `now`.
     fn push(&mut self, now: Time, batch: &mut Vec<Item<F>>, out: &mut Outlet<F>);
 
-    /// Releases what is due by `now`.
+    /// Releases the frames that are due by `now`.
     fn wake(&mut self, _now: Time, _out: &mut Outlet<F>) {}
 
-    /// When to wake the stage next, if it holds anything that waits for time to pass.
+    /// When to wake the stage next, if it holds anything that waits for an instant.
     fn deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Whether the stage decides how long it holds frames, so that their delays belong in the report.
+    /// Whether the stage decides how long it holds frames. Their delays then belong in the report.
     fn delays(&self) -> bool {
         false
     }
 
-    /// Whether frames leave in the order in which they came. Frames of another stage that replaces it may then not
-    /// overtake those that it holds.
+    /// Whether frames leave in the order of arrival. If the stage is replaced, frames of the new stage may then not
+    /// overtake the frames that it still holds.
     fn keeps_order(&self) -> bool {
         true
     }
 
-    /// Frames held.
+    /// Number of frames held.
     fn held(&self) -> usize {
         0
     }
@@ -198,13 +198,13 @@ pub trait Stage<F: Frame>: Send {
 pub struct Outlet<F> {
     pub(crate) released: Vec<Item<F>>,
     pub(crate) dropped: Vec<(F, DropReason)>,
-    /// Copies made, and copies that found no buffer.
+    /// Number of copies requested, and of copies for which there was no buffer.
     pub(crate) copies: u64,
     pub(crate) not_copied: u64,
     /// Effects on frames that were not dropped.
     pub effects: Effects,
     pub(crate) log: Option<Log>,
-    /// Frames for the other direction, if there is one.
+    /// Frames for the opposite direction, if there is one.
     pub(crate) answers: Option<Vec<F>>,
 }
 
@@ -223,7 +223,7 @@ impl<F> Default for Outlet<F> {
 }
 
 impl<F> Outlet<F> {
-    /// Passes a frame on; `item.at` is when it leaves this stage.
+    /// Passes a frame on; `item.at` is the time at which it leaves this stage.
     pub fn release(&mut self, item: Item<F>) {
         self.released.push(item);
     }
@@ -233,7 +233,7 @@ impl<F> Outlet<F> {
         self.dropped.push((frame, reason));
     }
 
-    /// Takes the released and the dropped frames, for callers that drive a stage alone.
+    /// Takes the released and the dropped frames. For callers that drive a stage alone.
     pub fn drain(&mut self) -> (impl Iterator<Item = Item<F>> + '_, impl Iterator<Item = (F, DropReason)> + '_) {
         (self.released.drain(..), self.dropped.drain(..))
     }
@@ -247,8 +247,8 @@ impl<F> Outlet<F> {
 }
 
 impl<F: Frame> Outlet<F> {
-    /// Sends a frame, built by `write` from the bytes of `frame`, back to the sender of `frame`. It is counted where it
-    /// arrives. False if there is no way back, no buffer, or nothing written.
+    /// Sends a frame, built by `write` from the bytes of `frame`, back to the sender of `frame`. The receiving side
+    /// counts it. False if there is no return path or no buffer, or if nothing was written.
     pub fn answer(&mut self, frame: &F, write: impl FnOnce(&[u8], &mut Vec<u8>) -> bool) -> bool {
         let Some(answers) = &mut self.answers else { return false };
         let mut bytes = Vec::new();
@@ -262,8 +262,8 @@ impl<F: Frame> Outlet<F> {
         made
     }
 
-    /// A copy of a frame, which the stage must release or discard. Always counted as a copy; without a free buffer it
-    /// is also counted as dropped, and `None` is returned.
+    /// Copies a frame. The stage must release or discard the copy. It is always counted as a copy. Without a free
+    /// buffer it is also counted as dropped, and `None` is returned.
     pub fn copy(&mut self, frame: &F) -> Option<F> {
         self.copies += 1;
         let mut copy = frame.copy();
@@ -274,7 +274,7 @@ impl<F: Frame> Outlet<F> {
     }
 }
 
-/// Full-size frames that arrive in this time on a line of 10 Gbit/s.
+/// Number of full-size frames that arrive in this time on a line of 10 Gbit/s.
 fn frames_of_10g(time: Span) -> u64 {
     time.as_ps() / (1_538 * 800)
 }
@@ -282,19 +282,19 @@ fn frames_of_10g(time: Span) -> u64 {
 /// Grammar and construction of a stage. Each stage's configuration implements it.
 trait Configuration: Sized + Clone + fmt::Display {
     const KIND: Kind;
-    /// Parses what follows the name.
+    /// Parses the text after the name.
     fn parse(words: &[&str]) -> Result<Self, ParseError>;
     /// Reads the files that the stage names.
     fn load(&mut self, _: &dyn Files) -> Result<(), ParseError> {
         Ok(())
     }
-    /// Sets what depends on the line rate of the output, if it has one.
+    /// Applies the line rate of the output, if it has one, to settings that depend on it.
     fn settle(&mut self, _: Option<BitRate>) {}
-    /// Full-size frames that it may hold behind a line of 10 Gbit/s.
+    /// Number of full-size frames that it may hold after a line of 10 Gbit/s.
     fn room(&self) -> u64 {
         0
     }
-    /// Notes about how the configuration was read.
+    /// Notes about how the configuration was interpreted.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -302,7 +302,7 @@ trait Configuration: Sized + Clone + fmt::Display {
     fn answers(&self) -> bool {
         false
     }
-    /// How another tool would have read the same words, if differently.
+    /// Where other tools would interpret the same words differently.
     fn elsewhere(&self) -> Vec<String> {
         Vec::new()
     }

@@ -6,11 +6,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use units::{ParseError, Share, Span, Time};
 
-/// A share of each flow's frames leaves after later frames of the same flow: reordering as defined by RFC 4737.
+/// Makes a share of each flow's frames leave after later frames of the same flow: reordering as defined by RFC 4737.
 ///
-/// A selected frame waits until `extent` later, unselected frames of its flow have left, and leaves right after the
-/// last of them; or it waits for a fixed time. A selected frame that no other frame of its flow overtakes in time
-/// counts as missed. Flows are identified by addresses and ports, through a 32-bit hash.
+/// A selected frame either waits for a fixed time, or until `extent` later, unselected frames of its flow have left. It
+/// then leaves right after the last of them. A selected frame that no other frame of its flow overtakes in time counts
+/// as missed. Flows are identified by addresses and ports, through a 32-bit hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reorder {
     /// The probability of being selected.
@@ -22,14 +22,14 @@ pub struct Reorder {
 /// How long a selected frame waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// For this many later frames of its flow, but at most for the time.
+    /// For this many later frames of its flow, but at most for this time.
     Extent(u32, Span),
     /// For this time.
     Held(Span),
 }
 
 const HOW: &str = "write reorder 25%, reorder 25% extent 3 timeout 50ms, or reorder 25% hold 2ms";
-/// Default limit on the wait for later frames.
+/// Default of the maximum wait for later frames.
 const TIMEOUT: Span = Span::from_ms(100);
 
 impl Configuration for Reorder {
@@ -109,8 +109,8 @@ impl fmt::Display for Reorder {
     }
 }
 
-/// The waiting frames of a flow, and the number of frames that have left since the first of them arrived: those that
-/// did not wait, and all.
+/// The waiting frames of a flow. Also counts the frames that have left since the first of them arrived: those that did
+/// not wait, and all.
 struct Flow<F> {
     passed: u64,
     left: u64,
@@ -119,18 +119,18 @@ struct Flow<F> {
 
 struct Waiting<F> {
     frame: F,
-    /// When it stops waiting.
+    /// When the frame stops waiting.
     end: Time,
-    /// Number of frames that had passed when it arrived.
+    /// Number of frames that had passed when the frame arrived.
     before: u64,
-    /// Number of frames that had left before the first that overtook it.
+    /// Number of frames that had left before the first one that overtook it.
     overtaken: Option<u64>,
 }
 
 impl<F> Flow<F> {
     /// Records that a frame passes the waiting ones.
     fn pass(&mut self) {
-        // Frames further ahead were overtaken before.
+        // Frames further ahead have already been overtaken.
         for waiting in self.waiting.iter_mut().rev().take_while(|waiting| waiting.overtaken.is_none()) {
             waiting.overtaken = Some(self.left);
         }
@@ -138,7 +138,8 @@ impl<F> Flow<F> {
         self.left += 1;
     }
 
-    /// Releases the first waiting frame. Returns it with the number of places behind the first that overtook it.
+    /// Releases the first waiting frame. Returns it with its extent: the number of frames that left since the first one
+    /// that overtook it, including that one.
     fn leave(&mut self) -> Option<(F, u64)> {
         let first = self.waiting.pop_front()?;
         let extent = first.overtaken.map_or(0, |overtaken| self.left - overtaken);
@@ -154,7 +155,7 @@ struct Reordering<F> {
     random: Random,
     /// Flows with a waiting frame.
     flows: HashMap<u32, Flow<F>>,
-    /// When frames stop waiting, with their flow. Entries of frames that have left are skipped.
+    /// Deadlines of waiting frames, with their flows. Entries of frames that have left are skipped.
     ends: VecDeque<(Time, u32)>,
     held: usize,
 }
@@ -202,8 +203,8 @@ impl<F: Frame + Send> Stage<F> for Reordering<F> {
                 out.effects.count(Effect::Chosen);
                 let flow =
                     self.flows.entry(key).or_insert_with(|| Flow { passed: 0, left: 0, waiting: VecDeque::new() });
-                // Counts from the poll, not from the arrival. Frames that arrived right behind it are processed one by
-                // one after it, and could not overtake a frame that a late poll finds due already.
+                // Counts from the poll, not from the arrival. Frames that arrived right after it are processed one by
+                // one after it. They could not overtake a frame that is already due at a late poll.
                 let end = at + self.wait;
                 frame.forget_wait();
                 flow.waiting.push_back(Waiting { frame, end, before: flow.passed, overtaken: None });
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn frame_of_a_silent_flow_counts_as_missed() {
-        // Every frame is selected. The grammar refuses this, because it would reorder nothing.
+        // Every frame is selected. The grammar rejects this, because it would reorder nothing.
         let all = Reorder { share: Share::ONE, until: Until::Extent(1, Span::from_us(5)) };
         let mut stage = all.build(Random::stream(3, "test"));
         let mut out = Outlet::default();

@@ -54,7 +54,7 @@ impl Configuration for Replay {
             })?;
             decisions.push(decision);
         }
-        // The log has a copy before its frame.
+        // In the log, a copy comes before its frame.
         decisions.sort_by_key(|decision| (decision.frame, decision.copy));
         self.decisions = Arc::new(decisions);
         Ok(())

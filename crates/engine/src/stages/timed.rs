@@ -1,12 +1,12 @@
 //! A queue for held frames, ordered by departure time.
 //!
 //! It is a hierarchical timing wheel over all instants: eight levels of 256 slots, with one level per byte of the
-//! instant. An entry lies in the level of the highest byte in which its instant differs from the last one taken. It
+//! instant. The level of an entry is the highest byte in which its instant differs from the last one taken. An entry
 //! therefore moves at most seven times, each time to a lower level and in order. A slot of the lowest level is one
 //! picosecond, so the order is exact, and entries of equal instants are first in, first out. (This is the radix heap of
 //! Ahuja, Mehlhorn, Orlin and Tarjan 1990 with digits of eight bits.)
 //!
-//! Entries with ascending instants, as after a fixed delay, are not sorted at all.
+//! Entries with ascending instants, for example after a fixed delay, are not sorted at all.
 
 use std::collections::VecDeque;
 use units::Time;
@@ -22,7 +22,7 @@ type Block<T> = VecDeque<(Time, T)>;
 /// Entries in order of arrival, in reusable blocks.
 struct Blocks<T> {
     blocks: VecDeque<Block<T>>,
-    /// The earliest instant in it.
+    /// The earliest instant in the blocks.
     least: Time,
 }
 
@@ -55,7 +55,7 @@ impl<T> Blocks<T> {
     }
 }
 
-/// A queue in order of time; entries of equal instants are first in, first out.
+/// A queue in time order. Entries with equal instants are first in, first out.
 ///
 /// Time only moves forward: an entry with an instant before the last one taken leaves next.
 pub struct Timed<T> {
@@ -64,7 +64,7 @@ pub struct Timed<T> {
     run_last: Time,
     /// Empty until an entry arrives out of order.
     slots: Vec<Blocks<T>>,
-    /// Bit set of slots in use, and a summary of its words that are not 0.
+    /// Bit set of the slots in use, and a summary of its non-zero words.
     used: [u64; LEVELS * SLOTS / 64],
     words: u64,
     last: u64,
@@ -117,8 +117,8 @@ impl<T> Timed<T> {
     /// Adds `value`, to leave at `at`.
     pub fn push(&mut self, at: Time, value: T) {
         self.len += 1;
-        // An entry in the run precedes all entries of its instant in the slots: those were added while the run already
-        // reached further.
+        // At equal instants, an entry of the run precedes all entries in the slots: those were added while the run
+        // already extended beyond this instant.
         if self.run.blocks.is_empty() || at >= self.run_last {
             self.run_last = at;
             self.run.push(at, value, &mut self.free);
@@ -187,7 +187,7 @@ impl<T> Timed<T> {
     fn spread(&mut self, slot: usize) {
         self.mark(slot, false);
         self.slots[slot].least = Time::MAX;
-        // Returns the list of blocks to its slot, which avoids a new allocation.
+        // Returns the list of blocks to its slot to avoid a new allocation.
         let mut blocks = std::mem::take(&mut self.slots[slot].blocks);
         while let Some(mut block) = blocks.pop_front() {
             for (at, value) in block.drain(..) {
@@ -226,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Agrees with a sorted list: the order is exact, ties are first in, first out.
+        /// Compares with a sorted list: the order is exact, and ties are first in, first out.
         #[test]
         fn releases_in_the_order_of_a_sorted_list(
             steps in prop::collection::vec((0_u64..2_000_000, 0_u32..50, any::<bool>()), 1..2_000),

@@ -1,10 +1,10 @@
-//! Frames that waited in their port before the driver polled it.
+//! Tests of frames that waited in their port before the driver polled it.
 
 use super::{Item, Outlet, StageConfig};
 use packet::{Frame, HeapFrame};
 use units::{Span, Time};
 
-/// A frame with the time that it waited before it was polled.
+/// A frame and the time that it waited before it was polled.
 pub(crate) struct Late(HeapFrame, Span);
 
 impl Late {
@@ -123,7 +123,7 @@ fn late_polls_do_not_reduce_reordering() {
         let mut out = Outlet::default();
         for n in 0..20_000_u64 {
             let (came, seen) = (n * 20, (n * 20).next_multiple_of(20_000));
-            // Like a driver: what is due by its poll leaves before the next frame.
+            // Like a driver: frames that are due by the poll leave before the next frame.
             stage.wake(us(seen), &mut out);
             stage.push(us(seen), &mut vec![item(100, came, seen)], &mut out);
         }

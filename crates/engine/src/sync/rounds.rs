@@ -6,54 +6,54 @@ use packet::{Frame, Headers};
 use std::collections::VecDeque;
 use units::{FrameLen, Span, Time};
 
-/// Holds frames of sources back and releases them in rounds. Frames of other sources pass at once.
+/// Holds frames of sources back and releases them in rounds. Other frames pass at once.
 ///
-/// The next arrivals are unknown, and so is the departure of a crest's last frame. Therefore the driver reports every
-/// departure and wakes the synchroniser at its deadline.
+/// Neither the next arrivals nor the departure of a crest's last frame are known in advance. Therefore the driver
+/// reports every departure and wakes the synchroniser at its deadline.
 pub(crate) struct Synchroniser<F> {
     spec: SyncSpec,
-    /// The output's line, for the time that a frame takes; `None` if frames take no time.
+    /// The output's line, which determines the transmission time of a frame; `None` if frames take no time.
     line: Option<Line>,
-    /// How long a crest is held back, so that its end is known before the next one must start.
+    /// How long a crest is held back so that its end is known before the next one must start.
     hold: Span,
     sources: Vec<Source<F>>,
-    /// Crests in progress, in order of their start. With gaps, only the first one is.
+    /// Crests in progress, in order of their start. With gaps, only the first one is in progress; the others follow.
     members: VecDeque<Member>,
     /// Earliest start of the next round, or of the next crest of this round.
     free: Time,
-    /// Frames of sources that were released and have not departed.
+    /// Number of frames of sources that were released and have not departed.
     outstanding: usize,
-    /// End of the last departure of a source's frame.
+    /// End of the last departure of a frame of any source.
     end: Time,
     /// Time of the last release.
     now: Time,
-    /// No more frames will arrive.
+    /// True if no more frames will arrive.
     ended: bool,
-    /// The first frame of any source.
+    /// Instant of the first frame of any source.
     origin: Option<Time>,
-    /// End of the crest before the current one, in the same round and of another source.
+    /// End of the preceding crest in the same round, which is of another source.
     before: Option<Time>,
     gaps: CrestGapMeter,
 }
 
 struct Source<F> {
     queue: VecDeque<Item<F>>,
-    /// It missed a round, and its crests have come between those of the others since: they join the next round and
-    /// open none of their own.
+    /// True if it missed a round and its crests since then came between those of the others. They join the next round
+    /// and open none of their own.
     behind: bool,
     report: SourceReport,
     skew_sum: f64,
-    /// Its rate as frames came and as they left, from the first frame of any source on.
+    /// Its rate on arrival and on departure, from the first frame of any source on.
     curves: (Timeline, Timeline),
     /// The crest in this round: from first to last arrival, and from first start to last end.
     came: Option<(Time, Time)>,
     left: Option<(Time, Time)>,
 }
 
-/// A source with a turn in this round, now or later.
+/// A source that has a turn in this round, now or later.
 struct Member {
     source: usize,
-    /// Start of its crest; unknown until those before it have ended.
+    /// Start of its crest; unknown until the preceding crests have ended.
     start: Option<Time>,
     /// Arrival of its first frame, and of the last released one.
     first: Time,
@@ -61,7 +61,7 @@ struct Member {
 }
 
 impl<F: Frame> Synchroniser<F> {
-    /// A synchroniser for `spec`, on an output with this line, if it has one.
+    /// A synchroniser for `spec`. `line` is the line of the output, if it has one.
     pub(crate) fn new(spec: SyncSpec, line: Option<Line>) -> Self {
         let hold = match spec.how {
             How::Gap(gap) => Span::from_ps(spec.silence.as_ps().saturating_sub(gap.as_ps())),
@@ -97,7 +97,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// No more frames will arrive: late crests have no round to wait for. True if that is new.
+    /// Records that no more frames will arrive, so that late crests do not wait for a round. True at the first call.
     pub(crate) fn end(&mut self, now: Time) -> bool {
         if self.ended {
             return false;
@@ -122,13 +122,13 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// Index of the frame's source, if it belongs to one.
+    /// Index of the frame's source, if it has one.
     pub(crate) fn source_of(&self, frame: &[u8]) -> Option<u32> {
         let address = Headers::of(frame)?.ip?.source(frame)?;
         self.spec.sources.iter().position(|source| source.holds(address)).map(|number| number as u32)
     }
 
-    /// Releases frames that may go by `now`, in order.
+    /// Releases the frames that may leave by `now`, in order.
     pub(crate) fn release(&mut self, now: Time, ready: &mut VecDeque<Item<F>>) {
         self.now = self.now.max(now);
         loop {
@@ -142,7 +142,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// When to wake it next.
+    /// When to wake the synchroniser next.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if self.members.is_empty() {
             return self.opening();
@@ -153,7 +153,7 @@ impl<F: Frame> Synchroniser<F> {
         let next = self.members.iter().filter_map(|member| match self.next_release(member) {
             Some(at) => Some(at),
             None if !self.is_over(member, self.now) => member.last.map(|last| last + self.spec.silence),
-            // The crest is over, but its frames have not departed: their departures will be reported.
+            // The crest has ended, but its frames have not departed yet. Their departures will be reported.
             None => None,
         });
         next.min()
@@ -169,7 +169,7 @@ impl<F: Frame> Synchroniser<F> {
         Some(self.free.max(last + self.hold).max(begun))
     }
 
-    /// Until when a crest of this source that came at `at` waits for the others.
+    /// Until when a crest of this source that arrived at `at` waits for the others.
     fn until(&self, source: &Source<F>, at: Time) -> Time {
         let turns = matches!(self.spec.how, How::RoundRobin(_));
         if source.behind && !self.ended && !turns { at.max(self.free) + self.spec.late() } else { at + self.spec.wait }
@@ -201,13 +201,13 @@ impl<F: Frame> Synchroniser<F> {
             self.members.push_back(Member { source: number, start, first: front.at, last: None });
         }
         if lead.is_none() {
-            // The others have stopped, so those that came lead from now on.
+            // The others have stopped, so the sources that have frames lead from now on.
             self.sources.iter_mut().for_each(|source| source.behind = source.queue.is_empty());
         }
         true
     }
 
-    /// When the next frame of a crest is due; `None` without a frame, or if the crest has not started.
+    /// When the next frame of a crest is due; `None` if there is none, or if the crest has not started.
     fn next_release(&self, member: &Member) -> Option<Time> {
         let front = self.sources[member.source].queue.front()?;
         let start = member.start?;
@@ -220,7 +220,7 @@ impl<F: Frame> Synchroniser<F> {
         !matches!(self.spec.how, How::RoundRobin(_)) && at.since(last) < self.spec.silence
     }
 
-    /// Whether a crest has ended, as far as is known at `now`.
+    /// Whether a crest is known to have ended by `now`.
     fn is_over(&self, member: &Member, now: Time) -> bool {
         let Some(last) = member.last else { return false };
         match self.sources[member.source].queue.front() {
@@ -237,7 +237,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// True if all crests in progress are over and their frames have departed.
+    /// True if all crests in progress have ended and their frames have departed.
     fn may_go_on(&self, now: Time) -> bool {
         self.outstanding == 0 && self.members.iter().take(self.current()).all(|member| self.is_over(member, now))
     }
@@ -264,8 +264,7 @@ impl<F: Frame> Synchroniser<F> {
         }
     }
 
-    /// Moves to the next crest, or closes the round, once all earlier frames have departed. True if there is more to
-    /// do.
+    /// Moves to the next crest, or closes the round, once all earlier frames have departed. True if it did.
     fn go_on(&mut self, now: Time) -> bool {
         if !self.may_go_on(now) {
             return false;
@@ -280,14 +279,15 @@ impl<F: Frame> Synchroniser<F> {
         true
     }
 
-    /// Records the gap before the current crest, once its frames have departed. Crests with offsets may overlap and have none.
+    /// Records the gap before the current crest, once its frames have departed. Crests with offsets may overlap and
+    /// have no gap.
     fn record_gap(&mut self) {
         let Some(member) = self.members.front().filter(|_| !matches!(self.spec.how, How::Offset(_))) else { return };
         let left = self.sources[member.source].left;
         if let (Some(origin), Some(before), Some((start, _))) = (self.origin, self.before, left) {
             self.gaps.record(origin, before, start);
         }
-        // A crest whose frames were all lost leaves the gap to the next one as it is.
+        // A crest whose frames were all lost does not change the gap to the next one.
         self.before = left.map(|(_, end)| end).or(self.before).filter(|_| self.members.len() > 1);
     }
 
@@ -324,7 +324,7 @@ impl<F: Frame> Synchroniser<F> {
         self.outstanding -= usize::from(source.is_some());
     }
 
-    /// Frames held back.
+    /// Number of frames held back.
     pub(crate) fn held(&self) -> usize {
         self.sources.iter().map(|source| source.queue.len()).sum()
     }
@@ -344,7 +344,7 @@ impl<F: Frame> Synchroniser<F> {
         self.sources.iter().map(curve).collect()
     }
 
-    /// Report per source.
+    /// The report of each source.
     pub(crate) fn report(&self) -> Vec<SourceReport> {
         let report = |source: &Source<F>| {
             let mut report = source.report.clone();
@@ -355,7 +355,7 @@ impl<F: Frame> Synchroniser<F> {
     }
 }
 
-/// Time for which crest `i` overlapped with at least one other.
+/// Time during which crest `i` overlapped with at least one other.
 fn shared(crests: &[Option<(Time, Time)>], i: usize) -> Span {
     let Some((from, to)) = crests[i] else { return Span::ZERO };
     let others = crests.iter().enumerate().filter(|(other, _)| *other != i).filter_map(|(_, crest)| *crest);
@@ -390,7 +390,7 @@ mod tests {
         Time::from_ps(us * 1_000_000)
     }
 
-    /// Feeds arrivals (source, µs) and lets each frame depart when it is released. Returns the departures in the same
+    /// Feeds arrivals (source, µs) and makes each frame depart when it is released. Returns the departures in the same
     /// form, and the reports.
     fn run(spec: &str, came: &[(u8, u64)]) -> (Vec<(u8, u64)>, Vec<SourceReport>) {
         let mut sync = Synchroniser::new(spec.parse().expect(spec), None);
@@ -492,7 +492,7 @@ mod tests {
         let spec = "order 10.0.0.1,10.0.0.2 gap 1ms wait 200ms";
         let came = [(1, 0), (2, 500_000), (2, 4_000_000), (2, 4_100_000), (1, 4_250_000), (2, 4_300_000)];
         let (left, _) = run(spec, &came);
-        // It waits ten times as long, once. Then it leads, and the other joins it.
+        // The first source waits ten times as long, once. Then it leads, and the other one joins it.
         assert_eq!(
             left,
             [(1, 200_000), (2, 2_500_000), (2, 4_200_000), (1, 4_250_000), (2, 4_251_000), (2, 4_500_000)]

@@ -12,16 +12,16 @@ pub struct SyncSpec {
     pub sources: Vec<Prefix>,
     /// How their crests follow each other.
     pub how: How,
-    /// How long a round waits for a source, counted from the round's first frame.
+    /// How long a round waits for a source, measured from the first frame of the round.
     pub wait: Span,
-    /// A source's silence of this length ends its crest.
+    /// A silence of this length of a source ends its crest.
     pub silence: Span,
 }
 
 /// How crests follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The next crest starts this long after the end of the last frame of a crest.
+    /// The next crest starts this long after the end of the last frame of the preceding crest.
     Gap(Span),
     /// Each crest starts this long after the start of the round; one offset per source.
     Offset(Vec<Span>),
@@ -45,7 +45,7 @@ impl SyncSpec {
 
 const EXAMPLE: &str = "order 10.0.0.1,10.0.0.2 gap 5ms";
 const LIST: &str = "10.0.0.1,10.0.0.2";
-/// Longer times between crests are refused.
+/// Longer times between crests are rejected.
 const LONGEST: Span = Span::from_ms(86_400_000);
 
 impl FromStr for SyncSpec {
@@ -129,14 +129,14 @@ fn offsets(text: &str, sources: usize) -> Result<Vec<Span>, ParseError> {
     }
 }
 
-/// Sources to tell apart, and what ends a crest of one.
+/// Sources to distinguish, and the silence that ends a crest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceList {
     /// Source addresses, in the order that their crests should have; no prefix contains another.
     pub sources: Vec<Prefix>,
-    /// The gap that their crests should have within a round, if it is known.
+    /// The intended gap between crests within a round, if it is known.
     pub gap: Option<Span>,
-    /// A source's silence of this length ends its crest.
+    /// A silence of this length of a source ends its crest.
     pub silence: Span,
 }
 
@@ -168,7 +168,7 @@ impl FromStr for SourceList {
 }
 
 impl SourceList {
-    /// Index of the frame's source, if it belongs to one.
+    /// Index of the frame's source, if it has one.
     #[must_use]
     pub fn source_of(&self, frame: &[u8]) -> Option<usize> {
         let address = Headers::of(frame)?.ip?.source(frame)?;

@@ -6,11 +6,11 @@ use packet::{Frame, Headers};
 use std::sync::Arc;
 use units::{Layer, Span, Time};
 
-/// Finds the users of frames and decides whether the frames conform: the part of the stage that several workers run, on
-/// any thread.
+/// Finds the users of frames and decides whether the frames conform. Several workers run this part of the stage, on any
+/// thread.
 ///
-/// A burst is processed in passes, so that memory for all its frames is fetched at once: keys, index, users, and only
-/// then decisions.
+/// A burst is processed in passes, so that the memory for all its frames is prefetched at the same time: keys, index,
+/// users, and only then decisions.
 pub struct Metering {
     pub(super) limiter: Arc<Limiter>,
     kind: KeyKind,
@@ -20,7 +20,7 @@ pub struct Metering {
     marks: bool,
     unknown: Unknown,
     pass_when_full: bool,
-    /// Maximum wait of a frame, if it does not depend on its user's rate.
+    /// Maximum wait of a frame, if it is the same for all users.
     queue: Option<Span>,
     seconds: Option<Seconds>,
     /// The DSCPs of frames that arrive yellow and red.
@@ -29,14 +29,14 @@ pub struct Metering {
     moment: Moment,
 }
 
-/// What metering knows about a frame.
+/// The state of a frame during metering.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     pub(super) key: Option<Key>,
     pub(super) slot: Result<u32, Full>,
-    /// Length as counted by the rate.
+    /// Length in bytes of the layer that the rate counts.
     pub(super) bytes: u32,
-    /// The colour that it arrived with.
+    /// The colour of the frame on arrival.
     pub(super) came: Colour,
     pub(super) found: Found,
 }
@@ -50,20 +50,21 @@ pub(super) enum Found {
     Waits(Time),
     Exceeds,
     Impatient,
-    /// The frame is longer than its user's bucket, so it can never conform.
+    /// The frame is longer than its user's bucket and can never conform.
     Longer,
     Yellow,
     Drop(DropReason),
 }
 
-/// Encodes a missing slot.
+/// The encoding of a missing slot.
 const NO_SLOT: u32 = u32::MAX;
 
 impl Look {
     /// Encoded size in bytes.
     pub const BYTES: usize = 48;
 
-    /// The slot of the frame's user, below the table's capacity; `None` without a user or without room.
+    /// The slot of the frame's user, below the table's capacity. `None` without a user, or if the user does not fit
+    /// into the table.
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         self.slot.ok()
@@ -75,8 +76,8 @@ impl Look {
         matches!(self.found, Found::Exceeds | Found::Impatient | Found::Longer | Found::Yellow)
     }
 
-    /// Encodes the look at a frame with a user that arrived at `at`. Omits the arriving colour, because colours need a
-    /// single thread.
+    /// Encodes the state of a frame with a user that arrived at `at`. Omits the colour on arrival, because colours
+    /// require a single thread.
     ///
     /// # Panics
     /// If `into` is shorter than [`Look::BYTES`].
@@ -85,7 +86,7 @@ impl Look {
         let (found, departs) = match self.found {
             Found::Unmetered => (0, 0),
             Found::Drop(DropReason::Unknown) => (6, 0),
-            // A full table is the only other reason of a drop decision.
+            // A full table is the only other reason for a drop.
             Found::Drop(_) => (7, 0),
             Found::Conforms => (1, 0),
             Found::Exceeds => (2, 0),
@@ -103,7 +104,7 @@ impl Look {
         }
     }
 
-    /// Decodes a look and the arrival time of its frame.
+    /// Decodes the state of a frame and its arrival time.
     ///
     /// # Panics
     /// If `from` is shorter than [`Look::BYTES`].
@@ -149,7 +150,7 @@ impl Metering {
         }
     }
 
-    /// Meters a burst as worker number `worker` and appends the look at each frame, in order.
+    /// Meters a burst as worker number `worker` and appends the state of each frame, in order.
     pub fn meter<F: Frame>(&mut self, worker: usize, frames: &[Item<F>], looks: &mut Vec<Look>) {
         let first = looks.len();
         self.look(frames, looks);
@@ -158,7 +159,7 @@ impl Metering {
         }
     }
 
-    /// Finds the users of a burst and appends the look at each frame, in order. Decides nothing yet.
+    /// Finds the users of a burst and appends the state of each frame, in order. Does not decide yet.
     pub fn look<F: Frame>(&mut self, frames: &[Item<F>], looks: &mut Vec<Look>) {
         let first = looks.len();
         self.sought.clear();
@@ -206,7 +207,7 @@ impl Metering {
         bucket.is_some_and(|bucket| bucket.cost(bits) > bucket.depth())
     }
 
-    /// Decides on a frame that arrived at `at`, on a worker.
+    /// Decides whether a frame that arrived at `at` conforms, on the given worker.
     #[inline]
     pub fn decide(&mut self, look: &mut Look, at: Time, worker: usize) {
         let Some(key) = look.key else { return };
@@ -254,7 +255,7 @@ impl Metering {
     }
 }
 
-/// The colour of an arriving frame: green unless its DSCP is that of yellow or red.
+/// The colour of an arriving frame: green unless its DSCP is the one for yellow or red.
 fn colour_of(frame: &[u8], (yellow, red): (u8, u8)) -> Colour {
     let class = Headers::of(frame).and_then(|headers| headers.ip).map(|ip| ip.traffic_class >> 2);
     match class {

@@ -47,7 +47,8 @@ impl Mode {
 /// How frames are marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
-    /// Sets the DSCP: of yellow frames, and of red ones or all that exceed.
+    /// Sets the DSCP: the first value for yellow frames, the second for red frames. Without colours, the second is for
+    /// all exceeding frames.
     Dscp(u8, u8),
     /// Sets ECN congestion experienced. Frames of senders without ECN are dropped.
     Ecn,
@@ -67,17 +68,17 @@ pub enum Unknown {
 /// Limits each user to a rate.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// What the frames of one user have in common.
+    /// The fields that define a user.
     pub key: KeyKind,
     /// The rate of users without their own rate.
     pub rate: BitRate,
-    /// The layer whose bytes it counts.
+    /// The layer whose bytes the rate counts.
     pub layer: Layer,
     /// Size of the bucket in bytes; [`Limit::default_burst`] if `None`.
     pub burst: Option<u64>,
     /// What happens to frames that exceed.
     pub mode: Mode,
-    /// The mode was stated, not taken by default.
+    /// Whether the mode was written explicitly.
     mode_said: bool,
     /// How frames are marked.
     pub marking: Marking,
@@ -85,22 +86,22 @@ pub struct Limit {
     pub colours: Option<Colours>,
     /// Maximum wait of a frame. By default 100 ms, and at least the time of four full-size frames at the user's rate.
     pub queue: Option<Span>,
-    /// A file with rates of users.
+    /// A file with the rates of users.
     pub rates: Option<PathBuf>,
     /// What happens to frames of users without a rate in the file.
     pub unknown: Unknown,
     /// Capacity in users.
     pub users: usize,
-    /// A user whose bucket has been full for this long may be evicted.
+    /// A user may be evicted when its bucket has been full for this long.
     pub idle: Span,
-    /// Passes frames of users without room unmetered, instead of dropping them.
+    /// If the table is full, frames of other users pass unmetered instead of being dropped.
     pub pass_when_full: bool,
     /// The scheme.
     pub algorithm: Algorithm,
-    /// Event device of `atomic-queue` on live ports: a software driver or the PCI address of a hardware one. By default
-    /// the driver that is present.
+    /// Event device of `atomic-queue` on live ports: a software driver or the PCI address of a hardware device. By
+    /// default the driver that is present.
     pub device: Option<String>,
-    /// Number of workers: threads on live ports, modelled otherwise.
+    /// Number of workers: threads on live ports, otherwise modelled.
     pub workers: usize,
     /// Time that a modelled worker takes per frame.
     pub service: Option<Span>,
@@ -137,21 +138,21 @@ impl PartialEq for Limit {
 const USERS: usize = 1 << 20;
 /// Default idle time of a user.
 const IDLE: Span = Span::from_ms(10_000);
-/// Limit on modelled workers.
+/// Maximum number of modelled workers.
 const MOST_WORKERS: usize = 1_024;
-/// Defaults of the longest wait, and of the number of full-size frames that it must cover.
+/// Default of the maximum wait, and the number of full-size frames that it must at least cover.
 const QUEUE: Span = Span::from_ms(100);
 const QUEUE_FRAMES: u64 = 4;
-/// The smallest default bucket: two of the largest standard frames.
+/// Minimum of the default bucket: two of the largest standard frames.
 const LEAST_BURST: u64 = 2 * 1_518;
 /// AF12 and AF13 (RFC 2597): higher and highest drop precedence.
 const MARKING: Marking = Marking::Dscp(12, 14);
 
 impl Limit {
-    /// Limit on the users of a table, and of all tables of a pipeline: 6 GB.
+    /// Maximum number of users of a table, and of all tables of a pipeline: 6 GB.
     pub const MOST_USERS: usize = 100_000_000;
 
-    /// The word that selects it.
+    /// The keyword that selects it.
     pub const NAME: &'static str = "limit";
 
     /// A limit with this key and rate, and defaults for the rest.
@@ -180,7 +181,7 @@ impl Limit {
         }
     }
 
-    /// The default bucket of a rate: 10 ms of it, and at least two of the largest frames.
+    /// The default bucket of a rate: 10 ms at that rate, but at least two of the largest frames.
     #[must_use]
     pub fn default_burst(rate: BitRate) -> u64 {
         LEAST_BURST.max(rate.bps() / 800)
@@ -192,7 +193,8 @@ impl Limit {
         self.burst.unwrap_or_else(|| Self::default_burst(self.rate))
     }
 
-    /// Time to fill the bucket of a user with the default rate. A longer pause in metering loses rate.
+    /// Time to fill the bucket of a user with the default rate. If metering pauses for longer, users lose part of their
+    /// rate.
     #[must_use]
     pub fn fills_in(&self) -> Span {
         let ps = u128::from(self.bucket_bytes()) * 8 * u128::from(PS_PER_S) / u128::from(self.rate.bps().max(1));
@@ -291,7 +293,7 @@ impl Limit {
         Ok(rates.users().len())
     }
 
-    /// What each user in the table of the current or last stage sent and obtained.
+    /// The rate and the obtained and refused bytes of each user in the table of the current or last stage.
     pub fn each_user(&self) -> impl Iterator<Item = LimitedUser> + use<> {
         self.running().into_iter().flat_map(|limiter| limiter.each_user())
     }
@@ -315,8 +317,8 @@ impl Limit {
         })
     }
 
-    /// The parts of the stage for `workers` threads that share the table: one part per worker, and the part that
-    /// collects. `seed` prevents others from guessing which users share a row of the table.
+    /// The parts of the stage for `workers` threads that share the table: one part per worker, and one part that
+    /// collects. A secret `seed` prevents attackers from choosing users that share a row of the table.
     ///
     /// # Panics
     /// If the settings were not parsed from text and are incompatible, or with colours and more than one worker.
@@ -325,7 +327,7 @@ impl Limit {
         let bucket = self.bucket().expect("a bucket that was checked");
         let default = (self.unknown == Unknown::Default).then_some(bucket);
         let meter = self.algorithm.meter(workers.max(self.workers), self.users);
-        // A user evicted before its second bucket is full would return with a full one.
+        // If a user were evicted before its second bucket is full, it would return with a full one.
         let idle = self.colours.map_or(self.idle, |colours| self.idle.max(colours.fills_in(&bucket)));
         let users = Users::in_memory(self.users, idle, default, seed, self.shared.advise);
         let limiter = Limiter::new(users, meter, self.key, self.mode == Mode::Shape);
@@ -372,8 +374,8 @@ impl Configuration for Limit {
         if self.mode != Mode::Shape {
             return 0;
         }
-        // What the line brings while one frame waits, plus the queue of one user in the smallest frames, so that a user
-        // above its rate fills its own queue first.
+        // The frames that the line delivers while one frame waits, plus the queue of one user in minimum-size frames. A
+        // user above its rate thus fills its own queue first.
         let (patience, smallest) = (self.patience(), u128::from(FrameLen::MIN.bytes()) * 8);
         let bits = u128::from(self.rate.bps()) * u128::from(patience.as_ps()) / u128::from(units::PS_PER_S);
         frames_of_10g(patience).saturating_add(u64::try_from(bits / smallest).unwrap_or(u64::MAX))

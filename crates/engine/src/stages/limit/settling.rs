@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use units::Time;
 
-/// Releases, drops or queues metered frames and keeps the figures. Runs on one thread for all workers.
+/// Releases, drops or queues metered frames and updates the figures. Runs on one thread for all workers.
 pub struct Settling<F> {
     limiter: Arc<Limiter>,
     mode: Mode,
@@ -39,8 +39,8 @@ impl<F: Frame> Settling<F> {
         Settling { limiter, mode: limit.mode, marking: limit.marking, held: BinaryHeap::new(), arrivals: 0 }
     }
 
-    /// Updates the figures and settles each frame, in order. `workers` holds the statistics of the workers, if there
-    /// are several.
+    /// Updates the figures and settles each frame, in order. `workers` has the statistics of the workers, if there are
+    /// several.
     pub fn settle(
         &mut self,
         looks: &mut Vec<Look>,
@@ -77,7 +77,7 @@ impl<F: Frame> Settling<F> {
                 Found::Unmetered => ledger.unmetered += 1,
                 Found::Drop(_) => {}
             }
-            // Marking an exceeding frame does not affect its rate.
+            // Whether an exceeding frame is marked does not affect the rate of its user.
             if let (Ok(slot), Some(key), false) = (look.slot, look.key, matches!(found, Found::Drop(_))) {
                 let got = matches!(found, Found::Conforms | Found::Waits(_) | Found::Yellow);
                 let first = users.count(slot, look.bytes.into(), got);
@@ -92,7 +92,7 @@ impl<F: Frame> Settling<F> {
                 if found == Found::Exceeds && *mode == Mode::Police && is_tcp(item.frame.bytes()) {
                     ledger.policed_tcp(slot, item.arrived(), users.passed(slot), bps());
                 }
-                // A frame dropped as impatient would have left after the waiting ones, so it belongs to no window.
+                // A frame dropped as impatient would have left after the waiting frames, so it belongs to no window.
                 if found != Found::Impatient && (found != Found::Longer || *mode != Mode::Shape) {
                     let at = if let Found::Waits(departs) = found { departs } else { item.arrived() };
                     let bytes = (look.bytes, if got { look.bytes } else { 0 });
@@ -108,7 +108,7 @@ impl<F: Frame> Settling<F> {
                     Marking::Ecn => set_congestion(item.frame.bytes_mut(), &headers),
                 });
                 ledger.marked += u64::from(marked);
-                // A sender without ECN would not slow down (RFC 3168, section 5).
+                // A sender without ECN would not slow down, so its frame is dropped (RFC 3168, section 5).
                 found = if marked || *marking != Marking::Ecn { Found::Conforms } else { Found::Exceeds };
             }
             match found {
@@ -132,13 +132,13 @@ impl<F: Frame> Settling<F> {
         }
     }
 
-    /// Drops a frame that no worker could take.
+    /// Drops a frame that no worker could accept.
     pub fn undealt(&mut self, frame: F, out: &mut Outlet<F>) {
         self.limiter.ledger().undealt += 1;
         out.discard(frame, DropReason::Overrun);
     }
 
-    /// Releases frames that have waited until `now`.
+    /// Releases frames whose wait has ended by `now`.
     pub(crate) fn release_due(&mut self, now: Time, out: &mut Outlet<F>) {
         while self.held.peek().is_some_and(|Reverse(due)| due.item.at <= now) {
             if let Some(Reverse(due)) = self.held.pop() {
@@ -159,7 +159,7 @@ impl<F: Frame> Settling<F> {
         self.held.len()
     }
 
-    /// Records the clock's reading, which rate changes from outside use.
+    /// Records the clock reading. Rate changes use it, because they have no clock.
     pub fn seen(&self, now: Time) {
         self.limiter.users.seen(now);
     }

@@ -13,7 +13,7 @@ pub(super) struct Limiting<F> {
     metering: Metering,
     settling: Settling<F>,
     workers: Option<Workers>,
-    /// Frames that the modelled workers hold.
+    /// Frames that the modelled workers have collected.
     together: Vec<Item<F>>,
     looks: Vec<Look>,
 }
@@ -25,7 +25,7 @@ impl<F: Frame> Limiting<F> {
         Limiting { metering, settling, workers, together: Vec::new(), looks: Vec::new() }
     }
 
-    /// Lets the modelled workers meter the frames that they hold.
+    /// Makes the modelled workers meter the frames that they have collected.
     fn interleave(&mut self, out: &mut Outlet<F>) {
         let Some(workers) = &mut self.workers else { return };
         let (frames, looks) = (&self.together, &mut self.looks);
@@ -38,7 +38,7 @@ impl<F: Frame> Limiting<F> {
             })
             .unzip();
         for look in looks.iter_mut() {
-            // The default, unless a worker takes the frame below: all workers were too busy.
+            // The default, used if no worker takes the frame below: all workers were too busy.
             look.found = if look.slot.is_ok() { Found::Drop(DropReason::Overrun) } else { Found::Unmetered };
         }
         for (worker, number) in workers.order(&metered) {
@@ -72,7 +72,7 @@ impl<F: Frame + Send> Stage<F> for Limiting<F> {
         }
         self.metering.meter(0, batch, &mut self.looks);
         self.settling.settle(&mut self.looks, batch, &[], out);
-        // The wait may be less than a picosecond, or the driver may be late.
+        // Some frames are already due: their wait is less than a picosecond, or the driver is late.
         self.settling.release_due(now, out);
     }
 

@@ -80,7 +80,7 @@ fn eviction_never_refills_a_second_bucket() {
             assert_eq!((room.0, room.1, room.2), (none.0, none.1, none.2), "{text}, back after {back} ms");
         }
     }
-    // A user without any green frame still occupies its slot.
+    // A user without a single green frame still occupies its slot.
     let frames: Vec<_> = (0..400).map(|i| (i, 1 + u16::from(i % 100 == 50) * (1 + i as u16 / 100), 1_001)).collect();
     let (room, none) =
         ((colours("rfc4115 eir 8kbps ebs 2002B", 5, &frames)), colours("rfc4115 eir 8kbps ebs 2002B", 100, &frames));
@@ -90,8 +90,8 @@ fn eviction_never_refills_a_second_bucket() {
 #[test]
 fn evicted_user_returns_with_a_full_second_bucket() {
     let config = config("limit key dst-ip rate 1Mbps burst 1000B users 4 idle 1ms colours rfc2697 ebs 2000B");
-    // The fourth user causes the eviction of the first two and takes the slot of the second; the first returns to its
-    // own.
+    // The fourth user causes the eviction of the first two and takes the slot of the second. The first user gets its
+    // own slot again.
     let frames =
         [(0, 1, 1_000), (0, 1, 2_000), (0, 2, 64), (99, 3, 1_000), (100, 4, 64), (100, 1, 1_000), (100, 1, 2_000)];
     run(&config, &frames);
@@ -111,7 +111,7 @@ fn windows_never_mix_users_of_one_slot() {
         assert_eq!((report.users.refused, report.users.reclaimed > 0), (0, users < 10), "{users} users");
         report.error.iter().map(|(window, error)| (*window, error.windows, error.p50_ratio)).collect::<Vec<_>>()
     };
-    // All users paused for 100 ms; the previous ones returned after a while, and had been away for 1 s.
+    // All users paused for 100 ms. The earlier ones then returned after an absence of 1 s.
     assert_eq!(windows(1), windows(5));
     assert_eq!(windows(1), windows(100));
 }
@@ -141,8 +141,8 @@ fn reports_frames_that_no_worker_could_take() {
 fn shape_delays_until_a_frame_conforms_and_drops_the_impatient() {
     let config = config("limit key dst-ip rate 1Mbps burst 1500B users 10 mode shape queue 16ms");
     let (left, out) = run(&config, &[(0, 1, 1_500), (0, 1, 500), (0, 1, 1_500), (0, 1, 1_000), (1, 1, 64), (1, 2, 64)]);
-    // 1 500 B at once; 500 B after 4 ms; 2 000 B would wait 16 ms; the third, 1 500 + 500 B, waits 16 ms; then too
-    // long.
+    // 1 500 B at once; 500 B after 4 ms; 2 000 B would wait 16 ms; the third, 1 500 + 500 B, waits 16 ms; the next
+    // would wait too long.
     assert_eq!(left, [(0, 1_500), (1, 64), (4, 500), (16, 1_500), (16, 64)]);
     let reasons: Vec<DropReason> = out.dropped.iter().map(|(_, reason)| *reason).collect();
     assert_eq!(reasons, [DropReason::Impatient]);
@@ -183,7 +183,7 @@ fn aware_colours_respect_arriving_colours() {
     let config = config("limit key dst-ip rate 1Mbps burst 1000B users 10 colours rfc2697 ebs 500B aware");
     let mut stage = config.build::<HeapFrame>(1, "test");
     let mut out = Outlet::default();
-    // Red, yellow and green arrive with the DSCPs that frames would be marked with.
+    // Red, yellow and green frames arrive with the DSCPs that the stage itself would set.
     for (class, length) in [(14 << 2, 64), (12 << 2, 500), (0, 1_000)] {
         stage.push(Time::ZERO, &mut vec![Item { frame: frame(1, length, class), at: Time::ZERO }], &mut out);
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use units::{BitRate, Layer, ParseError, Rate};
 
-/// Parses what follows `limit`: pairs of a keyword and a value, in any order.
+/// Parses the text after `limit`: pairs of a keyword and a value, in any order.
 pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
     let quoted = unquote(words);
     let owned: Vec<&str> = quoted.iter().map(String::as_str).collect();
@@ -35,10 +35,10 @@ pub(super) fn parse(words: &[&str]) -> Result<Limit, ParseError> {
 }
 
 impl Limit {
-    /// Sets the setting named `word` to the value `text`.
+    /// Sets the setting named `word` to the value `text`. Does not check that it is compatible with other settings.
     ///
     /// # Errors
-    /// An unknown setting or an invalid value. Does not check compatibility with other settings.
+    /// An unknown setting or an invalid value.
     pub fn set(&mut self, word: &str, text: &str) -> Result<(), ParseError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let mut rest = words.as_slice();
@@ -102,7 +102,7 @@ impl Limit {
     }
 }
 
-/// Reads the value of a required word.
+/// Reads the value of a required keyword.
 fn taken<'w>(words: &mut std::slice::Iter<'_, &'w str>, word: &str, example: &str) -> Result<&'w str, ParseError> {
     words.find(|found| **found == word);
     words.next().copied().ok_or_else(|| ParseError::new(format!("limit needs a {word}"), format!("write {example}")))

@@ -2,7 +2,7 @@ use crate::random::Random;
 use std::fmt;
 use units::Share;
 
-/// A probability, and the dependence of a decision on the one before.
+/// A probability, and the correlation of each decision with the preceding one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chance {
     /// The share of hits.
@@ -25,7 +25,7 @@ pub(super) struct Decisions {
     after_hit: u64,
     after_miss: u64,
     last: Option<bool>,
-    /// The share as asked.
+    /// The configured share.
     pub(super) asked: f64,
 }
 

@@ -29,7 +29,7 @@ impl Mode {
         }
     }
 
-    /// A random change of this frame, or why this mode has none.
+    /// A random change of this frame, or why there is none in this mode.
     pub(super) fn draw(self, frame: &[u8], random: &mut Random) -> Result<Change, Untouchable> {
         if frame.is_empty() {
             return Err(Untouchable::NoPayload(NoPayload::NoIp));
@@ -57,7 +57,7 @@ pub(super) enum Untouchable {
 }
 
 impl Untouchable {
-    /// The effect that counts it in reports.
+    /// The effect under which reports count it.
     pub(super) fn effect(self) -> Effect {
         match self {
             Untouchable::NoPayload(NoPayload::NoIp) => Effect::NoIp,
@@ -68,9 +68,9 @@ impl Untouchable {
     }
 }
 
-/// Swaps two different words of the innermost payload. If all words are alike, raises one and lowers another, or inverts
-/// a single word of zeros or ones. All keep the sum (RFC 1071) of every layer: every checksummed part starts at an even
-/// offset from both words, or at an odd offset from both.
+/// Swaps two different words of the innermost payload. If all words are equal, raises one and lowers another, or
+/// inverts a single word of all zeros or all ones. Each keeps the sum (RFC 1071) of every layer: every checksummed part
+/// starts at an even offset from both words, or at an odd offset from both.
 fn undetected(frame: &[u8], random: &mut Random) -> Result<Change, Untouchable> {
     let payload = packet::innermost_payload(frame).map_err(Untouchable::NoPayload)?;
     let words = payload.len() as u64 / 2;
@@ -151,7 +151,7 @@ mod tests {
             for payload in [(0..99).collect::<Vec<u8>>(), vec![7; 99], vec![0; 4]] {
                 let mut before = stack(kinds, &payload).expect("a stack");
                 let layers = Layers::of(&before);
-                // The outer datagram has a checksum, too: over the inner payload.
+                // The outer datagram also has a checksum, which covers the inner payload.
                 if let Some(udp) = layers.all().iter().find(|layer| layer.kind == Udp) {
                     before[udp.start as usize + 6] = 1;
                 }
@@ -208,7 +208,7 @@ mod tests {
     fn effect_on_tunnels_keeps_inner_and_outer_checksums_valid() {
         let mut random = Random::stream(1, "test");
         for payload in [vec![9; 64], (0..64).collect()] {
-            // VXLAN and GTP-U, whose outer UDP has a checksum.
+            // VXLAN and GTP-U, with a checksum in the outer UDP header.
             let inner = packet(6, &payload);
             let vxlan = [&[8, 0, 0, 0, 0, 0, 7, 0][..], &inner].concat();
             let gtp = [&[0x30, 255, 0, 0, 0, 0, 0, 1][..], &inner[14..]].concat();

@@ -42,8 +42,8 @@ impl Delayed {
         self.means().max().unwrap_or_default()
     }
 
-    /// The delays in ps at equal steps of probability. Empty with steps, because the traffic then decides how many
-    /// frames meet which mean.
+    /// The delays in ps at equal steps of probability. Empty if there are steps of the mean, because the number of
+    /// frames per mean then depends on the traffic.
     pub(super) fn evenly(&self) -> Vec<u64> {
         match self.jitter {
             _ if !self.steps.is_empty() => Vec::new(),
@@ -79,7 +79,7 @@ enum Held {
 }
 
 impl Delays {
-    /// `random` is the stream of the whole stage.
+    /// Creates the delays from `random`, the random stream of the whole stage.
     pub(super) fn new(config: &Netem, random: &Random) -> Self {
         let Some(delay) = &config.delay else {
             return Delays { now: Held::Fixed(Span::ZERO), later: VecDeque::new() };

@@ -1,4 +1,4 @@
-//! The grammar of SPEC: that of tc's `q_netem.c`, plus words that netem does not have.
+//! The grammar of SPEC: that of tc's `q_netem.c`, plus keywords that netem does not have.
 
 use super::hints::{LAW, is_law, meant_by, model_meant_by};
 use super::units_of_tc::{self as tc, Wrong};
@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::schedules::laws::{Distribution, Values};
 use units::{ParseError, Share, Span, nearest};
 
-/// tc's keywords. Unlike tc, which accepts any prefix, a SPEC must spell them out: `los` is more likely a typo.
+/// tc's keywords. tc accepts any prefix; a SPEC must spell them out, because `los` is more likely a typo.
 const OF_TC: [&str; 14] = [
     "limit", "latency", "delay", "loss", "drop", "ecn", "corrupt", "gap", "duplicate", "reorder", "distribution",
     "rate", "slot", "seed",
@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// True if the next word is a number, so that it belongs to the preceding word.
+    /// True if the next word is a number and so belongs to the preceding word.
     fn number_follows(&self) -> bool {
         self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit()))
     }
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
     }
 
-    /// An error at the word taken last.
+    /// An error at the last word read.
     pub(super) fn error(&self, what: impl std::fmt::Display, remedy: impl Into<String>) -> ParseError {
         let word = self.words[self.at.saturating_sub(1).min(self.words.len() - 1)];
         // Words are slices of the text.
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
             return Err(self.error("ends in a comma, but spaces part the words of a SPEC", "leave the comma out"));
         }
         if let Some(unit) = self.peek().filter(|unit| tc::is_split(word, unit)) {
-            // The unit may be one that a SPEC does not have: then the remedy is for that.
+            // A SPEC may not have this unit. The remedy then names a valid unit.
             let joined = format!("{word}{unit}");
             let remedy = read(&joined).err().map_or(format!("write {joined}"), |(_, remedy)| remedy);
             return Err(self.error(format_args!("stands apart from its unit '{unit}'"), remedy));
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         self.value(tc::share, "a share such as 1%")
     }
 
-    /// Reads P, and a correlation if a number follows.
+    /// Reads a probability, and a correlation if another number follows.
     fn chance(&mut self) -> Result<Chance, ParseError> {
         let share = self.share()?;
         let correlation = if self.number_follows() { self.share()? } else { Share::default() };
@@ -258,13 +258,13 @@ pub(super) fn parse(text: &str) -> Result<Netem, ParseError> {
         }
     }
     if netem.aqm.is_some() && seen.contains(&"profile") && !seen.contains(&"limit") {
-        // A queue that was named replaces that of the profile.
+        // A queue named explicitly replaces the queue of the profile.
         netem.limit = None;
     }
     finish(netem, distribution, &cursor)
 }
 
-/// Checks the combination of settings, and completes it.
+/// Checks that the settings are compatible, and completes them.
 fn finish(mut netem: Netem, distribution: Option<Distribution>, cursor: &Cursor<'_>) -> Result<Netem, ParseError> {
     let text = cursor.text;
     let impossible = |what: &str, remedy: &str| Err(ParseError::new(format!("'{text}': {what}"), remedy));
@@ -420,7 +420,7 @@ fn loss(cursor: &mut Cursor<'_>) -> Result<LossModel, ParseError> {
     const MODELS: [&str; 4] = ["random", "state", "gemodel", "pattern"];
     if cursor.number_follows() {
         let chance = cursor.chance()?;
-        // After a rate, the same word means a bucket.
+        // After a rate, the same word means a token bucket.
         if let Some(remedy) = cursor.peek().and_then(model_meant_by) {
             cursor.next();
             return Err(cursor.error("is not a part of a loss by single frames", remedy));

@@ -1,8 +1,8 @@
-//! Our spelling for words of other tools that a SPEC does not have.
+//! Our spelling for words of other tools that are not part of a SPEC.
 
 use crate::schedules::laws::{Distribution, Law};
 
-/// Our spelling for a word of tbf, htb, mininet or comcast, or of tc's line before the netem part.
+/// Our spelling for a word of tbf, htb, mininet or comcast, or of a tc command line before its netem part.
 pub(super) fn meant_by(word: &str) -> Option<&'static str> {
     Some(match word {
         "tc" | "qdisc" | "root" | "netem" | "handle" | "parent" => "leave it out: a SPEC is what follows netem in tc",
@@ -37,9 +37,10 @@ pub(super) fn is_law(word: &str) -> bool {
     names.contains(&word) || word == "exponential"
 }
 
-/// Our loss model for a word of other tools.
+/// Our loss model for a word of another tool.
 pub(super) fn model_meant_by(word: &str) -> Option<&'static str> {
-    // In the bad state every frame is lost, and one in five is the last there: 0.2 in 20.2 are lost.
+    // In the bad state every frame is lost, and the state ends after a frame with probability 0.2: 0.2 in 20.2 are
+    // lost.
     let runs = ["burst", "bursts", "bursty", "gilbert", "gilbert-elliott", "markov"];
     runs.contains(&word).then_some("write loss gemodel 0.2% 20%: 1 % in all, in runs of 5 frames on average")
 }

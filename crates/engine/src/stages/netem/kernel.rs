@@ -1,10 +1,10 @@
-//! Reports where the kernel's netem behaves differently from the words of a SPEC.
+//! Reports where the kernel's netem differs from what a SPEC says.
 
 use super::{Bottleneck, Chance, Delayed, LossModel, Netem, QueueLimit};
 use crate::random::Random;
 use units::{PS_PER_S, Span};
 
-/// Number of draws of the kernel's generator in the estimate.
+/// Number of draws of the kernel's generator for the estimate.
 const DRAWS: u64 = 400_000;
 
 /// The share that netem obtains for a chance with correlation. Its values u·(1 − ρ) + last·ρ are not uniform, but it

@@ -39,7 +39,7 @@ pub enum LossModel {
         /// Share lost in the good state: 1 − k.
         good: Share,
     },
-    /// Frames at the ones of a repeated pattern.
+    /// Loses the frames at the ones of a repeating pattern.
     Pattern(Pattern),
 }
 
@@ -61,7 +61,7 @@ impl Pattern {
     /// Parses a pattern `0b1011`, or the name of a file of zeros and ones.
     ///
     /// # Errors
-    /// Other digits, or no digits.
+    /// Digits other than 0 and 1, or no digits.
     pub(super) fn parse(word: &str) -> Result<Self, ParseError> {
         let bits = match word.strip_prefix("0b") {
             Some(digits) => Self::bits(digits, word)?,
@@ -100,7 +100,7 @@ impl Pattern {
         Ok(())
     }
 
-    /// The file, if the pattern is in one.
+    /// The file of the pattern, if it is not inline.
     #[must_use]
     pub fn file(&self) -> Option<PathBuf> {
         (!self.text.starts_with("0b")).then(|| self.text.clone().into())
@@ -116,7 +116,7 @@ impl LossModel {
             LossModel::Random(chance) => chance.share.as_f64(),
             LossModel::States { p13, p31, p32, p23, p14 } => {
                 let [p13, p31, p32, p23, p14] = [p13, p31, p32, p23, p14].map(|share| share.as_f64());
-                // Balance: π₃p₃₂ = π₂p₂₃, π₁p₁₄ = π₄ (which always returns), π₁p₁₃ = π₃p₃₁.
+                // Balance equations: π₃p₃₂ = π₂p₂₃, π₁p₁₄ = π₄ (which always returns), π₁p₁₃ = π₃p₃₁.
                 let (one, three) = if p31 > 0.0 {
                     (1.0, p13 / p31)
                 } else if p13 > 0.0 {

@@ -2,8 +2,8 @@
 //!
 //! The order of operations is that of the kernel's `sch_netem`: duplicate, lose, mark, corrupt, queue limit, reorder or
 //! delay, rate, slots. Each impairment draws from its own random stream, so changing one does not affect the decisions
-//! of another. Where netem's behaviour is a defect, this stage follows the words; `docs/reference/emulate.md` has the
-//! table.
+//! of another. Where netem deviates from its documentation by a defect, this stage follows the documentation;
+//! `docs/reference/emulate.md` has the table.
 
 mod aqm;
 mod chance;
@@ -40,11 +40,11 @@ pub struct Netem {
     pub limit: Option<QueueLimit>,
     /// Delay and its variation.
     pub delay: Option<Delayed>,
-    /// No frame leaves before one that arrived earlier.
+    /// If true, no frame leaves before one that arrived earlier.
     pub keep_order: bool,
     /// Which frames are lost.
     pub loss: LossModel,
-    /// Marks frames that can carry the mark, instead of losing them or dropping them early.
+    /// Marks frames that can carry the mark instead of dropping them, for loss and for early drops.
     pub ecn: bool,
     /// Which frames are corrupted.
     pub corrupt: Option<Chance>,
@@ -60,22 +60,22 @@ pub struct Netem {
     pub rate: Option<Bottleneck>,
     /// The queue before the bottleneck, if it does more than drop at its tail.
     pub aqm: Option<Aqm>,
-    /// Frames leave in slots.
+    /// The slots in which frames leave, if any.
     pub slot: Option<Slot>,
     /// Duration of an outage and its period; the outage is at the end of each period.
     pub down: Option<(Span, Span)>,
-    /// Longer packets are dropped without notice.
+    /// Maximum packet length; longer packets are dropped silently, unless `icmp` is set.
     pub mtu: Option<u32>,
-    /// Sends ICMP to the senders of packets dropped by `mtu`.
+    /// Sends ICMP errors to the senders of packets dropped by `mtu`.
     pub icmp: bool,
     /// Overrides the run's seed.
     pub seed: Option<u64>,
-    /// A rate written in bytes, as tc reads `mbps`.
+    /// A rate written in bytes per second (`mbps`), as in tc.
     pub bytes_rate: Option<String>,
 }
 
 impl Netem {
-    /// Parses a SPEC without a leading word.
+    /// Parses a SPEC without a leading keyword.
     ///
     /// # Errors
     /// The problem and its character position, what is expected there, and the closest valid word.
@@ -95,7 +95,7 @@ impl Netem {
         self.delay.as_ref().map_or(Span::ZERO, delay)
     }
 
-    /// A note if the queue exceeds the timeouts of programs.
+    /// A note if the queue may outlast the timeouts of programs.
     fn long_queue(&self) -> Option<String> {
         const FULL_BITS: u64 = 1_514 * 8;
         const PATIENCE_S: u64 = 30;
@@ -113,7 +113,7 @@ impl Netem {
         })
     }
 
-    /// A note if the jitter exceeds the delay, so that frames would have to leave before they came.
+    /// A note if the jitter exceeds the delay, which would require negative delays.
     fn clipped(&self) -> Option<String> {
         let delay = self.delay.as_ref().filter(|delay| delay.jitter > delay.most())?;
         let (mean, jitter) = (delay.most().as_ns_f64(), delay.jitter.as_ns_f64());
@@ -127,7 +127,7 @@ impl Netem {
         Some(format!("delay {} {}: the jitter exceeds the delay: {figures}", delay.most(), delay.jitter))
     }
 
-    /// A note if keeping the order bends the law of the jitter.
+    /// A note if keeping the order distorts the distribution of the jitter.
     fn ordered(&self) -> Option<String> {
         let delay = self.delay.as_ref().filter(|delay| self.keep_order && delay.jitter > Span::ZERO)?;
         let mut note =
@@ -152,7 +152,7 @@ impl Netem {
         Some(note)
     }
 
-    /// A note if reorder leaves no frames for the delay.
+    /// A note if `reorder` leaves no frames to delay.
     fn undelayed(&self) -> Option<String> {
         let all = self.reorder.is_some_and(|chance| chance.share == Share::ONE) && self.gap <= 1;
         all.then(|| {
@@ -162,7 +162,7 @@ impl Netem {
         })
     }
 
-    /// The number of 64 B frames that wait at `rate` for the longest delay, at least 1000.
+    /// The number of 64 B frames that arrive at `rate` during the longest delay, at least 1000.
     fn default_limit(&self, rate: BitRate) -> QueueLimit {
         let bits = u128::from(rate.bps()) * u128::from(self.longest_delay().as_ps()) / u128::from(units::PS_PER_S);
         QueueLimit::Frames(bits.div_ceil(64 * 8).clamp(1_000, u128::from(u32::MAX)) as u64)
@@ -271,7 +271,7 @@ impl fmt::Display for Netem {
         if let Some(reorder) = &self.reorder {
             write!(f, " reorder {reorder}")?;
         }
-        // A SPEC has a word at least, also where it asks for nothing.
+        // A SPEC has at least one word, even if it configures nothing.
         if self.reorder.is_some() || self.gap != 0 || *self == Netem::default() {
             write!(f, " gap {}", self.gap)?;
         }

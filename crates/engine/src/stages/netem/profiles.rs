@@ -9,9 +9,9 @@ pub struct Profile {
     pub source: &'static str,
 }
 
-/// The profiles. Each covers one direction, with half the round-trip time of its source. The sources name no queue. With
-/// netem's 1000 frames `3g-up` delayed a full link by 15.8 s, so each rate has a queue that lasts 200 ms, or the round trip
-/// where that is longer.
+/// The profiles. Each covers one direction, with half the round-trip time of its source. The sources specify no queue.
+/// With netem's 1000 frames, `3g-up` delayed a full link by 15.8 s, so each rate has a queue of 200 ms, or of the
+/// round-trip time if that is longer.
 pub const PROFILES: &[Profile] = &[
     Profile {
         name: "geo-satellite",
@@ -61,7 +61,7 @@ pub const PROFILES: &[Profile] = &[
 ];
 
 impl Profile {
-    /// The profile of this name.
+    /// The profile with this name.
     pub(super) fn named(name: &str) -> Option<&'static Profile> {
         PROFILES.iter().find(|profile| profile.name == name)
     }

@@ -10,11 +10,11 @@ use units::{BitRate, PS_PER_S, ParseError, Span, Time};
 /// Capacity of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// Frames, including those that are only delayed, as netem counts.
+    /// Frames, including those that are only delayed, as in netem.
     Frames(u64),
     /// Bytes without FCS.
     Bytes(u64),
-    /// Wait for the rate, beyond a frame's own delay.
+    /// Wait for the rate, in addition to a frame's own delay.
     Wait(Span),
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for QueueLimit {
     }
 }
 
-/// What sets the rate.
+/// The source of the rate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bottleneck {
     /// Bits per second of frames without FCS, with the overhead of a link layer.
@@ -82,7 +82,7 @@ impl fmt::Display for Bottleneck {
 }
 
 /// A Mahimahi trace (Netravali et al. 2015): each line is a millisecond at which 1500 bytes of IP packets may be sent.
-/// At its end the trace restarts.
+/// The trace restarts at its end.
 #[derive(Clone, Debug)]
 pub struct Opportunities {
     /// The file.
@@ -107,7 +107,7 @@ impl Opportunities {
     }
 }
 
-/// The running bottleneck: computes when frames have passed it.
+/// The running bottleneck: computes when the transmission of frames ends.
 pub(super) enum Serving {
     Nothing,
     Rate { rate: u128, overhead: i32, cell: u32, cell_overhead: i32, rest: u128 },
@@ -138,7 +138,7 @@ impl Serving {
         }
     }
 
-    /// True if frames wait for those before them.
+    /// True if a frame waits for the frames before it.
     pub(super) fn queues(&self) -> bool {
         !matches!(self, Serving::Nothing)
     }
@@ -154,7 +154,7 @@ impl Serving {
         }
     }
 
-    /// When the first byte of a frame that may start at `ready` is sent; the frame before it passed at `last`.
+    /// When the transmission of a frame that may start at `ready` begins. The preceding one ended at `last`.
     pub(super) fn opens(&mut self, ready: Time, last: Time) -> Time {
         let Serving::Trace { times, round, next, left } = self else { return ready.max(last) };
         let Some(period) = times.last() else { return ready };
@@ -174,8 +174,8 @@ impl Serving {
         if *left > 0 { starts } else { starts.max(opportunity(times, *round, *next)) }
     }
 
-    /// When a frame that counts as `length` B and may start at `ready` has passed; the frame before it passed at
-    /// `last`.
+    /// When the transmission of a frame that counts as `length` B and may start at `ready` ends. The preceding one
+    /// ended at `last`.
     pub(super) fn pass(&mut self, ready: Time, last: Time, length: u32) -> Time {
         let starts = self.opens(ready, last);
         match self {
@@ -184,7 +184,7 @@ impl Serving {
                 if ready > last {
                     *rest = 0;
                 }
-                // Carries fractions of a picosecond to the next frame, so that the rate is exact.
+                // Fractions of a picosecond are carried over to the next frame, so that the rate is exact.
                 let bits = u128::from(Bottleneck::bytes(*overhead, *cell, *cell_overhead, length)) * 8;
                 let units = bits * u128::from(PS_PER_S) + *rest;
                 *rest = units % *rate;
@@ -215,9 +215,9 @@ impl Serving {
 pub struct Slot {
     /// Time between slots.
     pub times: SlotTimes,
-    /// Limit on frames per slot; 0 for none.
+    /// Maximum number of frames per slot; 0 for none.
     pub packets: u64,
-    /// Limit on bytes per slot, not counting the last frame; 0 for none.
+    /// Maximum number of bytes per slot, not counting the last frame; 0 for none.
     pub bytes: u64,
 }
 
@@ -275,7 +275,7 @@ impl Slots {
         Slots { gap, packets, bytes, next: Time::ZERO, packets_left: packets, bytes_left: bytes }
     }
 
-    /// When the frame due at `due` may leave, seen at `now`.
+    /// When the frame due at `due`, polled at `now`, may leave.
     pub(super) fn opens(&mut self, due: Time, now: Time) -> Time {
         if self.next < due {
             self.renew(now);

@@ -11,12 +11,12 @@ use measure::{Choice, DropReason, Effect};
 use packet::Frame;
 use units::{Span, Time};
 
-/// The running stage: one queue in order of time, as in netem.
+/// The running stage: one queue in time order, as in netem.
 pub(super) struct Emulation<F> {
     number: u64,
     duplicate: Option<Decisions>,
     losing: Losing,
-    /// The share of loss, if there is loss.
+    /// The configured share of loss, if there is loss.
     lost: Option<f64>,
     ecn: bool,
     corrupt: Option<(Decisions, Mode, Random)>,
@@ -26,14 +26,14 @@ pub(super) struct Emulation<F> {
     limit: Option<QueueLimit>,
     reorder: Option<Decisions>,
     gap: u32,
-    /// Frames delayed since the last one that was sent at once.
+    /// Number of frames delayed since the last one that was sent at once.
     delayed: u32,
     delays: Delays,
-    /// The delays as asked, until they are reported.
+    /// The configured delays, until they are reported.
     asked: Vec<u64>,
     keep_order: bool,
     serving: Serving,
-    /// The rate, if the queue before it does more than drop at its tail. It then holds the waiting frames.
+    /// The link, if the queue before it does more than tail drop. It then holds the waiting frames.
     line: Option<Line<F>>,
     slots: Option<Slots>,
     /// When the last frame of the queue leaves.
@@ -41,9 +41,9 @@ pub(super) struct Emulation<F> {
     /// Bytes in the queue, without FCS.
     bytes: u64,
     queue: Timed<(u64, F)>,
-    /// Delays are part of the report.
+    /// True if delays are part of the report.
     holds: bool,
-    /// Frames leave in the order in which they came.
+    /// True if frames leave in order of arrival.
     in_order: bool,
 }
 
@@ -111,7 +111,7 @@ impl<F: Frame> Emulation<F> {
                 out.effects.count(Effect::Marked);
                 marked = true;
             } else if twice {
-                // The duplicate and the loss cancel.
+                // The duplicate and the loss cancel out.
                 return self.corrupt(frame, at, (number, 0, marked), out);
             } else {
                 return drop_it(frame, number, 0, DropReason::Loss, out);
@@ -132,8 +132,8 @@ impl<F: Frame> Emulation<F> {
         hit
     }
 
-    /// The copy enters at the same time as its frame and before it, and is not duplicated again. The copy of a marked
-    /// frame is marked.
+    /// Processes the copy of a frame. It enters at the same time as its frame but before it, and is not duplicated
+    /// again. The copy of a marked frame is marked.
     fn arrive_copy(&mut self, mut copy: F, at: Time, (number, mut marked): (u64, bool), out: &mut Outlet<F>) {
         if self.loses(out) && !marked {
             if !(self.ecn && mark(&mut copy)) {
@@ -221,7 +221,7 @@ impl<F: Frame> Emulation<F> {
         self.queue.push(leaves, (number, frame));
     }
 
-    /// Whether there is no room for a frame of this many bytes.
+    /// Whether the queue has no space for a frame of this many bytes.
     fn is_full(&self, bytes: u32) -> bool {
         let held = || self.line.as_ref().map_or((self.queue.len(), self.bytes), |line| (line.len(), line.bytes()));
         match self.limit {
@@ -231,7 +231,7 @@ impl<F: Frame> Emulation<F> {
         }
     }
 
-    /// When a frame polled at `seen` arrived. Holding counts from then on; without delays it is the poll.
+    /// When a frame polled at `seen` arrived. Delays count from there. Without delays it is the poll.
     fn came(&self, frame: &F, seen: Time) -> Time {
         if self.holds { arrived(frame, seen) } else { seen }
     }
@@ -257,7 +257,7 @@ impl<F: Frame> Emulation<F> {
         }
     }
 
-    /// The link is up at the start and down at the end of each period.
+    /// The link is up at the start of each period and down at its end.
     fn is_down(&self, at: Time) -> bool {
         self.down.is_some_and(|(down, every)| at.as_ps() % every.as_ps() >= (every - down).as_ps())
     }
@@ -286,7 +286,7 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
             out.effects.asks_delays(std::mem::take(&mut self.asked));
         }
         for Item { frame, at } in batch.drain(..) {
-            // Frames that leave first make room.
+            // Frames that leave first free space in the queue.
             self.release(self.came(&frame, at), out);
             self.arrive(frame, at, out);
         }

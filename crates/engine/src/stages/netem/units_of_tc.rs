@@ -1,4 +1,4 @@
-//! Values in tc's units: `0.3%`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024). A number without a unit is refused
+//! Values in tc's units: `0.3%`, `10msec`, `1mbit`, `1mbps` (bytes), `10k` (1024). A number without a unit is rejected
 //! where tc would assume one.
 
 use units::{BitRate, Share, Span};
@@ -22,7 +22,7 @@ fn is_bare(word: &str) -> bool {
     unit.is_empty() && number.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// A time in tc's units, in either case, or ps.
+/// A time in tc's units, in upper or lower case, or in ps.
 pub(super) fn time(word: &str) -> Result<Span, Wrong> {
     let (number, unit) = split(word);
     let unit = match unit.as_str() {
@@ -42,7 +42,7 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
         "d" => "d",
         _ if word.starts_with('-') => return Err(wrong("is below zero", "write 10ms, 10us or 1s")),
         other => {
-            // The parser of times used outside SPECs knows the intended spelling of more units.
+            // The parser for times outside SPECs suggests the right spelling for more units.
             let meant = word.parse::<Span>().err().map(|error| error.to_string());
             let meant = meant.and_then(|error| Some(error.rsplit_once(": ")?.1.to_owned()));
             let remedy = meant.filter(|meant| meant.starts_with(&format!("write {number}")));
@@ -68,7 +68,7 @@ pub(super) fn share(word: &str) -> Result<Share, Wrong> {
     })
 }
 
-/// A rate. True if it was written in bytes with a spelling that means bits elsewhere (`mbps`).
+/// A rate. Also returns true if it was written in bytes with a spelling that means bits elsewhere (`mbps`).
 pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     const HOW: &str = "write 10mbit, 100kbit or 1gbit, or mbps for megabytes a second";
     if is_bare(word) {
@@ -114,7 +114,7 @@ pub(super) fn rate(word: &str) -> Result<(BitRate, bool), Wrong> {
     }
 }
 
-/// tc's spelling of a rate in another tool's unit, if its meaning is clear.
+/// tc's spelling of a rate in another tool's unit, if the meaning is clear.
 fn meant_rate(number: &str, unit: &str) -> Option<String> {
     let prefix = match unit.chars().next()? {
         'k' | 'K' => "k",
@@ -134,7 +134,7 @@ fn meant_rate(number: &str, unit: &str) -> Option<String> {
     }
 }
 
-/// Whether a number and the next word form one value, so that a space split them.
+/// Whether a number and the next word form one value that was split by a space.
 pub(super) fn is_split(number: &str, unit: &str) -> bool {
     let joined = format!("{number}{unit}");
     let is_unit = unit.starts_with(|c: char| c.is_ascii_alphabetic() || c == '%');

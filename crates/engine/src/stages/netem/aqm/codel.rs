@@ -12,7 +12,7 @@ use units::{ParseError, Span, Time};
 pub struct Codel {
     /// The acceptable wait.
     pub target: Span,
-    /// About the longest round-trip time.
+    /// Approximate upper limit of the round-trip time.
     pub interval: Span,
 }
 
@@ -23,7 +23,7 @@ impl Default for Codel {
 }
 
 impl Codel {
-    /// Parses `word` and its value, if it is a word of CoDel.
+    /// Parses the value of `word` if it is a keyword of CoDel. Returns whether it was.
     pub(super) fn reads(&mut self, word: &str, cursor: &mut Cursor<'_>) -> Result<bool, ParseError> {
         let value = match word {
             "target" => &mut self.target,
@@ -62,15 +62,16 @@ impl fmt::Display for Codel {
 pub(super) struct Control {
     target: Span,
     interval: Span,
-    /// The longest frame, at least a full Ethernet frame. Up to this backlog, the wait is that of the link itself.
+    /// Length of the longest frame, but at least a full Ethernet frame. Up to this backlog, the wait is that of the
+    /// link itself.
     max_packet: u32,
     first_above: Option<Time>,
     dropping: bool,
     drop_next: Time,
     count: u32,
     last_count: u32,
-    /// The previous frame was selected. The next selection is postponed if that frame is marked or the wait is still
-    /// too long.
+    /// Whether the previous frame was selected. The next selection is postponed if that frame was marked or the wait is
+    /// still too long.
     chose: bool,
 }
 
@@ -115,7 +116,7 @@ impl Control {
         }
     }
 
-    /// The intervals shrink so that TCP slows down linearly: its rate falls with the square root of its losses.
+    /// The intervals shrink so that TCP slows down linearly, since its rate falls with the square root of its losses.
     fn after(&self, time: Time) -> Time {
         time + Span::from_ps((self.interval.as_ps() as f64 / f64::from(self.count).sqrt()).round() as u64)
     }
@@ -127,7 +128,7 @@ impl Manager for Control {
     }
 
     fn empties(&mut self) {
-        // The last frames may have been dropped to make room, which `goes` does not see.
+        // The last frames may have been dropped to free space, which `goes` does not see.
         self.first_above = None;
         self.dropping = false;
     }

@@ -62,7 +62,7 @@ impl fmt::Display for FqCodel {
 
 /// Ended flows are purged only beyond this number.
 const CROWD: usize = 1_024;
-/// Limit on frames dropped at once to make room, as in the RFC and in Linux.
+/// Maximum number of frames dropped at once to free space, as in the RFC and in Linux.
 const BATCH: usize = 64;
 
 /// The state of RFC 8290, section 4.
@@ -84,7 +84,7 @@ struct Fair<F> {
 
 struct Flow<F> {
     queue: Fifo<F, Control>,
-    /// Bytes that it may still send in this turn; negative if it used part of the next turn.
+    /// Number of bytes that it may still send in this turn; negative if it used part of the next turn.
     credit: i64,
 }
 
@@ -131,7 +131,7 @@ impl<F: Frame + Send> Fair<F> {
         });
     }
 
-    /// Removes a flow without frames, but keeps its CoDel state if that still matters.
+    /// Removes a flow without frames. Keeps its CoDel state if that is still relevant.
     fn ends(&mut self, id: u32, now: Time) {
         let Some(Flow { queue, .. }) = self.flows.remove(&id) else { return };
         if queue.manager.resumes(now) {
@@ -166,7 +166,7 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
                 return Some(next);
             }
             if begins {
-                // Moves it behind the old flows once; otherwise it would always come first.
+                // Moves it after the old flows once; otherwise it would always be first.
                 self.rests(begins);
             } else {
                 self.old.pop_front();
@@ -176,13 +176,13 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
         None
     }
 
-    /// Drops half the frames of the flow with the largest backlog, counting the arriving frame, from its head (section
-    /// 4.1).
+    /// Drops half the frames of the flow with the largest backlog from its head (section 4.1). The arriving frame
+    /// counts as part of its flow.
     fn makes_room(&mut self, comes: &F, bytes: u32, hits: &mut Hits<'_, F>) -> bool {
         let own = flow_hash(comes.bytes());
         let with_it = u64::from(bytes) + self.flows.get(&own).map_or(0, |flow| flow.queue.bytes);
         let most = self.lengths.last().map_or(own, |longest| (*longest).max((with_it, own)).1);
-        // The arriving frame would be in its queue now, so its flow has started, even without another frame.
+        // The arriving frame counts as queued, so its flow has started even if it has no other frame.
         self.begins(most);
         let drop_half = |flow: &mut Flow<F>| {
             let frames = flow.queue.frames.len() + usize::from(own == most);

@@ -5,23 +5,23 @@ use crate::stages::{Decision, Item, Outlet, Timed};
 use packet::Frame;
 use units::Time;
 
-/// A link of some rate with a queue before it, and the delay before that queue.
+/// A link of some rate with a queue in front of it, and the delay before that queue.
 ///
-/// The queue decides when the link becomes free, so frames are simulated from event to event. A queue that only drops
-/// at its tail does not need this: its departures are known on arrival.
+/// The queue decides when the link becomes free, so frames are simulated from event to event. A tail-drop queue does
+/// not need this: its departures are known on arrival.
 pub(in crate::stages::netem) struct Line<F> {
     /// Frames that are still delayed.
     delayed: Timed<Waiting<F>>,
     queue: Box<dyn Queue<F>>,
     ecn: bool,
     serving: Serving,
-    /// When the link takes the next frame: it is free, but a trace has no opportunity before.
+    /// When the link takes the next frame: it is free, but a trace has no earlier opportunity.
     opens: Option<Time>,
-    /// The frame on the link, and when it has passed.
+    /// The frame on the link, and when its transmission ends.
     passing: Option<(Time, Waiting<F>)>,
-    /// When the last frame had passed.
+    /// When the transmission of the last frame ended.
     last: Time,
-    /// Latest ready time so far. No frame becomes ready earlier, so jitter does not reorder before a rate.
+    /// Latest ready time so far. No frame becomes ready earlier, so jitter does not reorder frames before the rate.
     ready: Time,
     delayed_bytes: u64,
 }
@@ -73,7 +73,7 @@ impl<F: Frame> Line<F> {
         self.delayed.push(self.ready, Waiting { frame, decision, came, since: self.ready, bytes });
     }
 
-    /// Full: drops frames to make room for an arriving one, if the queue has better ones to drop.
+    /// Called if the stage is full: drops queued frames in favour of an arriving one, if the queue prefers that.
     pub(in crate::stages::netem) fn makes_room(&mut self, comes: &F, bytes: u32, out: &mut Outlet<F>) -> bool {
         self.queue.makes_room(comes, bytes, &mut Hits { out, ecn: self.ecn })
     }
@@ -84,7 +84,7 @@ impl<F: Frame> Line<F> {
             let passed = self.passing.as_ref().map(|(at, _)| *at).filter(|at| *at <= now);
             let opens = self.opens.filter(|at| *at <= now);
             let ready = self.delayed.first().filter(|at| *at <= now);
-            // A departure makes room before an arrival at the same instant.
+            // At the same instant, a departure comes before an arrival, so that the arrival finds the freed space.
             let is_first = |at: Time| ready.is_none_or(|ready| at <= ready);
             if passed.is_some_and(is_first) {
                 self.passes(out);
@@ -115,7 +115,7 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// The link is free at `at`.
+    /// Handles a link that becomes free at `at`.
     fn next(&mut self, at: Time, out: &mut Outlet<F>) {
         let opens = self.serving.opens(at, self.last);
         if opens > at && self.queue.backlog().frames > 0 {
@@ -125,7 +125,7 @@ impl<F: Frame> Line<F> {
         }
     }
 
-    /// The link takes the next frame, if the queue has one.
+    /// Starts transmission of the next frame, if the queue has one.
     fn takes(&mut self, at: Time, out: &mut Outlet<F>) {
         let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
         self.last = self.serving.pass(at, self.last, self.serving.charged(&next.frame));

@@ -1,6 +1,6 @@
 //! Queues before a rate that drop or mark frames before they are full: active queue management (RFC 7567).
 //!
-//! Each is one file with its keywords, defaults and source, and one line in the list below.
+//! Each queue has one file with its keywords, defaults and source, and one line in the list below.
 
 mod line;
 
@@ -78,7 +78,7 @@ queues! {
 /// Grammar and construction of a queue. Each configuration implements it.
 trait Configuration: Sized + fmt::Display {
     const NAME: &'static str;
-    /// Parses what follows the name.
+    /// Parses the text after the name.
     fn parse(cursor: &mut Cursor<'_>) -> Result<Self, ParseError>;
     fn build<F: Frame + Send + 'static>(&self, rate: &Bottleneck, random: Random) -> Box<dyn Queue<F>>;
 }
@@ -100,11 +100,11 @@ struct Waiting<F> {
 trait Queue<F>: Send {
     /// Takes an arriving frame.
     fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>);
-    /// The link is free: returns the next frame for it.
+    /// Returns the next frame for the link, which has become free.
     fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>>;
-    /// The frames and bytes that wait.
+    /// Number of frames and bytes that wait.
     fn backlog(&self) -> Backlog;
-    /// The queue is full: drops frames instead of the arriving one. False if it has none to drop.
+    /// Called if the stage is full: drops queued frames instead of the arriving one. False if there are none to drop.
     fn makes_room(&mut self, _comes: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
         false
     }
@@ -117,7 +117,7 @@ struct Hits<'a, F> {
 }
 
 impl<F: Frame> Hits<'_, F> {
-    /// Carries out a verdict, and returns the frame unless it was dropped.
+    /// Carries out a verdict. Returns the frame unless it was dropped.
     fn carry_out(&mut self, verdict: Verdict, mut waiting: Waiting<F>) -> Option<Waiting<F>> {
         if verdict == Verdict::Stays {
             return Some(waiting);
@@ -149,7 +149,7 @@ struct Backlog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Stays,
-    /// Dropped, or marked if asked and possible.
+    /// Marked if requested and possible, else dropped.
     Chosen,
     /// Always dropped, because marks would not suffice.
     Dropped,
@@ -167,17 +167,17 @@ trait Manager: Send {
     fn comes(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
-    /// The frame selected at departure was marked, not dropped.
+    /// Called if the frame selected at departure was marked, not dropped.
     fn marked(&mut self) {}
-    /// The link is free and the queue is empty.
+    /// Called if the link is free and the queue is empty.
     fn empties(&mut self) {}
-    /// Verdict on a departing frame of `bytes` bytes that has `waited`, and leaves `backlog` behind.
+    /// Verdict on a departing frame of `bytes` bytes that has `waited` and leaves `backlog` behind.
     fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
 }
 
-/// Frames in order of arrival, except for those that `manager` selects.
+/// Frames in order of arrival, except those that `manager` selects.
 struct Fifo<F, M> {
     frames: VecDeque<Waiting<F>>,
     bytes: u64,

@@ -56,9 +56,9 @@ impl fmt::Display for Pie {
     }
 }
 
-/// The smallest allowed `tupdate`: with a shorter one, updates would outnumber the frames of a slow link many times.
+/// Minimum of `tupdate`. With a shorter one, a slow link would have many more updates than frames.
 const OFTEN: Span = Span::from_us(100);
-/// After a pause, no frame is selected for this long.
+/// After a pause, no frame is selected for this time.
 const MAX_BURST: Span = Span::from_ms(150);
 /// No frame is selected while the queue holds less than two of these, in bytes.
 const MEAN_PACKET: u64 = 1_024;
@@ -67,7 +67,7 @@ const MARKS: f64 = 0.1;
 /// Gains of the controller in 1/s: for the wait beyond the target, and for the growth of the wait.
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
-/// A small probability changes in small steps: below the first number, the change is divided by the second.
+/// Steps for small probabilities: below the first number, the change is divided by the second.
 const STEPS: [(f64, f64); 6] =
     [(0.000_001, 2_048.0), (0.000_01, 512.0), (0.000_1, 128.0), (0.001, 32.0), (0.01, 8.0), (0.1, 2.0)];
 
@@ -99,7 +99,7 @@ impl Controller {
             self.update();
             self.updates += self.config.tupdate;
             if self.is_idle() {
-                // Nothing changes any more, so skips the remaining updates.
+                // The state no longer changes, so the remaining updates are skipped.
                 let rest = now.since(self.updates).as_ps() / self.config.tupdate.as_ps();
                 self.updates += self.config.tupdate * rest;
             }

@@ -11,9 +11,9 @@ use units::{PS_PER_S, ParseError, Share, Time};
 /// drops all frames above `max`, even with marking (RFC 3168, section 7).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Red {
-    /// Below this mean, in bytes without FCS, no frame is selected.
+    /// Mean queue length, in bytes without FCS, below which no frame is selected.
     pub min: u64,
-    /// From this mean on, all frames are selected.
+    /// Mean queue length from which on all frames are selected.
     pub max: u64,
     /// The probability just below `max`.
     pub probability: Share,
@@ -91,7 +91,8 @@ impl fmt::Display for Red {
     }
 }
 
-/// Length of a typical frame in bytes. While the link is idle, the mean falls as if such frames found the queue empty.
+/// Length of a typical frame in bytes. While the link is idle, the mean falls as if such frames arrived at an empty
+/// queue.
 const TYPICAL: u64 = 1_000;
 
 /// The state of section 4 of the paper.
@@ -101,7 +102,7 @@ pub(super) struct Early {
     mean: f64,
     /// Frames since the last selection; `None` below `min`.
     since_last: Option<u64>,
-    /// When the queue became empty, or until when the mean was decayed for it.
+    /// When the queue became empty, or the time up to which the mean has decayed since then.
     idle: Time,
     /// Transmission time of a typical frame.
     typical_ps: f64,
@@ -128,7 +129,7 @@ impl Manager for Early {
         }
         let since = self.since_last.map_or(0, |since| since + 1);
         let share = self.config.probability.as_f64() * (self.mean - min) / (max - min);
-        // Spreads selections evenly instead of at random: the next one comes after 1 to 1 ÷ share frames.
+        // Spreads selections evenly: the next one comes after 1 to 1 ÷ share frames.
         let left = 1.0 - since as f64 * share;
         let chosen = left <= share || happens(&mut self.random, share / left);
         self.since_last = Some(if chosen { 0 } else { since });

@@ -6,8 +6,8 @@ use packet::Frame;
 use std::fmt;
 use units::{ParseError, Span, Time};
 
-/// Selects each frame that finds more than a limit in the queue, or has waited longer: the marking of DCTCP (RFC 8257,
-/// section 3.1) and of a shallow queue for L4S (RFC 9332).
+/// Selects each frame that finds more than a limit in the queue or has waited longer. This is the marking of DCTCP (RFC
+/// 8257, section 3.1) and of a shallow queue for L4S (RFC 9332).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The limit.
