@@ -1,4 +1,4 @@
-//! Texts of classes, from scenarios and the command line.
+//! Classes as text, from scenarios and the command line.
 
 use crate::plan::PipelineText;
 use crate::problem::{Origin, Problems, Text};
@@ -25,7 +25,7 @@ pub struct ClassText {
     pub gap: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
-    /// An order of sources (sync).
+    /// The synchronisation of sources (`sync`).
     pub sync: Option<Text>,
     /// Delay of the schedule's start.
     pub buffer: Option<Text>,
@@ -42,19 +42,19 @@ pub struct ClassPlan {
     pub target: Target,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
-    /// How frames of several sources are synchronised, if asked.
+    /// How frames of several sources are synchronised, if configured.
     pub sync: Option<SyncSpec>,
     /// Delay of the schedule's start after the first frame.
     pub buffer: Span,
 }
 
-/// Limit on buffers, reasonable for runs of up to 213 days.
+/// Maximum buffer, reasonable for runs of up to 213 days.
 const LONGEST_BUFFER: Span = Span::from_ms(86_400_000);
 
 /// Default name of the class without a rule.
 pub const DEFAULT_CLASS: &str = "default";
 
-/// The fields of a pipeline in a report. Expectations use `down.gap.max_ns`, and `down.api.gap.max_ns` for a class.
+/// The report fields of a pipeline. Expectations use `down.gap.max_ns`, and `down.api.gap.max_ns` for a class.
 pub(crate) const FIELDS: [&str; 50] = [
     "name", "match", "start", "in", "left_out", "skipped", "out", "return", "answers", "copies", "drops", "effects",
     "choices", "delay", "reorder", "held", "gap", "fit", "forfeited_ratio", "conformance", "rate", "lateness",
@@ -63,7 +63,7 @@ pub(crate) const FIELDS: [&str; 50] = [
     "streams_beyond", "replay", "changes", "segments", "slices", "histograms", "octaves", "rate_curve",
 ];
 
-/// Creates the plans of classes, or notes every problem; `default` is the name of the class without a rule.
+/// Creates the plans of classes, or adds every problem. `default` is the name of the class without a rule.
 pub(crate) fn resolve(
     texts: &[ClassText],
     default: &str,
@@ -103,8 +103,8 @@ pub(crate) fn resolve(
     plans
 }
 
-/// Notes the sources of an order that never reach its class, because earlier classes take them or its rule excludes
-/// them. Without a plan, checks the default class.
+/// Adds a problem for each source of an order that never reaches its class, because earlier classes take its frames or
+/// the rule excludes them. Without a plan, checks the default class.
 pub(crate) fn check_sources(
     text: &Text,
     sync: &SyncSpec,
@@ -179,7 +179,7 @@ pub(crate) fn buffer(text: Option<&Text>, target: &Target, problems: &mut Proble
     buffer
 }
 
-/// Notes rules that no frame can reach.
+/// Adds a problem for each rule that no frame can reach.
 fn check_reach(texts: &[ClassText], plans: &[ClassPlan], problems: &mut Problems) {
     let rules: Vec<&Rule> = plans.iter().map(|plan| &plan.rule).collect();
     let Err(bad) = Classifier::new(&rules) else { return };
@@ -236,17 +236,17 @@ pub struct ClassOptions {
     pub gaps: Vec<String>,
     /// `STAGE`, or `NAME=STAGE`.
     pub stages: Vec<String>,
-    /// Stages from separate options, placed after the others: the option, the name of the stage, and what follows the
-    /// name, possibly after `NAME=`.
+    /// Stages from separate options, placed after the others: the option, the name of the stage, and the text after the
+    /// name, optionally with `NAME=` in front.
     pub named_stages: Vec<(&'static str, &'static str, String)>,
-    /// An order of sources, or `NAME=…`.
+    /// The synchronisation of sources, or `NAME=…`.
     pub syncs: Vec<String>,
     /// `TIME`, or `NAME=TIME`.
     pub buffers: Vec<String>,
 }
 
 impl ClassOptions {
-    /// Applies the options to `pipeline`, or notes every problem.
+    /// Applies the options to `pipeline`, or adds every problem.
     pub fn put(&self, pipeline: &mut PipelineText, problems: &mut Problems) {
         for text in &self.classes {
             match assignment(text) {
@@ -280,7 +280,7 @@ impl ClassOptions {
     }
 }
 
-/// Destination of a class's options.
+/// The fields that options of one class set.
 struct ClassFields<'p> {
     rate: &'p mut Option<Text>,
     gap: &'p mut Option<Text>,
@@ -290,7 +290,7 @@ struct ClassFields<'p> {
 }
 
 impl ClassFields<'_> {
-    /// Stores a value. True if there was one already and only one is allowed.
+    /// Stores a value. True if the option has a value already and allows only one.
     fn take(&mut self, option: &str, value: Text) -> bool {
         let one = match option {
             "--rate" => &mut *self.rate,

@@ -24,25 +24,25 @@ pub struct Scenario {
     pub duration: Option<Span>,
     /// The program whose end ends the run.
     pub until: Option<String>,
-    /// Values of several runs.
+    /// The values of a sweep, for several runs.
     pub sweep: Option<Sweep>,
     /// The lab that is built for the run.
     pub lab: Option<LabPlan>,
     /// Programs that run beside the pipelines.
     pub programs: Vec<ProgramPlan>,
-    /// Pipelines, in order of the file.
+    /// Pipelines, in file order.
     pub pipelines: Vec<PipelinePlan>,
     /// Expected results.
     pub expectations: Vec<Expectation>,
-    /// Changes while it runs, in order of time.
+    /// Changes during the run, in time order.
     pub timeline: Vec<TimelineChange>,
 }
 
 /// The supported version of the format.
 const SCHEMA: u64 = 1;
 
-/// Parses a scenario; `file` is its name for messages. The tables, steps and captures that it names are read from
-/// `files`; without `files` they are not read, and the scenario cannot be run.
+/// Parses a scenario. `file` is its name in messages. The tables, steps and captures that it names are read from
+/// `files`. Without `files` they are not read, and the scenario cannot be run.
 ///
 /// # Errors
 /// All problems of the file, each with its line and column.
@@ -50,7 +50,7 @@ pub fn read(file: &str, source: &str, files: Option<&dyn Files>) -> Result<Scena
     read_with(file, source, files, &[])
 }
 
-/// Parses a scenario like [`read`], with other values.
+/// Parses a scenario like [`read`], with the values of `set` instead of those in the file.
 ///
 /// # Errors
 /// All problems of the file and of the values, each with its position.
@@ -90,7 +90,7 @@ fn parse(
         reader.set(document.get_mut());
         let document = document.get_ref();
         parsed = reader.scenario(document).map(|scenario| (scenario, Vec::new()));
-        // Values of a sweep are looked at only in a scenario that is good without them.
+        // The values of a sweep are checked only if the scenario is valid without them.
         let sweep = if reader.problems.0.is_empty() { reader.sweep(document) } else { None };
         if let (Some((scenario, runs)), Some(sweep)) = (&mut parsed, sweep) {
             *runs = reader.sweep_runs(document, &sweep);
@@ -203,7 +203,7 @@ impl Reader<'_> {
         pipeline
     }
 
-    /// Notes a count or repetition that this input does not support.
+    /// Adds a problem for a count or repetition that this input does not support.
     fn check_repeats(&mut self, table: &DeTable<'_>, pipeline: &PipelineText) {
         if let Some(count) = table.get("count").filter(|_| pipeline.streams.is_empty() && pipeline.replay.is_none()) {
             self.add(count.span(), "count is only for streams and replayed captures, not for a port: leave it out");
@@ -233,7 +233,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A name for reports, progress lines and notes. Control characters are refused, because they could break lines or
+    /// A name for reports, progress lines and notes. Control characters are rejected, because they could break lines or
     /// control the terminal.
     fn name(&mut self, table: &DeTable<'_>) -> Option<Text> {
         let text = self.text(table, "name")?;
@@ -244,7 +244,7 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// Refuses class names that equal a field of the report: expectations look for a class first, then for a field.
+    /// Rejects class names that equal a field of the report: in an expectation, a class takes precedence over a field.
     fn hides_no_field(&mut self, name: Option<Text>) -> Option<Text> {
         if let Some(text) = name.as_ref().filter(|text| classes::FIELDS.contains(&text.value.as_str())) {
             let name = &text.value;
@@ -270,7 +270,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The class without a rule, which takes all remaining frames.
+    /// The class without a rule, which receives all remaining frames.
     fn default_class(&mut self, table: &DeTable<'_>, pipeline: &mut PipelineText) {
         let name = self.name(table);
         pipeline.default_class = self.hides_no_field(name);
@@ -329,7 +329,7 @@ impl Reader<'_> {
                     let back = plan.back.as_ref().is_some_and(|back| back.name == expectation.path[0]);
                     back || plan.name == expectation.path[0]
                 };
-                // Skips the check if the pipeline itself has problems.
+                // Skips the check if the pipeline has problems of its own.
                 let checked = plans.iter().find(is_of).map_or(Ok(()), |plan| expectation.check(plan));
                 if self.problems.read(&text, |_| checked).is_some() {
                     expectations.push(expectation);
@@ -429,7 +429,7 @@ that = "down.gap.error.max_ns < 1ns"
             let text = both(names, that).expect_err(that).to_string();
             assert!(text.starts_with("a.toml:") && text.contains("rename one of them"), "{text}");
         }
-        // The part after the dots decides.
+        // The part after the dots decides to which pipeline a figure belongs.
         for (names, that) in [(["a", "a.b"], "a.gap.mean_ns > 1ns"), (["a.b", "a.c"], "a.b.gap.mean_ns > 1ns")] {
             both(names, that).expect(that);
         }
@@ -494,7 +494,7 @@ that = "down.gap.error.max_ns < 1ns"
         }
     }
 
-    /// Files that are all missing.
+    /// A source in which every file is missing.
     struct Nowhere;
 
     impl Files for Nowhere {

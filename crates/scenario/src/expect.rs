@@ -10,13 +10,13 @@ use units::{BitRate, FrameRate, ParseError, Share, Span, parse_size};
 pub struct Expectation {
     /// The text as written.
     pub text: String,
-    /// The figure: the pipeline's name followed by field names of the report.
+    /// The figure: the pipeline's name, then field names of the report.
     pub path: Vec<String>,
     /// The comparison.
     pub comparison: Comparison,
     /// The bound, in the unit of the report.
     pub bound: Quantity,
-    /// The unit of the figure: from its name if possible, else from its bound.
+    /// The unit of the figure: from its name if possible, otherwise from its bound.
     pub unit: Unit,
 }
 
@@ -43,8 +43,8 @@ impl Expectation {
     /// Parses `down.gap.error.p99 < 10us`.
     ///
     /// # Errors
-    /// No comparison or several, an empty path, a bound that is neither a quantity with its unit nor a count, or a
-    /// bound whose unit contradicts the figure's name.
+    /// No comparison or several, an empty path, a bound that is neither a quantity with a unit nor a count, or a bound
+    /// whose unit contradicts the figure's name.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const HOW: &str = "write PIPELINE.FIELD < VALUE, such as down.gap.error.p99 < 10us";
         let operators = [
@@ -58,7 +58,7 @@ impl Expectation {
             operators.iter().find_map(|(sign, comparison)| text.split_once(sign).map(|parts| (parts, *comparison)));
         let ((path, bound), comparison) =
             found.ok_or_else(|| ParseError::new(format!("'{text}' compares nothing"), HOW))?;
-        // A pointer into the output of a program may have dots.
+        // A JSON pointer into the output of a program may contain dots.
         let (path, pointer) = match path.trim().split_once(".json./") {
             Some((path, pointer)) => (path, Some(format!("/{pointer}"))),
             None => (path.trim(), None),
@@ -78,7 +78,7 @@ impl Expectation {
         Ok(Expectation { text: text.to_owned(), path, comparison, bound, unit })
     }
 
-    /// The pointer into the JSON output of a program, if the figure is from there.
+    /// The JSON pointer into the output of a program, if the figure is one.
     #[must_use]
     pub fn pointer(&self) -> Option<&str> {
         match &self.path[..] {
@@ -87,10 +87,10 @@ impl Expectation {
         }
     }
 
-    /// Checks that a program can have the figure.
+    /// Checks that a program can have this figure.
     ///
     /// # Errors
-    /// What the path names instead, and the remedy.
+    /// What the path names instead, and how to correct it.
     pub(crate) fn check_program(&self) -> Result<(), ParseError> {
         let (name, fields) = self.path.split_first().expect("a path has two names at least");
         if self.pointer().is_some() {
@@ -110,7 +110,7 @@ impl Expectation {
             )),
             Named::Nothing(place, names) => {
                 let (what, names) = (&fields[place], if place == 0 { names } else { Vec::new() });
-                // The unit may be left out.
+                // The unit suffix may be omitted.
                 let short: Vec<&str> = names.iter().map(|name| name.trim_end_matches("_ns")).collect();
                 let names = match nearest(what, &short) {
                     Some(meant) => vec![format!("{name}.{meant}")],
@@ -125,14 +125,14 @@ impl Expectation {
         }
     }
 
-    /// The pipelines to which the figure may belong. Several may match, because names may contain dots.
+    /// The pipelines to which the figure may belong. There may be several, because names may contain dots.
     pub(crate) fn pipelines<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
         let path = self.path.join(".");
         let is_of = |name: &&str| path.strip_prefix(name).is_some_and(|fields| fields.starts_with('.'));
         names.iter().map(String::as_str).filter(is_of).collect()
     }
 
-    /// Makes the name of the pipeline a single part of the path, even if it contains dots.
+    /// Joins the name of the pipeline into a single part of the path, even if it contains dots.
     pub(crate) fn has_pipeline(&mut self, names: &[String]) {
         if let Some(name) = self.pipelines(names).first() {
             let fields = self.path.join(".").split_off(name.len() + 1);
@@ -140,11 +140,11 @@ impl Expectation {
         }
     }
 
-    /// Checks that a run of this plan can have the figure. The figure's first name is the plan's pipeline or its way
-    /// back.
+    /// Checks that a run of this plan can have the figure. The figure's first name is the plan's pipeline or its return
+    /// path.
     ///
     /// # Errors
-    /// What the path names instead, and the remedy.
+    /// What the path names instead, and how to correct it.
     pub(crate) fn check(&self, plan: &PipelinePlan) -> Result<(), ParseError> {
         let (pipeline, fields) = self.path.split_first().expect("a path has two names at least");
         let back = plan.back.as_ref().filter(|back| back.name == *pipeline);
@@ -243,10 +243,10 @@ impl Expectation {
         Err(ParseError::new(what, "ask for it, or leave the expectation out"))
     }
 
-    /// Whether only a run that traces frames has the figure.
+    /// Whether the figure requires a run that traces frames.
     #[must_use]
     pub fn needs_slices(&self) -> bool {
-        // The pipeline or class before it may have any name.
+        // The pipeline or class in front of it may have any name.
         let names = |fields: &[String]| fields[0] == "slices" && matches!(named(fields), Named::Figure(_));
         (1..self.path.len()).any(|at| names(&self.path[at..]))
     }
@@ -265,7 +265,7 @@ impl Expectation {
     }
 }
 
-/// The list of a report with the times between changes; its entries count from 0.
+/// The report's list of segments, the times between changes. Its entries count from 0.
 const SEGMENTS: &str = "segments";
 
 /// Joins names to a list with "or" before the last.
@@ -280,7 +280,7 @@ fn listed(names: &[String]) -> String {
 fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError> {
     let (bound, unit) = quantity(text)?;
     let Some(wanted) = unit_of(path) else { return Ok((bound, unit)) };
-    // Zero is equal in all units, and bytes may be written as a count.
+    // Zero is the same in all units, and bytes may be written as a count.
     if unit == wanted || bound == Quantity(0.0) || matches!((unit, wanted), (Unit::Count, Unit::Bytes | Unit::ByteRate))
     {
         return Ok((bound, wanted));
@@ -301,7 +301,7 @@ fn of_figure(path: &[String], text: &str) -> Result<(Quantity, Unit), ParseError
     Err(ParseError::new(format!("{name} is {what}, and '{text}' is not"), format!("write {example}")))
 }
 
-/// The unit of the figure at the end of a path. The names before it are those of a pipeline and a class.
+/// The unit of the figure at the end of a path. The path starts with the names of a pipeline and, optionally, a class.
 fn unit_of(path: &[String]) -> Option<Unit> {
     let unit = |named| match named {
         Named::Figure(figure) => Some(figure.unit).filter(|unit| *unit != Unit::Number),

@@ -1,4 +1,4 @@
-//! What a scenario has beside its pipelines: a lab and programs.
+//! The parts of a scenario other than its pipelines: a lab and programs.
 
 use crate::classes::is_name;
 use crate::print::Quoted;
@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 use units::{ParseError, Span, nearest};
 
-/// A lab to build for the run. What is not given has the defaults of `netlathe lab`.
+/// A lab to build for the run. Omitted settings have the defaults of `netlathe lab`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabPlan {
-    /// Its name; unique to the run if not given.
+    /// Its name; unique to the run if omitted.
     pub name: Option<String>,
     /// Number of clients.
     pub clients: Option<u16>,
-    /// Longest packet in bytes, on all links.
+    /// MTU in bytes of all links.
     pub mtu: Option<u32>,
     /// Queues of each interface.
     pub queues: Option<u16>,
@@ -30,17 +30,17 @@ pub struct ProgramPlan {
     pub name: String,
     /// The program and its arguments.
     pub command: CommandText,
-    /// The node of the lab, or a network namespace of `ip netns`; `None` is where netlathe runs.
+    /// The node of the lab, or a network namespace of `ip netns`. `None` is the namespace of netlathe.
     pub namespace: Option<String>,
-    /// Time from `after`, or from the first frames, to its start.
+    /// Delay from `after`, or from the first frames, to its start.
     pub start: Span,
     /// The event that it waits for.
     pub after: Option<After>,
-    /// When it counts as ready; at once if `None`.
+    /// When it counts as ready; immediately if `None`.
     pub ready: Option<Ready>,
     /// Time limit for becoming ready.
     pub ready_within: Span,
-    /// The status it must end with.
+    /// The status that it must end with.
     pub status: ExpectedStatus,
 }
 
@@ -69,7 +69,7 @@ impl CommandText {
 pub struct After {
     /// The other program.
     pub name: String,
-    /// Its end; otherwise that it is ready.
+    /// True for its end, false for its becoming ready.
     pub end: bool,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for After {
     }
 }
 
-/// When a program is ready.
+/// The condition for a program to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// Its namespace has a TCP socket that listens on this port.
@@ -136,11 +136,11 @@ impl fmt::Display for Ready {
 /// The status that a program must end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedStatus {
-    /// 0 if it ends by itself. It may also run until the run ends.
+    /// It may run until the run ends. If it ends by itself, the status must be 0.
     ZeroIfEnded,
-    /// This one, and it must end by itself.
+    /// It must end by itself with this status.
     Exactly(u8),
-    /// Any, and it may also run until the run ends.
+    /// Any status. It may also run until the run ends.
     Any,
 }
 
@@ -187,7 +187,7 @@ impl Reader<'_> {
         Some(LabPlan { name: name.map(|name| name.value), clients, mtu, queues })
     }
 
-    /// The `[[program]]` tables; `pipelines` are the names that are taken.
+    /// The `[[program]]` tables; `pipelines` are the names already in use.
     pub(crate) fn programs(
         &mut self,
         document: &DeTable<'_>,
@@ -231,7 +231,7 @@ impl Reader<'_> {
         }
         for (name, text, after) in &events {
             self.check_program(text, &after.name, &all);
-            // Follows what each program waits for; a circle leads back here.
+            // Follows the chain of programs that wait for each other; a cycle leads back here.
             let mut at = after.name.as_str();
             for _ in 0..events.len() {
                 if at == name {
@@ -336,7 +336,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes if there is no program of this name.
+    /// Adds a problem if there is no program of this name.
     pub(crate) fn check_program(&mut self, text: &Text, name: &str, all: &[String]) {
         if !all.iter().any(|other| other == name) {
             let known: Vec<&str> = all.iter().map(String::as_str).collect();

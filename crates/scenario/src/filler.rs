@@ -6,7 +6,7 @@ use units::{FrameLen, ParseError, parse_size};
 /// Requested fillers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillerSpec {
-    /// Which device discards them.
+    /// The device that discards them.
     pub kind: FillerKind,
     /// Alignment of data frames in bytes.
     pub align: u64,
@@ -25,8 +25,8 @@ impl FillerSpec {
     /// `,longest=9018B`.
     ///
     /// # Errors
-    /// Another word, a group address, another alignment, or a longest filler that has no benefit (up to 2 972 B, except
-    /// the standard's) or is above 9 216 B.
+    /// Another word, a group address, another alignment, or a longest filler without benefit (up to 2 972 B, except the
+    /// standard length) or above 9 216 B.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         const HOW: &str =
             "write self, mac-control or blackhole=MAC, then ,align=4 or ,align=8 and ,longest=LENGTH if wanted";

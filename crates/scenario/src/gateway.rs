@@ -7,7 +7,7 @@ use engine::sources::StreamSpec;
 use std::net::IpAddr;
 use units::ParseError;
 
-/// Parses gateways: at most one per IP version, each used by some stream.
+/// Parses gateways: at most one per IP version, each used by at least one stream.
 pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems) -> Vec<IpAddr> {
     let mut gateways: Vec<IpAddr> = Vec::new();
     for text in texts {
@@ -30,7 +30,7 @@ pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems
     gateways
 }
 
-/// Checks that a gateway can be asked: frames are generated, and leave by a port with a neighbour.
+/// Checks that a gateway can be resolved: frames are generated, and they leave through a port with a neighbour.
 pub(crate) fn check(texts: &[Text], source: &SourcePlan, output: &PortSpec, problems: &mut Problems) {
     let Some(text) = texts.first() else { return };
     if !matches!(source, SourcePlan::Streams { .. }) {

@@ -1,4 +1,4 @@
-//! The keys of a scenario. This list makes the parser, the paths of `--set` and `[sweep]`, and `netlathe help keys`.
+//! The keys of a scenario. The parser, the paths of `--set` and `[sweep]`, and `netlathe help keys` all use this list.
 
 use engine::Kind;
 
@@ -6,7 +6,7 @@ const fn key(name: &'static str, grammar: &'static str, summary: &'static str, e
     Kind { name, grammar, summary, example }
 }
 
-/// All keys, each with the tables that it is in before it: `pipeline.class.rate`.
+/// All keys, each prefixed with the tables that contain it: `pipeline.class.rate`.
 pub const KEYS: &[Kind] = &[
     key("schema", "schema = 1", "the version of the format", "schema = 1"),
     key("seed", "seed = N", "seed of all random numbers", "seed = 7"),
@@ -111,13 +111,13 @@ pub const KEYS: &[Kind] = &[
     key("expect.that", "that = \"FIGURE COMPARISON BOUND\"", "the expectation", "that = \"down.drops.loss < 30\""),
 ];
 
-/// The keys of a table, by its name: `pipeline.class`, or nothing for the file itself.
+/// The keys of a table, by its name: `pipeline.class`, or an empty name for the top level of the file.
 pub(crate) fn of_table(table: &str) -> Vec<&'static str> {
     let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };
     KEYS.iter().filter_map(|key| key.name.strip_prefix(&prefix)).filter(|key| !key.contains('.')).collect()
 }
 
-/// Whether a key holds tables, not a value.
+/// Whether a key contains tables instead of a value.
 pub(crate) fn is_table(key: &str) -> bool {
     KEYS.iter().any(|other| other.name == key && other.grammar.starts_with('['))
 }
@@ -126,7 +126,7 @@ pub(crate) fn is_table(key: &str) -> bool {
 mod tests {
     use super::{KEYS, is_table};
 
-    /// A scenario of the table of a key, without that key.
+    /// A scenario around the table of a key, without that key.
     fn around(table: &str, key: &str) -> String {
         let source = match key {
             "in" => "",

@@ -1,7 +1,7 @@
 //! Parses pipelines from the command line and scenario files, with all grammars and diagnostics.
 //!
-//! Both inputs use the same types: [`PipelineText`] holds texts and their positions, [`PipelineText::resolve`] turns it
-//! into a [`PipelinePlan`]. Nothing is opened here, and all problems are collected before any is shown.
+//! Both inputs use the same types: [`PipelineText`] contains texts and their positions, and [`PipelineText::resolve`]
+//! turns it into a [`PipelinePlan`]. Nothing is opened here, and all problems are collected before any is shown.
 
 mod classes;
 mod document;

@@ -1,7 +1,7 @@
 //! Values that replace those of a scenario before it is parsed: `--set PATH=VALUE`.
 //!
-//! A path is `TABLE.NAME.KEY` or, where only one value is meant, `NAME.KEY`: `pipeline.down.rate`, `down.rate`,
-//! `down.api.rate` for a class, `seed`. The name of a stage is a key as well: `down.delay` is the stage `delay …`.
+//! A path is `TABLE.NAME.KEY`, or `NAME.KEY` if it is unambiguous: `pipeline.down.rate`, `down.rate`, `down.api.rate`
+//! for a class, `seed`. The name of a stage is also a key: `down.delay` is the stage `delay …`.
 
 use crate::classes::DEFAULT_CLASS;
 use crate::keys;
@@ -42,7 +42,8 @@ impl Override {
         self.typed[..self.path].trim()
     }
 
-    /// The value as TOML, with its position after `start`. What is not a number, list or quoted text is text as it is.
+    /// The value as TOML, with its position offset by `start`. Anything but a number, a list or quoted text is plain
+    /// text.
     pub(crate) fn value(&self, start: usize) -> Value<'_> {
         let rest = &self.typed[self.path + 1..];
         let start = start + self.path + 1 + (rest.len() - rest.trim_start().len());
@@ -54,7 +55,7 @@ impl Override {
     }
 }
 
-/// The value with its positions after `start`.
+/// The value with its positions offset by `start`.
 fn moved(value: Value<'_>, start: usize) -> Value<'_> {
     let span = value.span();
     let inner = match value.into_inner() {
@@ -68,12 +69,12 @@ fn moved(value: Value<'_>, start: usize) -> Value<'_> {
     Spanned::new(span.start + start..span.end + start, inner)
 }
 
-/// The place of a value in a scenario.
+/// The location of a value in a scenario.
 #[derive(Clone, Debug)]
 struct Place {
-    /// The path without the name of the list of tables before it.
+    /// The path without the name of the list of tables in front of it.
     path: String,
-    /// The name of the list, if it is in one.
+    /// The name of that list, if the value is in one.
     list: &'static str,
     steps: Vec<Step>,
     /// The stage whose name is the last part of the path.
@@ -86,7 +87,7 @@ enum Step {
     Index(usize),
 }
 
-/// Replaces a value; `replaces` is where the path stands.
+/// Replaces the value at `path`. `replaces` is the position of the path.
 ///
 /// # Errors
 /// No value has the path, or several have.
@@ -119,7 +120,7 @@ pub(crate) fn apply<'i>(
     Ok(())
 }
 
-/// A stage with other parameters.
+/// A stage with new parameters.
 fn of_stage<'i>(kind: &str, value: &Value<'i>) -> Result<Value<'i>, String> {
     let parameters = match value.get_ref() {
         DeValue::String(text) => text.as_ref(),
@@ -164,7 +165,7 @@ fn find(document: &DeTable<'_>, path: &str) -> Result<Place, String> {
     }
 }
 
-/// The path that was probably meant: the nearest as a whole, else the one with the nearest last part.
+/// The path that was probably meant: the nearest one as a whole, else the one with the nearest last part.
 fn nearest_path<'a>(path: &str, all: &[&'a str]) -> Option<&'a str> {
     nearest(path, all).or_else(|| {
         let (before, last) = path.rsplit_once('.')?;
@@ -176,7 +177,7 @@ fn nearest_path<'a>(path: &str, all: &[&'a str]) -> Option<&'a str> {
     })
 }
 
-/// All places of values.
+/// The locations of all values.
 fn places(document: &DeTable<'_>) -> Vec<Place> {
     let mut places = Vec::new();
     for key in keys::of_table("") {
@@ -193,7 +194,7 @@ fn places(document: &DeTable<'_>) -> Vec<Place> {
                     add_table(table, key, key, &name, &[Step::Key(key), Step::Index(index)], &mut places);
                 }
             }
-            // A sweep has paths, not keys.
+            // A sweep contains paths, not keys.
             Some(DeValue::Table(_)) if key == "sweep" => {}
             Some(DeValue::Table(table)) => add_table(table, "", key, key, &[Step::Key(key)], &mut places),
             _ => {}
@@ -202,14 +203,14 @@ fn places(document: &DeTable<'_>) -> Vec<Place> {
     places
 }
 
-/// The places of a table, whose keys are those of `kind`.
+/// Adds the locations of a table, whose keys are those of `kind`.
 fn add_table(table: &DeTable<'_>, list: &'static str, kind: &str, name: &str, steps: &[Step], places: &mut Vec<Place>) {
     let step = |key| [steps, &[Step::Key(key)]].concat();
     let classes = match table.get("class").map(|value| value.get_ref()) {
         Some(DeValue::Array(classes)) if kind == "pipeline" => &classes[..],
         _ => &[],
     };
-    // A key of the default class may be in its own table.
+    // A key of the default class may be in a table of its own.
     let default = classes.iter().enumerate().find_map(|(index, class)| match class.get_ref() {
         DeValue::Table(class) if !class.contains_key("match") => Some((index, class)),
         _ => None,

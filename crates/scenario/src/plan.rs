@@ -19,31 +19,31 @@ use units::Span;
 pub struct PipelineText {
     /// The name in reports.
     pub name: String,
-    /// Its position in a scenario; options have their own names.
+    /// Its position in a scenario. Options are located by their own names.
     pub place: Option<Origin>,
     /// The input port.
     pub input: Option<Text>,
     /// Further inputs of the same kind.
     pub more_inputs: Vec<Text>,
-    /// Alternatively, the streams to generate.
+    /// The streams to generate, instead of an input port.
     pub streams: Vec<Text>,
-    /// Neighbours to which streams without a MAC address are sent.
+    /// Neighbours that receive streams without a destination MAC address.
     pub gateway: Vec<Text>,
     /// Number of frames of all streams, or of the capture.
     pub count: Option<u64>,
     /// Number of the first stream; numbers are unique within a run.
     pub first_stream: u16,
-    /// Alternatively, the capture to replay.
+    /// The capture to replay, instead of an input port.
     pub replay: Option<Text>,
     /// Speed of the replay.
     pub speed: Option<Text>,
-    /// Repetitions of the replay; 0 is without end.
+    /// Number of rounds of the replay; 0 repeats without end.
     pub times: Option<u64>,
-    /// The time between two repetitions.
+    /// The time between two rounds.
     pub loop_gap: Option<Text>,
-    /// The longest gap of the replay.
+    /// Maximum gap of the replay; longer ones are shortened.
     pub max_gap: Option<Text>,
-    /// Changes of its frames.
+    /// Rewrites of its frames.
     pub rewrite: Vec<Text>,
     /// The output port.
     pub output: Option<Text>,
@@ -57,11 +57,11 @@ pub struct PipelineText {
     pub filler: Option<Text>,
     /// The output's line rate, if the port does not report it.
     pub line_rate: Option<Text>,
-    /// How to continue after late departures.
+    /// The policy for late departures.
     pub catch_up: Option<Text>,
     /// Stages, first to last.
     pub stages: Vec<Text>,
-    /// An order of sources (sync).
+    /// The synchronisation of sources (`sync`).
     pub sync: Option<Text>,
     /// Delay of the schedule's start.
     pub buffer: Option<Text>,
@@ -71,9 +71,9 @@ pub struct PipelineText {
     pub default_class: Option<Text>,
     /// Options of classes that are not applied yet.
     pub options: ClassOptions,
-    /// Carries nothing back.
+    /// Whether frames that arrive at the output are not carried back to the input.
     pub one_way: bool,
-    /// Name and stages of the way back; without it, frames are carried back unchanged.
+    /// Name and stages of the return path. Without it, frames are carried back unchanged.
     pub back: Option<(String, Vec<Text>)>,
 }
 
@@ -84,8 +84,8 @@ pub struct PipelinePlan {
     pub name: String,
     /// The source of frames.
     pub source: SourcePlan,
-    /// Further inputs: captures beside a capture, whose frames are merged by their stamps, or live ports beside a live port,
-    /// whose frames are taken as they arrive.
+    /// Further inputs: captures in addition to a capture, merged by timestamp, or live ports in addition to a live
+    /// port, whose frames are taken as they arrive.
     pub more_inputs: Vec<PortSpec>,
     /// The output port.
     pub output: PortSpec,
@@ -97,11 +97,11 @@ pub struct PipelinePlan {
     pub filler: FillerSpec,
     /// The output's line, if it has a line rate.
     pub line: Option<Line>,
-    /// How to continue after late departures.
+    /// The policy for late departures.
     pub catch_up: CatchUp,
     /// Stages, first to last.
     pub stages: Vec<StageConfig>,
-    /// How frames of several sources are synchronised, if asked.
+    /// How frames of several sources are synchronised, if configured.
     pub sync: Option<SyncSpec>,
     /// Delay of the schedule's start after the first frame.
     pub buffer: Span,
@@ -109,13 +109,13 @@ pub struct PipelinePlan {
     pub classes: Vec<ClassPlan>,
     /// The name of the class without a rule.
     pub default_class: String,
-    /// Carries nothing back.
+    /// Whether frames that arrive at the output are not carried back to the input.
     pub one_way: bool,
-    /// Stages of the way back, if it has any.
+    /// The return path, if it has stages.
     pub back: Option<BackPlan>,
 }
 
-/// The way from the output port back to the input port, if it has stages.
+/// The path from the output port back to the input port, if it has stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackPlan {
     /// The name in reports.
@@ -149,7 +149,7 @@ pub enum SourcePlan {
 pub enum Pacer {
     /// Filler frames keep the line busy, so that frame lengths set the times.
     Filler,
-    /// The line idles between frames, and each frame starts at its time.
+    /// The line idles between frames. The NIC starts each frame at its time.
     LaunchTime,
     /// The CPU waits on the clock until each departure is due.
     Deadline,
@@ -177,7 +177,7 @@ impl Pacer {
 }
 
 impl PipelinePlan {
-    /// Whether it runs in virtual time, since it has no live port.
+    /// Whether the pipeline runs in virtual time: it has no live port.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         match &self.source {
@@ -186,7 +186,7 @@ impl PipelinePlan {
         }
     }
 
-    /// The captures that it reads, if it reads any.
+    /// The captures that the pipeline reads, if any.
     pub fn captures(&self) -> impl Iterator<Item = &Path> {
         let first = match &self.source {
             SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) => Some(path),
@@ -199,13 +199,13 @@ impl PipelinePlan {
         first.into_iter().chain(more).map(PathBuf::as_path)
     }
 
-    /// The ports that frames come from, if they come from ports.
+    /// The ports that frames come from, if any.
     pub fn input_ports(&self) -> impl Iterator<Item = &PortSpec> {
         let first = if let SourcePlan::Port(port) = &self.source { Some(port) } else { None };
         first.into_iter().chain(&self.more_inputs)
     }
 
-    /// The stages that limit users, each with the name of its class.
+    /// The `limit` stages, each with the name of its class.
     pub fn limits(&self) -> impl Iterator<Item = (&str, &Limit)> {
         let classes = self.classes.iter().map(|class| (class.name.as_str(), &class.stages));
         let all = classes.chain([(self.default_class.as_str(), &self.stages)]);
@@ -217,7 +217,7 @@ impl PipelinePlan {
         })
     }
 
-    /// The stages of the way back that limit users.
+    /// The `limit` stages of the return path.
     pub fn limits_back(&self) -> impl Iterator<Item = &Limit> {
         let stages = self.back.iter().flat_map(|back| &back.stages);
         stages.filter_map(|stage| match stage {
@@ -226,14 +226,14 @@ impl PipelinePlan {
         })
     }
 
-    /// True if no class has a target, neither from a schedule nor from the timing of a capture.
+    /// True if no class has a target, either from a schedule or from the timing of a capture.
     #[must_use]
     pub fn asks_nothing(&self) -> bool {
         let timed = matches!(&self.source, SourcePlan::Replay(Replay { speed: Speed::Times(_), .. }));
         !timed && self.target == Target::Nothing && self.classes.iter().all(|class| class.target == Target::Nothing)
     }
 
-    /// All stages, including those of classes and of the way back.
+    /// All stages, including those of classes and of the return path.
     pub fn all_stages(&self) -> impl Iterator<Item = &StageConfig> {
         let back = self.back.iter().flat_map(|back| &back.stages);
         self.stages.iter().chain(back).chain(self.classes.iter().flat_map(|class| &class.stages))

@@ -51,12 +51,12 @@ impl Text {
     }
 }
 
-/// A problem in one line: position, what is wrong, and how to fix it.
+/// A problem in one line: position, problem and remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The position.
     pub origin: Origin,
-    /// What is wrong, and how to fix it.
+    /// The problem and the remedy.
     pub message: String,
 }
 
@@ -76,17 +76,17 @@ impl fmt::Display for Problem {
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// Notes a problem.
+    /// Adds a problem.
     pub fn add(&mut self, origin: &Origin, message: impl Into<String>) {
         self.0.push(Problem { origin: origin.clone(), message: message.into() });
     }
 
-    /// Parses a text, and notes the error if it is invalid.
+    /// Parses a text. Adds the error if the text is invalid.
     pub fn read<T>(&mut self, text: &Text, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Option<T> {
         parse(&text.value).map_err(|error| self.add(&text.origin, error.to_string())).ok()
     }
 
-    /// Parses a text, and loads the files that it names if `files` are available. Notes errors of either.
+    /// Parses a text, and loads the files that it names if `files` are available. Adds the errors of both.
     pub(crate) fn read_with_files<T>(
         &mut self,
         text: &Text,

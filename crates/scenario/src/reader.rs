@@ -14,27 +14,27 @@ const COMMANDS: [&str; 3] = ["disk", "search", "slice"];
 
 type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Reads a file, and notes its problems.
+/// Reads a file and collects its problems.
 pub(crate) struct Reader<'s> {
     file: &'s str,
     source: &'s str,
     /// Start of each line.
     lines: Vec<usize>,
-    /// Values that replace those of the file. Their positions are counted on from the end of the source.
+    /// Values that replace those of the file. Their positions continue after the end of the source.
     set: &'s [Override],
-    /// Source of the files that it names, if available.
+    /// Source of the named files, if available.
     pub(crate) files: Option<&'s dyn Files>,
     pub(crate) problems: Problems,
 }
 
 impl<'s> Reader<'s> {
-    /// A reader of `source`; `file` is its name for messages. `set` replaces values.
+    /// A reader of `source`, whose name in messages is `file`. `set` replaces values.
     pub(crate) fn new(file: &'s str, source: &'s str, files: Option<&'s dyn Files>, set: &'s [Override]) -> Self {
         let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Reader { file, source, lines, set, files, problems: Problems::default() }
     }
 
-    /// Each value that replaces one, with the position of its first character.
+    /// Each replacement value, with the position of its first character.
     fn overrides(&self) -> impl Iterator<Item = (usize, &'s Override)> + use<'s> {
         self.set.iter().scan(self.source.len() + 1, |end, set| {
             let start = *end;
@@ -43,7 +43,7 @@ impl<'s> Reader<'s> {
         })
     }
 
-    /// Replaces the values of the file.
+    /// Applies the replacement values to the document.
     pub(crate) fn set(&mut self, document: &mut DeTable<'s>) {
         for (start, set) in self.overrides() {
             let path = start..start + set.path().len();
@@ -69,7 +69,7 @@ impl<'s> Reader<'s> {
         self.problems.add(&origin, message);
     }
 
-    /// Notes keys that the table of this name does not have.
+    /// Adds a problem for each key that the table of this name does not have.
     pub(crate) fn check_keys(&mut self, table: &DeTable<'_>, of: &str) {
         let known = &keys::of_table(of)[..];
         for key in table.keys() {
@@ -162,7 +162,7 @@ impl<'s> Reader<'s> {
         false
     }
 
-    /// The tables of `[[header]]`, whose last part is their key in `table`, with their positions.
+    /// The tables of `[[header]]` with their positions. The last part of the header is their key in `table`.
     pub(crate) fn tables<'t, 'i>(
         &mut self,
         table: &'t DeTable<'i>,

@@ -9,40 +9,40 @@ use units::{ParseError, Span};
 pub struct Replay {
     /// The capture.
     pub path: PathBuf,
-    /// The speed, if nothing else sets the departures.
+    /// The speed, if no target sets the departures.
     pub speed: Speed,
-    /// Number of repetitions; 0 is without end.
+    /// Number of rounds; 0 repeats without end.
     pub times: u64,
-    /// From the last frame of a repetition to the first of the next; the mean gap of the capture if not given.
+    /// Time from the last frame of a round to the first of the next; if not set, the mean gap of the capture.
     pub loop_gap: Option<Span>,
-    /// Longer gaps of the capture are shortened to this.
+    /// Longer gaps of the capture are shortened to this value.
     pub max_gap: Option<Span>,
-    /// Limit on the frames of all repetitions together.
+    /// Maximum number of frames over all rounds.
     pub count: Option<u64>,
-    /// Changes of its frames, in order.
+    /// Rewrites of its frames, in order.
     pub rewrite: Vec<Rewrite>,
 }
 
 impl Replay {
-    /// Number of repetitions.
+    /// Number of rounds.
     #[must_use]
     pub fn rounds(&self) -> u64 {
         if self.times == 0 { u64::MAX } else { self.times }
     }
 
-    /// Whether only a count or the end of the run ends it.
+    /// Whether the replay ends only with the run.
     #[must_use]
     pub fn is_endless(&self) -> bool {
         self.times == 0 && self.count.is_none()
     }
 }
 
-/// Divides the times of a capture.
+/// The speed of a replay: divides the times of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
     /// In millionths: 1 000 000 is the original timing.
     Times(u64),
-    /// As fast as the output takes frames.
+    /// As fast as the output accepts frames.
     Most,
 }
 
@@ -101,10 +101,10 @@ impl fmt::Display for Speed {
     }
 }
 
-/// Parses changes: `dst 10.0.0.0/8 > 192.168.0.0/16, dmac 02:00:00:00:00:02`.
+/// Parses rewrites: `dst 10.0.0.0/8 > 192.168.0.0/16, dmac 02:00:00:00:00:02`.
 ///
 /// # Errors
-/// An invalid change.
+/// An invalid rewrite.
 pub(crate) fn parse_rewrite(text: &str) -> Result<Vec<Rewrite>, ParseError> {
     text.split(',').map(|rule| rule.trim().parse()).collect()
 }

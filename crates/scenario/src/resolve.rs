@@ -17,8 +17,8 @@ use units::nearest;
 use units::{ParseError, Span};
 
 impl PipelineText {
-    /// Creates a plan, or notes every problem. Named files are read from `files`; without `files` they are not read,
-    /// and the plan cannot be run.
+    /// Creates a plan, or adds every problem. Named files are read from `files`. Without `files` they are not read, and
+    /// the plan cannot be run.
     pub fn resolve(&self, files: Option<&dyn Files>, problems: &mut Problems) -> Option<PipelinePlan> {
         if self.options != ClassOptions::default() {
             let mut text = self.clone();
@@ -89,19 +89,19 @@ impl PipelineText {
         (problems.0.len() == before).then_some(plan)
     }
 
-    /// The plan will get a target while it runs: it needs a pacer for it from the start.
+    /// Prepares for a target that the plan gets while it runs: the pacer must exist from the start.
     pub(crate) fn will_ask(&self, plan: &mut PipelinePlan, problems: &mut Problems) {
         if plan.pacer == Pacer::Unpaced {
             plan.pacer = self.pacer(false, &plan.output, plan.line, problems).unwrap_or(plan.pacer);
         }
     }
 
-    /// Notes incompatible settings.
+    /// Adds a problem for each set of incompatible settings.
     fn check(&self, plan: &PipelinePlan, files: Option<&dyn Files>, problems: &mut Problems) {
         let PipelinePlan { source, output, line, .. } = plan;
         let before = problems.0.len();
         self.check_ports(source, output, problems);
-        // A capture that these ports cannot use need not exist.
+        // The capture is opened only if the ports can use it, so otherwise it need not exist.
         if problems.0.len() == before
             && let SourcePlan::Port(PortSpec::Pcap(path)) | SourcePlan::Replay(Replay { path, .. }) = source
             && let (Some(files), Some(text)) = (files, self.input.as_ref().or(self.replay.as_ref()))
@@ -131,7 +131,7 @@ impl PipelineText {
         self.check_tables(plan, problems);
     }
 
-    /// Notes if the tables of all limits, which are allocated at the start, would exhaust the memory.
+    /// Adds a problem if the tables of all limits, which are allocated at the start, would exhaust memory.
     fn check_tables(&self, plan: &PipelinePlan, problems: &mut Problems) {
         let (count, users) = plan.limits().fold((0, 0), |(count, users), (_, limit)| (count + 1, users + limit.users));
         if users <= Limit::MOST_USERS {
@@ -153,7 +153,7 @@ impl PipelineText {
         }
     }
 
-    /// The position of a missing setting.
+    /// The position to report for a missing setting.
     fn missing(&self, option: &'static str) -> Origin {
         self.place.clone().unwrap_or(Origin::Option(option))
     }
@@ -231,13 +231,13 @@ impl PipelineText {
             problems.read(text, str::parse).map(Some)
         };
         let (loop_gap, max_gap) = (time(&self.loop_gap)?, time(&self.max_gap)?);
-        // A port prefix is accepted here as well.
+        // A `pcap:` prefix is accepted here as well.
         let path = file.value.strip_prefix("pcap:").unwrap_or(&file.value).into();
         let (times, count) = (self.times.unwrap_or(1), self.count);
         Some(SourcePlan::Replay(Replay { path, speed, times, loop_gap, max_gap, count, rewrite }))
     }
 
-    /// Further inputs, each once: captures beside a capture, live ports beside a live port.
+    /// Further inputs, without duplicates: captures in addition to a capture, live ports in addition to a live port.
     fn more_inputs(
         &self,
         source: &SourcePlan,
@@ -306,7 +306,7 @@ impl PipelineText {
             && matches!(source, SourcePlan::Port(port) if !port.is_virtual())
     }
 
-    /// The output's own line, or the one that the user specifies.
+    /// The line of the output, or the line rate that the user specifies.
     fn line(&self, output: &PortSpec, problems: &mut Problems) -> Option<Line> {
         let own = output.line();
         let Some(text) = &self.line_rate else { return own };
@@ -362,7 +362,7 @@ impl PipelineText {
     }
 }
 
-/// Reads the captured frame that a stream sends, if any.
+/// Reads the captured frame that a stream sends, if there is one.
 fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseError> {
     if let Stack::Captured { path, frame, bytes } = &mut spec.stack {
         *bytes = Some(files.frame(path, *frame)?);
@@ -371,7 +371,7 @@ fn load_stream(spec: &mut StreamSpec, files: &dyn Files) -> Result<(), ParseErro
     Ok(())
 }
 
-/// Notes targets that this line does not allow.
+/// Adds a problem if the line does not allow the target.
 fn check_target(text: Option<&Text>, target: &Target, line: Option<Line>, problems: &mut Problems) {
     let Some(text) = text else { return };
     match target.check(line) {

@@ -1,9 +1,9 @@
-//! What may be changed while a run goes on: one list of paths, from which come checks, changes and what clients show.
+//! The settings that can be changed during a run. Checks, changes and the lists of clients all use this list of paths.
 //!
-//! A path is the name of a pipeline or direction, the name of a class if it has classes, and a setting: `rate`, `gap`,
-//! `paused`, or a stage by its name. `down.delay` is the stage `delay …`; if there are several, they are `down.delay.1`,
-//! `down.delay.2`. `down.limit.rate` is a part of a stage. Without the name of a class, a setting is that of the class
-//! without a rule, and `paused` that of all classes.
+//! A path is the name of a pipeline or direction, the name of a class if there are classes, and a setting: `rate`,
+//! `gap`, `paused`, or a stage by its name. `down.delay` is the stage `delay …`; if there are several, they are
+//! `down.delay.1`, `down.delay.2`. `down.limit.rate` is a part of a stage. Without the name of a class, a setting
+//! applies to the class without a rule, and `paused` to all classes.
 
 use crate::plan::{PipelinePlan, SourcePlan};
 use crate::targets::{parse_gap, parse_wave};
@@ -12,7 +12,7 @@ use engine::stages::{Limit, StageConfig};
 use engine::{Kind, Line};
 use units::{ParseError, nearest};
 
-/// The present settings of the pipelines of a run.
+/// The current settings of the pipelines of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     directions: Vec<Direction>,
@@ -23,13 +23,13 @@ pub struct Settings {
 pub struct Setting {
     /// Its path.
     pub path: String,
-    /// The present value, in the notation of scenarios.
+    /// The current value, in scenario syntax.
     pub value: String,
-    /// What may be written there.
+    /// The values that are accepted.
     pub takes: String,
 }
 
-/// A change of a setting that was checked.
+/// A checked change of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettingChange {
     /// Its path, as written.
@@ -38,11 +38,11 @@ pub struct SettingChange {
     pub value: String,
     /// Index of the pipeline in the run.
     pub pipeline: usize,
-    /// It is a setting of the way back.
+    /// Whether the setting is one of the return path.
     pub back: bool,
     /// Index of the class; the class without a rule is the last one, or the only one. `None` for all.
     pub class: Option<usize>,
-    /// The path that names random streams of the class.
+    /// The path that names the random streams of the class.
     pub draws: String,
     /// The new value.
     pub to: SettingValue,
@@ -54,13 +54,13 @@ pub struct SettingChange {
 pub enum SettingValue {
     /// The target of departures.
     Target(Target),
-    /// A stage at its place in the chain, behind the last one if it is new; `None` if it is out.
+    /// A stage and its index in the chain, which is past the end for a new stage; `None` removes the stage.
     Stage(usize, Option<StageConfig>),
     /// Whether departures are paused.
     Paused(bool),
 }
 
-/// A pipeline, or a way back with stages.
+/// A pipeline, or a return path with stages.
 #[derive(Clone, Debug)]
 struct Direction {
     name: String,
@@ -68,7 +68,7 @@ struct Direction {
     back: bool,
     /// The output's line, if it has a line rate.
     line: Option<Line>,
-    /// Stages may send frames back to the sender.
+    /// Whether stages may send frames back to the sender.
     answers: bool,
     classes: Vec<ClassSettings>,
 }
@@ -85,11 +85,11 @@ struct ClassSettings {
 
 const ON: &str = "on";
 const OFF: &str = "off";
-/// Parts of the stage `limit` that can be set on their own.
+/// Parts of the stage `limit` that can be set separately.
 const OF_LIMIT: [&str; 3] = ["rate", "burst", "queue"];
 
 impl SettingChange {
-    /// The stage that it sets, if it does.
+    /// The stage that the change sets, if any.
     #[must_use]
     pub fn stage(&self) -> Option<&StageConfig> {
         match &self.to {
@@ -98,7 +98,7 @@ impl SettingChange {
         }
     }
 
-    /// True if it sets a stage that sends frames back to the sender.
+    /// True if the change sets a stage that sends frames back to the sender.
     #[must_use]
     pub fn answers(&self) -> bool {
         self.stage().is_some_and(StageConfig::answers)
@@ -150,7 +150,7 @@ impl Settings {
         Settings { directions }
     }
 
-    /// All settings with their present values. Stages that are not there have the value `off`.
+    /// All settings with their current values. Removed stages have the value `off`.
     #[must_use]
     pub fn list(&self) -> Vec<Setting> {
         let mut all = Vec::new();
@@ -167,10 +167,11 @@ impl Settings {
         all
     }
 
-    /// Checks a change as a whole; nothing is changed yet. Named files are read from `files`, if given.
+    /// Checks a change without applying it. Named files are read from `files`, if given.
     ///
     /// # Errors
-    /// No such path, with the nearest one, or a value that its grammar, the line or the ports do not allow.
+    /// There is no such path (the nearest one is suggested), or its grammar, the line or the ports do not allow the
+    /// value.
     pub fn check(&self, path: &str, value: &str, files: Option<&dyn Files>) -> Result<SettingChange, ParseError> {
         let (path, value) = (path.trim(), value.trim());
         let direction = self.direction(path).ok_or_else(|| self.unknown(path))?;
@@ -225,7 +226,7 @@ impl Settings {
         })
     }
 
-    /// Makes a change the present setting.
+    /// Applies a change to the current settings.
     pub fn apply(&mut self, change: &SettingChange) {
         let is_of = |direction: &&mut Direction| direction.pipeline == change.pipeline && direction.back == change.back;
         let Some(direction) = self.directions.iter_mut().find(is_of) else { return };
@@ -244,14 +245,14 @@ impl Settings {
         }
     }
 
-    /// The present stages of a pipeline or way back, in the order of classes and places.
+    /// The current stages of a pipeline or return path, in the order of classes and chains.
     pub fn stages(&self, pipeline: usize, back: bool) -> impl Iterator<Item = &StageConfig> {
         let is_of = move |direction: &&Direction| direction.pipeline == pipeline && direction.back == back;
         let classes = self.directions.iter().filter(is_of).flat_map(|direction| &direction.classes);
         classes.flat_map(|class| class.stages.iter().filter_map(|(_, stage)| stage.as_ref()))
     }
 
-    /// The direction with the longest name that the path starts with.
+    /// The direction with the longest name that is a prefix of the path.
     fn direction(&self, path: &str) -> Option<&Direction> {
         let is_of = |name: &str| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
         self.directions.iter().filter(|direction| is_of(&direction.name)).max_by_key(|direction| direction.name.len())
@@ -308,14 +309,15 @@ impl ClassSettings {
         all
     }
 
-    /// The name of the stage at a place: with its number among those of its kind if there are several.
+    /// The name of the stage at an index, with its number among the stages of its kind if there are several.
     fn name_of(&self, place: usize) -> String {
         let kind = self.stages[place].0;
         let of_kind = |stages: &[(&str, Option<StageConfig>)]| stages.iter().filter(|(name, _)| *name == kind).count();
         if of_kind(&self.stages) == 1 { kind.to_owned() } else { format!("{kind}.{}", of_kind(&self.stages[..=place])) }
     }
 
-    /// The place of the stage that a setting names, and the stage by its new value. `None` if it names none.
+    /// The index of the stage that a setting names, and the stage with its new value. `None` if the setting names no
+    /// stage.
     fn stage(&self, setting: &str, value: &str) -> Option<Result<(usize, Option<StageConfig>), ParseError>> {
         let name = setting.split('.').next().unwrap_or_default();
         let kind = StageConfig::KINDS.iter().find(|kind| kind.name == name)?;
@@ -354,14 +356,14 @@ fn parse(kind: &Kind, value: &str) -> Result<Option<StageConfig>, ParseError> {
     StageConfig::parse(&format!("{} {value}", kind.name)).map(Some)
 }
 
-/// The value of a word of the stage `limit`, if it is written.
+/// The value of a keyword of the stage `limit`, if it is present.
 fn part_of(limit: &Limit, part: &str) -> Option<String> {
     let text = limit.to_string();
     let mut words = text.split_whitespace().skip_while(|word| *word != part).skip(1);
     words.next().map(str::to_owned)
 }
 
-/// The stage `limit` with another value behind one of its words.
+/// The stage `limit` with a new value after one of its keywords.
 fn with_part(limit: &Limit, part: &str, value: &str) -> Result<StageConfig, ParseError> {
     let text = limit.to_string();
     let mut words: Vec<&str> = text.split_whitespace().collect();
@@ -393,7 +395,7 @@ fn target(setting: &str, value: &str, line: Option<Line>, files: Option<&dyn Fil
     Ok(target)
 }
 
-/// A target as a rate and as a gap; one of them is `off`, or both.
+/// A target as a rate and as a gap. At least one of them is `off`.
 fn texts(target: &Target) -> (String, String) {
     let off = || OFF.to_owned();
     match target {
@@ -413,7 +415,7 @@ fn kind(stage: &StageConfig) -> Kind {
     *StageConfig::KINDS.iter().find(|kind| kind.name == name).expect("a stage prints its name first")
 }
 
-/// What follows the name of a stage.
+/// The text after the name of a stage.
 fn words(stage: &StageConfig) -> String {
     let text = stage.to_string();
     text.split_once(' ').map_or_else(String::new, |(_, words)| words.to_owned())
@@ -460,7 +462,7 @@ mod tests {
             assert!(!takes.is_empty(), "{path}");
             let change = settings.check(path, value, None).unwrap_or_else(|error| panic!("{path} = {value}: {error}"));
             let mut same = settings.clone();
-            // A rate that is off would take the gap away.
+            // Setting the rate to off would remove the gap.
             if value != OFF {
                 same.apply(&change);
                 assert_eq!(same.list(), all, "{path} = {value}");

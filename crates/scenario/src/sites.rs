@@ -1,28 +1,28 @@
-//! Tables of sites: the round trip, loss and rate of each pair.
+//! Tables of sites: the round-trip time, loss and rate of each pair.
 //!
-//! A table is CSV. The first line names the sites, and so does the first column; each cell is about the way from the
-//! site of its row to the site of its column. Text after `#` at the start of a line is a comment.
+//! A table is CSV. The first line and the first column name the sites. Each cell is about the direction from the site
+//! of its row to the site of its column. A line that starts with `#` is a comment.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use units::{BitRate, ParseError, Share, Span, nearest};
 
-/// The most sites: their addresses share one byte.
+/// Maximum number of sites: they are numbered in one byte of their addresses.
 pub const MOST_SITES: usize = 200;
-/// The longest delay of one way.
+/// Maximum delay of one direction.
 const LONGEST: Span = Span::from_ms(60_000);
-/// The most problems that an error lists; the rest is counted.
+/// Maximum number of problems that an error lists. The others are only counted.
 const LISTED: usize = 10;
 
-/// Sites, and what happens to frames between each pair.
+/// Sites, and the impairments between each pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sites {
     /// Names as in the table, in the order of its header.
     pub names: Vec<String>,
     /// `ways[from][to]`; the entry of a site to itself has no meaning.
     pub ways: Vec<Vec<Way>>,
-    /// How the table was read, where it could have been read differently.
+    /// Notes about cells that could have been read differently.
     pub notes: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub struct Way {
     pub rate: Option<BitRate>,
 }
 
-/// A text with the name that errors give it.
+/// A text, with its name in error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
     /// The file's name, or the option.
@@ -56,10 +56,11 @@ pub enum ForPairs<'a> {
 }
 
 impl Sites {
-    /// Reads a table of round trips (corner cell empty or `rtt`) or of delays of one way (`one-way`), and the losses and
-    /// rates of its pairs. A unit in the corner cell is that of all numbers without one.
+    /// Reads a table of round-trip times (corner cell empty or `rtt`) or of one-way delays (`one-way`), and the losses
+    /// and rates of its pairs. A unit in the corner cell applies to all numbers without one.
     ///
-    /// A way takes half the round trip of its cell. Where only one of two opposite cells has a value, both ways have it.
+    /// The delay of one direction is half the round-trip time of its cell. If only one of two opposite cells has a
+    /// value, it applies to both directions.
     ///
     /// # Errors
     /// One line for each problem, with the file, the line, the column and both sites.
@@ -108,7 +109,7 @@ pub fn host_name(site: &str) -> String {
     name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-/// Sets losses or rates by a value or a table.
+/// Sets losses or rates from a single value or a table.
 fn for_pairs<T: Cell>(
     given: Option<ForPairs<'_>>,
     word: &'static str,
@@ -132,7 +133,7 @@ fn for_pairs<T: Cell>(
         Some(ForPairs::Table(named)) => {
             let before = problems.len();
             let table = Table::read(named, &[word], problems);
-            // The problems of the table of delays come first; without its sites there is nothing to compare.
+            // The problems of the table of delays come first. Without its sites there is nothing to compare with.
             let same = table.order(sites);
             if problems.len() > before || sites.is_empty() {
                 return;
@@ -151,7 +152,7 @@ fn for_pairs<T: Cell>(
     }
 }
 
-/// A note if opposite cells differ, since a round trip takes both ways.
+/// A note if opposite cells differ, since a round trip includes both directions.
 fn asymmetry(table: &Table<'_>, times: &[Vec<Option<Time>>]) -> Option<String> {
     let names = &table.names;
     let pairs = (0..names.len()).flat_map(|a| (0..a).map(move |b| (b, a)));
@@ -186,7 +187,7 @@ struct Table<'a> {
     rows: Vec<Vec<Field>>,
 }
 
-/// The text of a cell, and where it is.
+/// The text of a cell, and its position.
 #[derive(Clone, Debug, Default)]
 struct Field {
     text: String,
@@ -288,7 +289,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The values of the cells. A value that stands on one side of the diagonal only is that of both ways.
+    /// The values of the cells. If only one of two opposite cells has a value, it applies to both directions.
     fn cells<T: Cell>(&self, problems: &mut Vec<String>) -> Vec<Vec<Option<T>>> {
         let sites = self.names.len();
         let mut values = vec![vec![None; sites]; sites];
@@ -325,14 +326,14 @@ impl<'a> Table<'a> {
         if bare { format!("{text}{}", self.unit) } else { text.to_owned() }
     }
 
-    /// The place of each of `sites` in this table, if it has the same ones.
+    /// The index in this table of each of `sites`, if the table has the same sites.
     fn order(&self, sites: &[String]) -> Option<Vec<usize>> {
         let places = sites.iter().map(|site| self.names.iter().position(|name| name == site));
         places.collect::<Option<Vec<_>>>().filter(|_| self.names.len() == sites.len())
     }
 }
 
-/// Splits a line at its commas. A cell in double quotes may contain commas; two quotes in it are one.
+/// Splits a line at commas. A cell in double quotes may contain commas; a doubled quote stands for a quote.
 fn fields(line: &str, number: usize) -> Vec<Field> {
     let mut texts = vec![String::new()];
     let (mut quoted, mut characters) = (false, line.chars().peekable());
@@ -371,7 +372,7 @@ trait Cell: Copy {
     fn parse(text: &str) -> Result<Self, ParseError>;
 }
 
-/// A round trip or a delay.
+/// A round-trip time or a delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Time(Span);
 

@@ -12,12 +12,12 @@ const HOW: &str = "write udp 10.0.0.1:1000 > 10.0.0.2:2000 size 64B";
 ///
 /// First comes the stack: a protocol, `hex BYTES` or `pcap FILE frame N`. Protocols with addresses continue with
 /// `SOURCE > DESTINATION`. Then follow `key value` pairs: the fields of the stack, `size`, `payload`, `weight`,
-/// `stamp`. The values of a field are a single value, a range `a-b` with an optional `step N`, a list `a,b-c`, a prefix
-/// `10.0.0.0/24`, or `random` or `A..B` to draw from these. Tunnels follow, innermost first: `in vxlan vni 7 in udp 192.0.2.1 >
-/// 192.0.2.2`.
+/// `stamp`. The values of a field are a single value, a range `a-b` with an optional `step N`, a list `a,b-c` or a
+/// prefix `10.0.0.0/24`; with `random`, or as `A..B`, they are drawn. Tunnels follow, innermost first: `in vxlan vni 7
+/// in udp 192.0.2.1 > 192.0.2.2`.
 ///
 /// # Errors
-/// Any deviation from this grammar, with what was expected there; a field that the stack does not have; frames too
+/// Any deviation from this grammar, with what was expected; a field that the stack does not have; frames that are too
 /// short for their contents.
 pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     let words = words::split(text)?;
@@ -82,7 +82,7 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
     Ok(spec)
 }
 
-/// Whether any other layer is the innermost one: `roce psn 1-9 in udp 10.0.0.1 > 10.0.0.2`.
+/// Whether the innermost layer is one without a protocol keyword: `roce psn 1-9 in udp 10.0.0.1 > 10.0.0.2`.
 fn begins_with_layer(word: &str, rest: &[String]) -> bool {
     let Some(kind) = LayerKind::named(word) else { return false };
     let has_protocol = Protocol::ALL.iter().any(|protocol| protocol.name() == word);
@@ -91,7 +91,7 @@ fn begins_with_layer(word: &str, rest: &[String]) -> bool {
     is_other && (is_alone || rest.iter().any(|word| word == "in"))
 }
 
-/// Whether addresses are IPv6, known from the first address on.
+/// Whether addresses are IPv6; known after the first address.
 #[derive(Default)]
 struct Family {
     is_v6: Option<bool>,
@@ -240,7 +240,7 @@ fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError
     Ok(())
 }
 
-/// Keys other than fields.
+/// Keys that are not fields.
 pub const STREAM_KEYS: &[engine::Kind] = &[
     engine::Kind {
         name: "size",
@@ -272,7 +272,7 @@ fn is_own_key(word: &str) -> bool {
     STREAM_KEYS.iter().any(|key| key.name == word)
 }
 
-/// Parses keys of the whole stream behind a tunnel.
+/// Parses keys of the whole stream after a tunnel.
 fn own_pairs<'w>(words: &mut Words<'w>, spec: &mut StreamSpec, seen: &mut Vec<&'w str>) -> Result<(), ParseError> {
     match words.peek() {
         Some(word) if is_own_key(word) => pairs(words, spec, &mut Family::default(), seen),
@@ -280,7 +280,7 @@ fn own_pairs<'w>(words: &mut Words<'w>, spec: &mut StreamSpec, seen: &mut Vec<&'
     }
 }
 
-/// A tunnel: a protocol with its fields, and for IP and UDP its addresses.
+/// A tunnel: a protocol with its fields, and addresses for IP and UDP.
 fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     let how = "write in vxlan vni 7 in udp 192.0.2.1 > 192.0.2.2; 'netlathe help layers' lists protocols";
     let word = words.next().ok_or_else(|| ParseError::new("'in' has no tunnel after it", how))?;
@@ -298,7 +298,7 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     };
     let is_ip = matches!(kind, LayerKind::Ipv4 | LayerKind::Ipv6);
     let has_ports = matches!(kind, LayerKind::Udp | LayerKind::Sctp);
-    // Addresses are read as fields of the stream are.
+    // Addresses are read like fields of the stream.
     let mut ends = StreamSpec::made(Protocol::Udp, false);
     let mut family = Family::default();
     let has_ends = words.peek().is_some_and(|word| word == "random" || word.contains(['.', ':', '[']));
@@ -320,14 +320,14 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
     let ip = |family: &Family| if family.is_v6 == Some(true) { LayerKind::Ipv6 } else { LayerKind::Ipv4 };
     let parts = |family: &Family| match kind {
         LayerKind::Udp => vec![ip(family), LayerKind::Udp],
-        // `sctp` takes addresses, too, or lies in an `in ip`.
+        // `sctp` also accepts addresses, or is carried by an `in ip`.
         LayerKind::Sctp if family.is_v6.is_some() => vec![ip(family), LayerKind::Sctp],
-        // `in ip` takes addresses of either version.
+        // `in ip` accepts addresses of either version.
         LayerKind::Ipv4 | LayerKind::Ipv6 if family.is_v6.is_some() => vec![ip(family)],
         _ => vec![kind],
     };
     while let Some(name) = words.peek().filter(|word| *word != "in") {
-        // Either version of IP has most fields of the other.
+        // IPv4 and IPv6 share most fields.
         let candidates: &[LayerKind] =
             if is_ip || has_ports { &[kind, LayerKind::Ipv4, LayerKind::Ipv6] } else { &[kind] };
         let Some(field) = candidates.iter().find_map(|kind| kind.field(name)) else {
@@ -420,7 +420,7 @@ fn pairs<'w>(
                 };
             }
             _ => {
-                // Names of other tools for the same field.
+                // Names of the same field in other tools.
                 let name = match word {
                     "hop-limit" => "ttl",
                     "seq-number" => "seq",
@@ -448,7 +448,7 @@ fn unknown(word: &str) -> ParseError {
     let names: Vec<&str> =
         Key::ALL.iter().map(|key| key.name()).chain(STREAM_KEYS.iter().map(|key| key.name)).collect();
     let what = format!("'{word}' is not a key of a stream");
-    // Names of other tools, and settings that belong to all streams together.
+    // Names from other tools, and settings that belong to all streams together.
     let lower = word.to_ascii_lowercase().replace('_', "-");
     let how = match lower.as_str() {
         "len" | "length" | "pkt-size" | "pktsize" | "frame-size" => "write size 64B, which counts the FCS",
@@ -507,7 +507,7 @@ fn payload(words: &mut Words<'_>) -> Result<Payload, ParseError> {
     })
 }
 
-/// Parses a value, `a-b`, `a..b` (drawn), a prefix, or a list of these. A range that is walked may go down.
+/// Parses a value, `a-b`, `a..b` (drawn), a prefix, or a list of these. A walked range may descend.
 fn values((name, kind): (&str, Kind), text: &str, random: bool) -> Result<Values, ParseError> {
     let mut drawn = random;
     let mut parts = Vec::new();

@@ -8,28 +8,28 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The most runs of a sweep.
+/// Maximum number of runs of a sweep.
 pub(crate) const MOST_RUNS: usize = 1_000;
 
 /// The values of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
-    /// Paths as in `--set`, in the order of the file, each with its values as TOML.
+    /// Paths as in `--set`, in file order, each with its values as TOML.
     pub axes: Vec<(String, Vec<String>)>,
-    /// The first values together, then the second; otherwise each with each.
+    /// Combines the first values of all paths, then the second values; otherwise every value with every other.
     pub zip: bool,
 }
 
 /// A run of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepRun {
-    /// Paths and values, in the order of the file.
+    /// Paths and values, in file order.
     pub values: Vec<(String, String)>,
     /// The scenario with these values.
     pub scenario: Scenario,
 }
 
-/// A sweep with the places of its values.
+/// A sweep with the positions of its values.
 pub(crate) struct SweepText<'i> {
     axes: Vec<Axis<'i>>,
     zip: bool,
@@ -41,7 +41,7 @@ struct Axis<'i> {
 }
 
 impl SweepText<'_> {
-    /// What the sweep says.
+    /// The sweep without positions.
     pub(crate) fn plan(&self) -> Sweep {
         let axis = |axis: &Axis<'_>| {
             let values = axis.values.iter().map(|value| as_toml(value.get_ref()));
@@ -56,7 +56,7 @@ impl SweepText<'_> {
         if self.zip { counts.min().unwrap_or(0) } else { counts.fold(1, usize::saturating_mul) }
     }
 
-    /// The number of each value in a run. The last key changes first.
+    /// The index of each value in a run. The last key varies fastest.
     fn choice(&self, run: usize) -> Vec<usize> {
         if self.zip {
             return vec![run; self.axes.len()];
@@ -77,7 +77,7 @@ impl SweepText<'_> {
     }
 }
 
-/// The value in TOML; text without quotes, if it is one of `--set` as well.
+/// The value in TOML, as `--set` accepts it.
 fn as_toml(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => Quoted(text).to_string(),
@@ -92,7 +92,7 @@ fn as_toml(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The value as people read it.
+/// The value in readable form.
 fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => text.to_string(),
@@ -161,7 +161,7 @@ impl<'s> Reader<'s> {
         (self.problems.0.len() == before).then_some(sweep)
     }
 
-    /// The scenario of each run. Stops at the first that has problems.
+    /// The scenario of each run. Stops at the first one with problems.
     pub(crate) fn sweep_runs(&mut self, document: &DeTable<'s>, sweep: &SweepText<'s>) -> Vec<SweepRun> {
         let mut runs = Vec::new();
         for run in 0..sweep.count() {

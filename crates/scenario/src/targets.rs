@@ -5,13 +5,13 @@ use std::sync::Arc;
 use units::nearest;
 use units::{ParseError, Rate, Span};
 
-/// Limit on gaps, reasonable for runs of up to 213 days.
+/// Maximum gap, reasonable for runs of up to 213 days.
 const LONGEST_GAP: Span = Span::from_ms(86_400_000);
 
 /// Parses a GAP: `10us`, `fixed 10us`, or a law such as `chi2 df 6 in 80us..120us`. Does not read tables.
 ///
 /// # Errors
-/// No time, a bare number, zero, more than a day, an unknown law, or an impossible one.
+/// No time, a number without a unit, zero, more than a day, an unknown law, or an impossible one.
 pub fn parse_gap(text: &str) -> Result<Target, ParseError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if let Some(law) = GapLaw::parse(text) {
@@ -38,7 +38,7 @@ pub fn parse_gap(text: &str) -> Result<Target, ParseError> {
     }
 }
 
-/// The error for a text that starts with no law.
+/// The error for a text that does not start with the name of a law.
 fn no_gap(text: &str) -> ParseError {
     let names: Vec<&str> = std::iter::once("fixed").chain(Law::KINDS.iter().map(|kind| kind.name)).collect();
     let word = text.split_whitespace().next().unwrap_or_default();
@@ -71,7 +71,7 @@ fn fixed_gap(time: &str) -> Result<Span, ParseError> {
 /// Does not read files.
 ///
 /// # Errors
-/// No rate, a bare number, an unknown waveform, or an impossible one.
+/// No rate, a number without a unit, an unknown waveform, or an impossible one.
 pub fn parse_wave(text: &str) -> Result<Target, ParseError> {
     let text = text.trim();
     if text.split_whitespace().next() == Some(FollowDepth::NAME) {

@@ -1,4 +1,4 @@
-//! Changes at stated times of a run: `timeline = ["at 10s: down.delay = 80ms"]`.
+//! Changes at given times of a run: `timeline = ["at 10s: down.delay = 80ms"]`.
 
 use crate::plan::PipelinePlan;
 use crate::problem::{Origin, Text};
@@ -19,11 +19,11 @@ pub struct TimelineChange {
 
 const HOW: &str = "write at 10s: down.delay = 80ms, or at 10s: profile NAME";
 
-/// Settings that a timeline makes together.
+/// Settings that a timeline applies together.
 type Profile = Vec<(Text, Text)>;
 
 impl Reader<'_> {
-    /// Reads the timeline, and checks each change against the settings that the ones before it leave. In order of time.
+    /// Reads the timeline, in time order. Checks each change against the settings that the earlier changes leave.
     pub(crate) fn timeline(&mut self, table: &DeTable<'_>, plans: &[PipelinePlan]) -> Vec<TimelineChange> {
         let profiles = self.profiles(table);
         let mut sets: Vec<(Span, Text, Text)> = Vec::new();
@@ -34,7 +34,7 @@ impl Reader<'_> {
                 self.problems.add(&behind(&entry.origin, &entry.value, offset), error.to_string());
             }
         }
-        // Several changes at one time keep their order.
+        // Changes at the same time keep their order.
         sets.sort_by_key(|(at, ..)| *at);
         let mut settings = Settings::of(plans);
         let mut timeline = Vec::new();
@@ -55,7 +55,7 @@ impl Reader<'_> {
         timeline
     }
 
-    /// The profiles, each with its settings in the order of the file.
+    /// The profiles, each with its settings in file order.
     fn profiles(&mut self, table: &DeTable<'_>) -> BTreeMap<String, Profile> {
         let mut profiles = BTreeMap::new();
         let Some(value) = table.get("profile") else { return profiles };
@@ -75,7 +75,7 @@ impl Reader<'_> {
         profiles
     }
 
-    /// The settings of a table: `down.delay = "80ms"` is a table in a table for TOML.
+    /// The settings of a table. In TOML, `down.delay = "80ms"` is a table within a table.
     fn flatten(&mut self, table: &DeTable<'_>, prefix: &str, sets: &mut Profile) {
         for (key, value) in table {
             let path = format!("{prefix}{}", key.get_ref());
@@ -89,7 +89,7 @@ impl Reader<'_> {
     }
 }
 
-/// Adds the settings of an entry of the timeline. An error comes with its offset in the entry.
+/// Adds the settings of an entry of the timeline. Errors have their offset in the entry.
 fn entry_of(
     entry: &Text,
     profiles: &BTreeMap<String, Profile>,
@@ -132,7 +132,7 @@ fn entry_of(
     Ok(())
 }
 
-/// The position of a part of a quoted text, `offset` bytes behind its start.
+/// The position `offset` bytes after the start of a quoted text.
 fn behind(origin: &Origin, text: &str, offset: usize) -> Origin {
     match origin {
         Origin::File { file, line, column } => {

@@ -2,7 +2,7 @@
 
 use units::ParseError;
 
-/// The words of a text: `>` is a separate word, and quotes may contain blanks.
+/// Splits a text into words. `>` is a separate word, and quotes may contain blanks.
 pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -11,7 +11,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
         match c {
             '"' => {
                 quoted = !quoted;
-                // Quoted text is a word even if it is empty.
+                // A quoted text is a word even if it is empty.
                 word.push('\u{0}');
             }
             _ if quoted => word.push(c),
@@ -28,7 +28,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, ParseError> {
     Ok(words.into_iter().map(|word| word.replace('\u{0}', "")).collect())
 }
 
-/// The words of a stream, read one by one.
+/// Reads the words of a stream one by one.
 pub(crate) struct Words<'a> {
     words: &'a [String],
     at: usize,
@@ -49,7 +49,7 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
-    /// The next word, the value of `of`.
+    /// The next word, which is the value of `of`.
     pub(crate) fn value(&mut self, of: &str) -> Result<&'a str, ParseError> {
         self.next().ok_or_else(|| ParseError::new(format!("'{of}' has no value"), format!("write a value after {of}")))
     }

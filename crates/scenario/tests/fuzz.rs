@@ -1,4 +1,4 @@
-//! Corrupted texts are refused with a message, or mean what they print, and never cause a panic. Seeded, so that
+//! Corrupted texts are rejected with a message, or parse to what they print, and never cause a panic. Seeded, so that
 //! failures are repeatable.
 
 use engine::schedules::Target;
@@ -41,7 +41,7 @@ fn broken(whole: &str, chance: &mut Chance) -> String {
     characters.into_iter().collect()
 }
 
-/// Corrupts each of `good` many times; every refusal has a remedy after a colon.
+/// Corrupts each of `good` many times. Every error has a remedy after a colon.
 fn never_panics<T, E: ToString>(seed: u64, good: &[&str], parse: impl Fn(&str) -> Result<T, E>) {
     let mut chance = Chance(seed);
     let mut refused = 0;
@@ -96,7 +96,7 @@ fn laws_and_waveforms() {
         "sine 1Gbps..9Gbps ip every 1s",
         "trace \"a trace\"",
     ];
-    // Parsed text means what it prints.
+    // A parsed text prints what it means.
     let gap = |text: &str| {
         let read = parse_gap(text);
         if let Ok(Target::Law(law)) = &read {
@@ -129,7 +129,7 @@ fn rules_orders_and_depths() {
         let read = text.parse::<engine::classes::Rule>();
         if let Ok(rule) = &read {
             assert_eq!(rule.to_string().parse().as_ref(), Ok(rule), "{text:?}");
-            // Every valid rule compiles or is refused.
+            // Every valid rule compiles or is rejected.
             let _ = engine::classes::Classifier::new(&[rule]);
         }
         read

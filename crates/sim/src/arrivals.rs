@@ -1,4 +1,4 @@
-//! Arrival times of a capture's frames: their stamps, made monotonic and kept within the range of instants.
+//! Arrival times of a capture's frames: their timestamps, made monotonic and kept within the range of instants.
 
 use crate::capture::{CaptureReader, Record, is_standard};
 use crate::error::SimError;
@@ -6,29 +6,30 @@ use packet::HeapFrame;
 use std::path::Path;
 use units::{PS_PER_NS, Time};
 
-/// Frames of several interfaces or queues may be captured out of order by less than this; they then arrive together
-/// with the preceding frame. A clock that is set back, or a wrong stamp, deviates by more.
+/// Maximum disorder of frames that were captured from several interfaces or queues. Such a frame arrives together with
+/// the preceding one. A clock that is set back, or a wrong timestamp, deviates by more.
 const MIXED_NS: u64 = 1_000_000;
-/// Beyond this time since the first frame, gaps are shortened to [`SILENCE_NS`]. Instants reach 5 days further.
+/// Later than this since the first frame, gaps are shortened to [`SILENCE_NS`]. The range of instants ends 5 days after
+/// it.
 const REACH_NS: u64 = 18_000_000_000_000_000;
 const SILENCE_NS: u64 = 1_000_000_000;
 
-/// The frames of a capture and their arrival times, which never go back. The first frame arrives at zero.
+/// The frames of a capture and their arrival times, which never decrease. The first frame arrives at zero.
 ///
-/// If a stamp is more than a millisecond before the preceding one, the next stamp shows the reason. Either a single
-/// record is wrong, which then arrives together with the preceding one; or the clock was set back, and later gaps
-/// follow the new time.
+/// If a stamp is more than a millisecond before the preceding one, the next stamp shows the reason. If only a single
+/// record is wrong, it arrives together with the preceding one. If the clock was set back, later gaps follow the new
+/// time.
 pub(crate) struct Arrivals {
     reader: CaptureReader,
     /// A record read ahead, to distinguish a stray stamp from a step of the clock.
     ahead: Option<Result<Option<u64>, SimError>>,
     ahead_frame: HeapFrame,
-    /// The stamp of the last record, and the last stamp that was neither stray nor early.
+    /// The stamp of the last record, and the last stamp that was neither stray nor out of order.
     before_ns: Option<u64>,
     line_ns: u64,
-    /// Arrival of the last frame, since the first.
+    /// Arrival of the last frame, relative to the first.
     at_ns: u64,
-    /// Stamp of the first frame, and the total time cut from gaps since.
+    /// Stamp of the first frame, and the total time by which gaps have been shortened since.
     first_ns: u64,
     shortened_ns: u64,
 }
@@ -51,12 +52,12 @@ impl Arrivals {
         &self.reader
     }
 
-    /// Counts a frame that was left unchanged because it could not be rewritten, if `is_one`.
+    /// If `is_one`, counts a frame that could not be rewritten and was left unchanged.
     pub(crate) fn count_unrewritten(&mut self, is_one: bool) {
         self.reader.anomalies.unrewritten += u64::from(is_one);
     }
 
-    /// Counts a gap that the replay shortens as asked.
+    /// Counts a gap that the replay shortens because of its settings.
     pub(crate) fn count_capped(&mut self) {
         self.reader.anomalies.capped_gaps += 1;
     }
@@ -66,12 +67,12 @@ impl Arrivals {
         self.first_ns
     }
 
-    /// The total time cut from gaps up to the last frame.
+    /// The total time by which gaps have been shortened up to the last frame.
     pub(crate) fn shortened_ns(&self) -> u64 {
         self.shortened_ns
     }
 
-    /// Restarts with the first frame of the file; counts are kept.
+    /// Restarts with the first frame of the file. Counters are kept.
     pub(crate) fn restart(&mut self, path: &Path) -> Result<(), SimError> {
         if is_standard(path) {
             return Err(SimError::Once);
@@ -111,7 +112,7 @@ impl Arrivals {
         match gap {
             _ if stamp == Record::NO_TIME => self.reader.anomalies.stray_stamps += 1,
             Some(gap) if gap < MIXED_NS => self.advance(gap, stamp)?,
-            // The next stamp returns to where it would be without this record.
+            // A later stamp follows as if this record were not there, so this one is stray.
             Some(gap) => match self.look_ahead() {
                 None if gap > REACH_NS => self.reader.anomalies.stray_stamps += 1,
                 Some(next) if next.saturating_add(MIXED_NS) < stamp && next.saturating_add(MIXED_NS) > self.line_ns => {
@@ -144,7 +145,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// The stamp of the frame after the last one. Errors are reported when that frame is read.
+    /// The stamp of the frame after the last one read. Errors are reported when that frame is read.
     fn look_ahead(&mut self) -> Option<u64> {
         let read = self.reader.read_stamped(&mut self.ahead_frame);
         let next = read.as_ref().ok().copied().flatten();
@@ -199,9 +200,9 @@ mod tests {
             assert_eq!(got, [0, 10, 10, 30, 40], "{off}");
             assert_eq!((odd.disordered, odd.clock_steps, odd.stray_stamps), (1, 0, 1), "{off}");
         }
-        // The last record is far ahead, and nothing follows it.
+        // The last record is far ahead, and no record follows it.
         assert_eq!(arrivals(&[0, 10, 300 * 86_400_000]).0, [0, 10, 10]);
-        // The last record, and two strays with a good record in between.
+        // The last record, and two stray records with a good one in between.
         assert_eq!(arrivals(&[0, 10, -90]).0, [0, 10, 10]);
         let (got, odd, _) = arrivals(&[0, 10, 900, 30, 800, 50, 60]);
         assert_eq!((got, odd.stray_stamps), (vec![0, 10, 10, 30, 30, 50, 60], 2));

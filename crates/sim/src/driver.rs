@@ -14,11 +14,11 @@ pub struct Limits {
     pub duration: Option<Span>,
     /// Length of the windows of the rate.
     pub window: Span,
-    /// The fixed gap that was asked, as a reference for measured gaps.
+    /// The configured fixed gap, as a reference for measured gaps.
     pub asked_gap: Option<Span>,
 }
 
-/// Observes a run periodically, and may end it.
+/// Called periodically during a run; may end it.
 pub trait Observer {
     /// Called when `frames` have left and virtual time reads `now`. Returns false to end the run cleanly, as SIGINT
     /// does.
@@ -28,7 +28,7 @@ pub trait Observer {
     fn holds_many(&mut self) {}
 }
 
-/// More frames than a live run can hold: an unusual number.
+/// Number of frames that a live run could not hold, and that is therefore unusual.
 pub const MANY: u64 = 1 << 18;
 
 /// Result of a run.
@@ -37,29 +37,29 @@ pub struct RunResult {
     pub report: PipelineReport,
     /// The error that ended it early, if any. Outputs are complete up to that point.
     pub failure: Option<SimError>,
-    /// A class that departed late because the frames read from a backlog all belonged to other classes.
+    /// A class that departed late because only frames of other classes were read from a backlog.
     pub outpaced: Option<u32>,
 }
 
-/// Arrivals and departures between two calls of the observer.
+/// Number of arrivals and departures between two calls of the observer.
 const WATCH_EVERY: u64 = 4_096;
 
-/// Departures between two checks of the sink's file.
+/// Number of departures between two checks of the sink's file.
 const SETTLE_EVERY: u64 = 1_024;
 
-/// Limit on the frames of a backlog in the stages.
+/// Maximum number of frames of a backlog in the stages.
 const MOST_OF_BACKLOG: u64 = 65_536;
 
 /// Latest departure: an hour before the end of instants, so that sums of due times do not overflow.
 const LAST: Time = Time::from_ps(u64::MAX - 3_600 * units::PS_PER_S);
 
-/// Moves frames from `source` through `pipeline` to `sink` until the input has ended and nothing is held, or a limit is
-/// reached.
+/// Moves frames from `source` through `pipeline` to `sink` until the input has ended and no frame is held, or a limit
+/// is reached.
 ///
 /// A frame is read only when the preceding one has departed and the stages need it, so a backlog stays in the source.
 /// Stages run at arrival times, departures at schedule times; both clocks only move forward. With several classes, one
-/// may be idle while another has a backlog. Then everything that arrived before the next departure is read, and the
-/// backlog waits in memory.
+/// may be idle while another has a backlog. In that case everything that arrived before the next departure is read, and
+/// the backlog waits in memory.
 pub fn run(
     source: &mut dyn Source,
     pipeline: &mut Pipeline<HeapFrame>,
@@ -107,9 +107,9 @@ enum NextEvent {
     StageChange(Time),
     /// Schedules reach a change.
     DepartureChange(Time),
-    /// Nothing happens before the end.
+    /// No event before the end.
     End,
-    /// Nothing happens before the last representable instant, and no other end was requested.
+    /// No event before the last representable instant, and no other end was requested.
     TooLong,
 }
 
@@ -125,19 +125,19 @@ struct Driver<'a> {
     sink: &'a mut dyn Sink,
     end: Time,
     stamped: bool,
-    /// Frames sent to the sink.
+    /// Number of frames sent to the sink.
     sent: u64,
-    /// Departures, with their starts, of frames that may not reach the sink's file.
+    /// Departures of frames that may not reach the sink's file, with their starts.
     uncertain: VecDeque<(Placed, Time)>,
-    /// The departure of the frame that the sink failed to send.
+    /// The token of the frame that the sink failed to send.
     refused: Option<Token>,
     /// The clock of the stages.
     clock: Time,
-    /// The UNIX time of the start of the run.
+    /// UNIX time of the start of the run.
     epoch_ns: u64,
-    /// Start and class of the last frame.
+    /// Start and class of the last departure.
     last: (Time, u32),
-    /// A class had no frame to send, and the backlog was not read further.
+    /// Whether a class had no frame to send while the backlog was not read further.
     unread: bool,
     outpaced: Option<u32>,
     /// Buffers of departed frames, for reuse.
@@ -185,7 +185,7 @@ impl Driver<'_> {
                 }
                 NextEvent::DepartureChange(at) => {
                     self.pipeline.change_departures(at);
-                    // Frames that are present from the start enter their stages when departures need them.
+                    // Frames that are present from the start enter the stages only when departures need them.
                     if self.source.is_backlog() && self.pipeline.next_stage_change().is_some_and(|change| change <= at)
                     {
                         self.pipeline.change_stages(at);
@@ -202,8 +202,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Frames that arrive before the next departure may be due earlier, unless every class has a settled one. Stages and
-    /// schedules reach changes by their own clocks, before anything else at that instant.
+    /// Determines the next event. A frame that arrives before the next departure may be due earlier, unless every class
+    /// has a settled departure. Stages and schedules reach changes on their own clocks, before anything else at that
+    /// instant.
     fn next(&mut self) -> NextEvent {
         let event = self.next_without_stage_changes();
         let (NextEvent::Arrival(at) | NextEvent::Wake(at)) = event else { return event };
@@ -240,7 +241,7 @@ impl Driver<'_> {
         let in_time = |at: &Time| due.is_none_or(|due| *at <= due) && change.is_none_or(|change| *at < change);
         let arrives = source.arrival().filter(|arrival| arrival < end);
         let arrival = arrives.filter(|_| !enough).filter(in_time);
-        // A change after the last frame waits for the end.
+        // A change after the last frame is left to the end of the run.
         let change = change.filter(|change| due.is_none_or(|due| *change <= due));
         let change = change.filter(|_| waits && pipeline.held() > 0 || arrives.is_some());
         match (arrival, deadline.filter(in_time)) {
@@ -254,25 +255,25 @@ impl Driver<'_> {
                 NextEvent::Departure
             }
             (_, Some(_)) if *end == LAST => NextEvent::TooLong,
-            // Paused departures that no change resumes hold back the rest of the input.
+            // If departures are paused and no change resumes them, the rest of the input is not read.
             (None, None) if paused => NextEvent::End,
-            // Nothing waits: the rest of the input arrives after the end.
+            // No frame waits: the rest of the input arrives after the end.
             (None, None) if *end == LAST && source.arrival().is_some() => NextEvent::TooLong,
             _ => NextEvent::End,
         }
     }
 
-    /// Sends a frame. Returns its target.
+    /// Sends a frame and returns its target.
     fn depart(&mut self, departure: Departure<HeapFrame>) -> Result<Time, RunEnd> {
         let Departure { mut frame, mut token } = departure;
         let (at, class) = (token.at(), token.class());
         if at.max(self.sink.free()) >= self.end {
             token.hold();
-            // An ended schedule does not mean that the run is too long.
+            // If the schedule has ended, the run is not too long.
             let failure = (self.end == LAST && !self.pipeline.ended()).then_some(SimError::TooLong);
             return Err(RunEnd { failure });
         }
-        // As in a live run, a class whose frames were not read in time is late: time does not go back.
+        // Time does not go back, so a class whose frames were not read in time is late, as in a live run.
         let from = at.max(self.last.0);
         if self.unread && at < from && class != self.last.1 {
             self.outpaced.get_or_insert(class);
@@ -302,7 +303,7 @@ impl Driver<'_> {
         Ok(at)
     }
 
-    /// Completes the departures of frames that are in the sink's file.
+    /// Completes the departures of frames that have reached the sink's file.
     fn settle(&mut self) {
         let certain = self.sink.certain().unwrap_or(self.sent);
         while self.sent - (self.uncertain.len() as u64) < certain
@@ -312,7 +313,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Just after the last event.
+    /// The instant just after the last event.
     fn last(&self) -> Time {
         self.clock.max(self.last.0) + Span::from_ps(1)
     }
@@ -328,7 +329,7 @@ impl Driver<'_> {
         }
         match self.refused.take() {
             Some(token) if self.sink.unwritten().frames > 0 => token.discard(self.pipeline, DropReason::Unwritten),
-            // Another output failed: the frame is still here.
+            // Another output failed; the frame has not left.
             Some(token) => token.hold(),
             None => {}
         }
@@ -337,7 +338,7 @@ impl Driver<'_> {
         let Driver { pipeline, sink, outpaced, .. } = self;
         pipeline.end_changes(end);
         let mut report = pipeline.report();
-        // A few large frames in a row may be late without harm.
+        // A few large frames in a row may be late without being a shortfall.
         let excused = sink.line().map(|line| line.span(10 * u64::from(WireLen::MAX_STANDARD.bytes())));
         report.shortfall = excused.and_then(|excused| pipeline.shortfall(excused));
         sink.report(&mut report);
@@ -346,7 +347,7 @@ impl Driver<'_> {
 }
 
 impl ObserverCalls<'_> {
-    /// Whether the run continues; virtual time reads `now`.
+    /// Calls the observer if it is time. Returns whether the run continues.
     #[inline]
     fn go_on(&mut self, now: Time, pipeline: &Pipeline<HeapFrame>) -> bool {
         self.until -= 1;

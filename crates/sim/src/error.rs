@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// Frames are due beyond the end of instants.
+    /// Frames are due after the last representable instant.
     #[error(
         "the run is longer than the 213 days that virtual time reaches: end it by --duration, or ask for less delay or more rate"
     )]
@@ -27,7 +27,7 @@ pub enum SimError {
         /// The error of the system.
         cause: std::io::Error,
     },
-    /// No more can be written to a file.
+    /// A file accepts no more data.
     #[error(
         "cannot write {} any further: {cause}: it holds the first {records} records, whole: check the free space",
         path.display()
@@ -40,7 +40,7 @@ pub enum SimError {
         /// Records in the file.
         records: u64,
     },
-    /// Captures to be merged begin too far from each other.
+    /// Captures to be merged start too far apart.
     #[error(
         "the captures begin {days} days apart, and virtual time reaches 213: give captures of one run, or shift one by \
          editcap -t"
@@ -49,10 +49,10 @@ pub enum SimError {
         /// The days between the first and the last.
         days: u64,
     },
-    /// A capture that can be read only once is to be repeated.
+    /// A capture that can be read only once would have to be repeated.
     #[error("standard input can be read once only: leave --loop out, or name a file")]
     Once,
-    /// The capture spans more time than instants reach.
+    /// The capture spans more time than the range of instants.
     #[error(
         "{} spans more than the 213 days (18 446 744 s) that virtual time reaches: record {record} is further from the \
          first, and those before it were used: give parts of it, as editcap -i 86400 makes, or mend the stamps if a clock \
@@ -62,10 +62,10 @@ pub enum SimError {
     TooWide {
         /// The file.
         path: PathBuf,
-        /// Number of the first record that is too late, from 1.
+        /// Number, from 1, of the first record that is out of range.
         record: u64,
     },
-    /// The first bytes of a packed file cannot be unpacked.
+    /// The first bytes of a compressed file cannot be decompressed.
     #[error(
         "{} cannot be unpacked: {cause}: no record of it can be read: copy or download it again",
         path.display()
@@ -73,7 +73,7 @@ pub enum SimError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The error of the unpacking library.
+        /// The error of the decompression library.
         cause: std::io::Error,
     },
     /// The file is not a capture.
@@ -109,18 +109,19 @@ pub enum SimError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// Whether it was unpacked to be read. The offset then refers to what it unpacks to.
+        /// Whether the file is compressed. The offset then refers to its decompressed data.
         packed: bool,
         /// Number of whole records.
         whole: u64,
         /// Offset of the unreadable record in bytes.
         offset: u64,
-        /// The problem there.
+        /// The problem at this offset.
         why: String,
     },
 }
 
-/// The command that writes the readable records of a broken capture to a new one. editcap does not unpack all formats.
+/// The command that writes the readable records of a broken capture to a new file. editcap does not read all compressed
+/// formats.
 fn rescue(path: &Path, packed: bool) -> String {
     if packed {
         format!("netlathe gen --pcap {} --out pcap:NEW.pcap", path.display())
@@ -129,7 +130,7 @@ fn rescue(path: &Path, packed: bool) -> String {
     }
 }
 
-/// The reasons of skipped records with their meanings, on one line.
+/// The reasons for skipped records and their meanings, on one line.
 fn reasons(skipped: &BTreeMap<SkipReason, u64>) -> String {
     let each: Vec<String> =
         skipped.iter().map(|(why, records)| format!("{records} × {why} ({})", why.meaning())).collect();

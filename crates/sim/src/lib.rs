@@ -1,8 +1,8 @@
 //! Virtual time: captures as ports, the model line, and the driver that moves frames between them.
 //!
 //! The clock jumps from one event to the next. Frames of a capture arrive at their timestamps. Frames that cannot leave
-//! yet stay in the file, so memory does not grow with the input. The same input, plan and seed give the same output to
-//! the bit.
+//! yet stay in the file, so memory does not grow with the input. The same input, plan and seed give bit-identical
+//! output.
 
 mod arrivals;
 mod capture;

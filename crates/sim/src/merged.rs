@@ -5,13 +5,13 @@ use packet::HeapFrame;
 use std::path::Path;
 use units::{PS_PER_NS, Span, Time};
 
-/// Virtual time ends soon after this time since the first frame.
+/// Maximum time since the first frame. Virtual time ends soon after it.
 const REACH_NS: u64 = 18_000_000_000_000_000;
 
-/// The frames of several captures in the order of their stamps. Frames of one instant are in the order of the captures.
-/// The first frame of all starts the run.
+/// The frames of several captures in timestamp order. Frames with equal timestamps are in the order of the captures.
+/// The first frame of all captures starts the run.
 ///
-/// All stamps count as those of one clock: offsets between the clocks of several hosts become part of the arrival
+/// All timestamps are treated as from one clock: offsets between the clocks of several hosts become part of the arrival
 /// times.
 pub struct MergedSource {
     inputs: Vec<Input>,
@@ -20,9 +20,9 @@ pub struct MergedSource {
 
 struct Input {
     source: PcapSource,
-    /// Its start after that of the run.
+    /// Start of the capture relative to the start of the run.
     after: Span,
-    /// The part of the sum of anomalies that comes from this capture.
+    /// The anomalies of this capture that are already in the total.
     counted: CaptureAnomalies,
 }
 
@@ -39,7 +39,7 @@ impl MergedSource {
     /// As [`PcapSource::open`], or [`SimError::FarApart`].
     pub fn open(paths: &[&Path]) -> Result<MergedSource, SimError> {
         let sources = paths.iter().map(|path| PcapSource::open(path)).collect::<Result<Vec<_>, _>>()?;
-        // An empty capture has no start.
+        // An empty capture has no start time.
         let starts = || sources.iter().filter(|source| source.arrival().is_some()).map(PcapSource::epoch_ns);
         let first = starts().min().unwrap_or(0);
         let last = starts().max().unwrap_or(0);
@@ -63,7 +63,7 @@ impl MergedSource {
         arrivals.min().map(|(_, number)| number)
     }
 
-    /// Updates the sum of anomalies after reading from a capture.
+    /// Adds new anomalies to the total after a read from a capture.
     fn count(&mut self, number: usize) {
         let input = &mut self.inputs[number];
         let Some(found) = input.source.anomalies().filter(|found| **found != input.counted) else { return };

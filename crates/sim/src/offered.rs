@@ -7,7 +7,7 @@ use measure::StreamMeter;
 use packet::{Frame, HeapFrame, Stamp};
 use units::{PS_PER_NS, Span, Time};
 
-/// Frames of streams that arrive by a schedule: the load offered to what follows. Each frame is stamped with its
+/// Frames of streams that arrive on a schedule: the load offered to a modelled device. Each frame is stamped with its
 /// arrival. No frame arrives before the line has carried the preceding one.
 pub struct OfferedSource {
     streams: Streams,
@@ -16,13 +16,13 @@ pub struct OfferedSource {
     next: HeapFrame,
     arrival: Option<Time>,
     line: Line,
-    /// When the line is free again.
+    /// When the line becomes free.
     free: Time,
     behind: Span,
 }
 
 impl OfferedSource {
-    /// `count` frames that arrive at the times of `schedule`, as soon as `line` can carry them.
+    /// Offers `count` frames at the times of `schedule`, or as soon as `line` can carry them.
     #[must_use]
     pub fn new(streams: Streams, schedule: Box<dyn Schedule>, count: u64, line: Line) -> Self {
         let mut source = OfferedSource {
@@ -39,7 +39,7 @@ impl OfferedSource {
         source
     }
 
-    /// How far the last frame was behind its schedule because the line was busy.
+    /// Lateness of the last frame because the line was busy.
     #[must_use]
     pub fn behind(&self) -> Span {
         self.behind
@@ -73,12 +73,12 @@ impl Source for OfferedSource {
     }
 }
 
-/// Counts frames as they arrive, also by their stamps.
+/// Counts arriving frames and evaluates their stamps.
 #[derive(Default)]
 pub struct CountingSink {
     /// Frames received.
     pub frames: u64,
-    /// Figures from the stamps.
+    /// Figures computed from the stamps.
     pub streams: StreamMeter,
 }
 

@@ -1,7 +1,7 @@
 //! Output files of a run.
 //!
-//! Each file is written on its own thread behind a bounded queue. A reader that stops reading, or a slow disk, then
-//! delays neither frames nor the end of a run.
+//! Each file is written on its own thread behind a bounded queue. A stopped reader or a slow disk then delays neither
+//! frames nor the end of a run.
 
 use crate::capture::{ended_for, is_standard};
 use crate::error::SimError;
@@ -18,25 +18,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Bytes that callers gather before a write.
+/// Number of bytes that callers gather before a write.
 pub(crate) const WRITE_SIZE: usize = 256 << 10;
-/// At the end, how long a file that is not regular may accept no byte before it is abandoned. After a signal, this is
-/// the total for all such files.
+/// How long, at the end, a file that is not a regular file may accept no byte before it is abandoned. After a signal,
+/// this is the total for all such files.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Interval between checks for room in the queue, and for the end.
+/// Interval between checks for space in the queue, and for the end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What a caller does when the queue of a file is full.
+/// The caller's behaviour when the queue of a file is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Waits until the user ends the run. For virtual time, where the file is the product and no clock runs.
+    /// Waits until the user ends the run. For virtual time, where the file is the result and there is no real-time
+    /// clock.
     Wait,
-    /// Leaves the records out and counts them. For live runs.
+    /// Drops the records and counts them. For live runs.
     LeaveOut,
 }
 
 impl WhenFull {
-    /// Number of writes in the queue of a file: 4 MiB where the run can wait for the disk, or else 64 MiB.
+    /// Number of writes in the queue of a file: 4 MiB if the run can wait for the disk, otherwise 64 MiB.
     const fn waiting(self) -> usize {
         match self {
             WhenFull::Wait => 16,
@@ -54,7 +55,7 @@ pub(crate) enum Packing {
 }
 
 impl Packing {
-    /// The compression for a file name, and the name without that extension.
+    /// The compression for a file name, and the name without its extension.
     pub(crate) fn of(path: &Path) -> (Packing, PathBuf) {
         let packing = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gz") => Packing::Gzip,
@@ -64,7 +65,7 @@ impl Packing {
         (packing, path.with_extension(""))
     }
 
-    /// Compresses `bytes` into a separate member (gzip) or frame (zstd); files may contain several in a row.
+    /// Compresses `bytes` into a separate member (gzip) or frame (zstd). Files may contain several of these.
     fn pack(self, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
         match self {
             Packing::None => Ok(None),
@@ -88,14 +89,15 @@ pub(crate) struct Records {
 }
 
 /// A file that is written in whole records, or standard output. If the disk is full, the file is truncated after the
-/// last whole record; a compressed file after the last complete write, because each write is compressed separately.
+/// last whole record. A compressed file is truncated after the last complete write, because each write is compressed
+/// separately.
 pub(crate) struct Output {
     path: PathBuf,
     queue: Option<SyncSender<Piece>>,
     thread: Option<JoinHandle<io::Result<()>>>,
     state: Arc<State>,
     when_full: WhenFull,
-    /// Not a regular file: a write may never complete.
+    /// Whether a write may never complete, because the file is not a regular file.
     can_stall: bool,
     given: Tally,
     missing: Tally,
@@ -107,7 +109,7 @@ struct Piece {
     records: Tally,
 }
 
-/// Progress of the thread.
+/// Progress of the writer thread.
 #[derive(Default)]
 struct State {
     stored: Mutex<Tally>,
@@ -121,7 +123,7 @@ impl State {
 }
 
 impl Output {
-    /// Creates the file, or truncates it. A named pipe without a reader is opened when a reader comes.
+    /// Creates the file, or truncates it. A named pipe without a reader is opened once a reader appears.
     pub(crate) fn create(path: &Path, when_full: WhenFull, records: Records) -> Result<Self, SimError> {
         let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
         let (file, regular) = open(path).map_err(unwritable)?;
@@ -151,17 +153,17 @@ impl Output {
         &self.path
     }
 
-    /// Records that are in the file.
+    /// Number of records that are in the file.
     pub(crate) fn stored(&self) -> Tally {
         *self.state.stored()
     }
 
-    /// Records that are not in the file; known once the file has ended, or has failed.
+    /// Number of records that are not in the file. Known once the file has ended or failed.
     pub(crate) fn missing(&self) -> Tally {
         self.missing
     }
 
-    /// Hands `bytes` to the thread, which hold these whole `records`; none for a header.
+    /// Hands `bytes`, which contain these whole `records`, to the writer thread. For a header, `records` is zero.
     ///
     /// # Errors
     /// An earlier write failed.
@@ -185,7 +187,7 @@ impl Output {
         }
     }
 
-    /// Ends the file. Waits until all is written, but not for a reader that has stopped reading: see [`PATIENCE`].
+    /// Ends the file. Waits until everything is written, but not for a stalled reader: see [`PATIENCE`].
     ///
     /// # Errors
     /// A write failed.
@@ -203,7 +205,7 @@ impl Output {
             }
             let stalls = gives_up && since.elapsed() > PATIENCE;
             if self.can_stall && (stalls || ended_for().is_some_and(|ended| ended > PATIENCE)) {
-                // The end of the process ends the thread.
+                // The thread is left behind and ends with the process.
                 self.thread = None;
                 self.missing = self.given.since(self.stored());
                 return Ok(());
@@ -213,7 +215,7 @@ impl Output {
         self.close()
     }
 
-    /// Collects the result of the thread, which ends.
+    /// Waits for the thread to end and returns its result.
     fn close(&mut self) -> io::Result<()> {
         self.queue = None;
         let Some(thread) = self.thread.take() else { return Ok(()) };
@@ -225,12 +227,12 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Callers finish and see the error; this covers runs that ended early for another reason.
+        // Callers finish explicitly and see the error. This covers runs that ended early for another reason.
         let _ = self.await_thread(true);
     }
 }
 
-/// Opens a file for writing; none for a named pipe that has no reader. Also returns whether it is a regular file.
+/// Opens a file for writing; `None` for a named pipe that has no reader. Also returns whether it is a regular file.
 fn open(path: &Path) -> io::Result<(Option<File>, bool)> {
     let is_pipe = path.metadata().is_ok_and(|file| file.file_type().is_fifo());
     let file = if is_standard(path) {
@@ -254,12 +256,12 @@ fn open(path: &Path) -> io::Result<(Option<File>, bool)> {
     Ok((Some(file), regular))
 }
 
-/// The thread of a file.
+/// The writer thread of a file.
 struct Writer {
     path: PathBuf,
     packing: Packing,
-    /// Length in bytes of the whole records in the file. `None` for standard output, which may have contained data
-    /// before, and for files that cannot be truncated.
+    /// Length in bytes of the whole records in the file. `None` for standard output, which may already contain data,
+    /// and for files that cannot be truncated.
     length: Option<u64>,
     records: Records,
     state: Arc<State>,
@@ -289,7 +291,7 @@ impl Writer {
                     self.state.bytes.fetch_add(more as u64, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Standard output may be shared with a program that sets this mode.
+                // Another program that shares standard output may have made it non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK),
                 Err(error) => break Some(error),
             }
@@ -316,14 +318,14 @@ pub struct Lines {
     gathered: Vec<u8>,
 }
 
-/// Lines as records; their bytes are not counted.
+/// Lines as records. Their bytes are not counted.
 const LINES: Records = Records {
     whole: |bytes, end| bytes[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1),
     count: |bytes| Tally { frames: bytes.iter().filter(|byte| **byte == b'\n').count() as u64, bytes: 0 },
 };
 
 impl Lines {
-    /// Creates the file, or truncates it. A named pipe without a reader is opened when a reader comes.
+    /// Creates the file, or truncates it. A named pipe without a reader is opened once a reader appears.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -337,7 +339,7 @@ impl Lines {
         self.output.path()
     }
 
-    /// Adds a line; it may be written later.
+    /// Adds a line. It may be written later.
     ///
     /// # Errors
     /// An earlier write failed.
@@ -345,7 +347,7 @@ impl Lines {
         writeln!(self, "{line}").map_err(|cause| self.failed(cause))
     }
 
-    /// Ends the file. Returns the number of lines that its reader did not take.
+    /// Ends the file. Returns the number of lines that its reader did not accept.
     ///
     /// # Errors
     /// A write failed.
@@ -354,7 +356,7 @@ impl Lines {
         ended.map(|()| self.missing()).map_err(|cause| self.failed(cause))
     }
 
-    /// Number of lines that are not in the file; known once it has ended, or has failed.
+    /// Number of lines that are not in the file. Known once the file has ended or failed.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.output.missing().frames

@@ -12,19 +12,20 @@ pub struct ReplaySource {
     arrivals: Arrivals,
     /// Converts times of the capture to times of the run.
     scale: Box<dyn Fn(Span) -> Span + Send + Sync>,
-    /// All frames are present from the start.
+    /// Whether all frames are present from the start.
     backlog: bool,
     rewrite: Vec<Rewrite>,
-    /// Remaining repetitions after this round.
+    /// Number of rounds after this one.
     again: u64,
-    /// Limit on the remaining frames.
+    /// Maximum number of remaining frames.
     left: u64,
-    /// From the last frame of a round to the first of the next, and the longest gap within one.
+    /// The pause between rounds, and the maximum gap within one.
     pauses: Pauses,
-    /// Start of this round in the run, less what gaps were shortened by since.
+    /// Start of this round in the run, and the total by which gaps have been shortened since.
     began: Span,
     shortened: Span,
-    /// The last record: its time in the capture since the first, when it was sent, and its number in this round.
+    /// The last record: its time in the capture relative to the first, its arrival in the run, and its number in this
+    /// round.
     since: Span,
     last: Span,
     records: u64,
@@ -33,12 +34,12 @@ pub struct ReplaySource {
     failed: Option<SimError>,
 }
 
-/// Times of the run that a replay does not take from its capture.
+/// Times that a replay does not take from its capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pauses {
-    /// From the last frame of a round to the first of the next; the mean gap of the capture if not given.
+    /// Time from the last frame of a round to the first of the next; if not set, the mean gap of the capture.
     pub loop_gap: Option<Span>,
-    /// Longer gaps are shortened to this.
+    /// Longer gaps are shortened to this value.
     pub max_gap: Option<Span>,
 }
 
@@ -143,7 +144,7 @@ impl Source for ReplaySource {
     }
 
     fn epoch_ns(&self) -> u64 {
-        // Shortened gaps are in time of the capture.
+        // Gaps are shortened in capture time.
         let second = (self.scale)(Span::from_ps(PS_PER_S)).as_ps();
         let shortened = u128::from(self.arrivals.shortened_ns()) * u128::from(second) / u128::from(PS_PER_S);
         self.arrivals.first_ns().saturating_add(u64::try_from(shortened).unwrap_or(u64::MAX))
@@ -194,7 +195,7 @@ mod tests {
         let own = ReplaySource::open(&path, (2, u64::MAX), Some(Box::new(|span| span)), Pauses::default(), Vec::new())
             .expect("a capture");
         assert_eq!(own.epoch_ns(), 1_700_000_000_000_000_000);
-        // The mean gap, 20 ns, separates the rounds.
+        // The rounds are separated by the mean gap, 20 ns.
         let expected = [(0, 60), (10_000, 61), (40_000, 62), (60_000, 60), (70_000, 61), (100_000, 62)];
         assert_eq!(arrivals(own), expected);
         for most in 1..7 {

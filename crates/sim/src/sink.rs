@@ -10,14 +10,14 @@ use units::{PS_PER_NS, Time};
 
 /// The output of a run in virtual time.
 pub trait Sink {
-    /// Sends a frame at `at`, or as soon as its line is free. Returns when it really started.
+    /// Sends a frame at `at`, or as soon as the line is free. Returns its actual start.
     ///
     /// # Errors
     /// The output cannot be written.
     fn send(&mut self, frame: &mut HeapFrame, token: &Token, at: Time) -> Result<Time, SimError>;
 
-    /// Frames sent so far that have left for certain. A file is written later than frames are sent to it, and a write
-    /// may fail. `None` if frames leave when they are sent.
+    /// Number of frames sent so far that have definitely left. A file is written later than frames are sent to it, and
+    /// a write may fail. `None` if frames leave when they are sent.
     fn certain(&self) -> Option<u64> {
         None
     }
@@ -25,8 +25,8 @@ pub trait Sink {
     /// Writes the departure time into each stamped frame from now on.
     fn stamp_departures(&mut self) {}
 
-    /// From this instant on, the start of the run corresponds to another UNIX time, because a gap of the input was
-    /// shortened.
+    /// Sets the UNIX time that corresponds to the start of the run, for frames from this instant on. It changes when a
+    /// gap of the input is shortened.
     fn rebase(&mut self, _from: Time, _epoch_ns: u64) {}
 
     /// Writes all buffered output.
@@ -37,12 +37,12 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Frames that could not be written, whether or not they count as sent.
+    /// Frames that could not be written, even if they count as sent.
     fn unwritten(&self) -> Tally {
         Tally::default()
     }
 
-    /// Records that readers of its files did not take; known once it has finished.
+    /// Records that readers of its files did not accept. Known once the sink has finished.
     fn lacks(&self) -> Vec<UnreadRecords> {
         Vec::new()
     }
@@ -61,14 +61,14 @@ pub trait Sink {
     }
 }
 
-/// Records that the reader of a file did not take.
+/// Records that the reader of a file did not accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadRecords {
     /// The file.
     pub path: PathBuf,
-    /// Number of records that it lacks.
+    /// Number of missing records.
     pub records: u64,
-    /// What they are, in the singular.
+    /// What the records are, in the singular.
     pub are: &'static str,
 }
 
@@ -81,17 +81,17 @@ impl Sink for NullSink {
     }
 }
 
-/// A capture whose timestamps are the departures.
+/// Writes a capture whose timestamps are the departures.
 pub struct PcapSink {
     writer: CaptureWriter,
     epoch_ns: u64,
-    /// Later values of the epoch, each with the instant from which it holds.
+    /// Later values of the epoch, each with the instant from which it applies.
     later: VecDeque<(Time, u64)>,
     stamps: bool,
 }
 
 impl PcapSink {
-    /// Creates the file; `epoch_ns` is the UNIX time of the start of the run.
+    /// Creates the file. `epoch_ns` is the UNIX time of the start of the run.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -116,13 +116,13 @@ impl PcapSink {
         self.writer.write(time_ns, frame.bytes(), frame.original())
     }
 
-    /// As [`PcapSink::write`], for bytes that are not a frame of the pipeline.
+    /// Like [`PcapSink::write`], for bytes that are not a frame of the pipeline.
     pub(crate) fn write_bytes(&mut self, start: Time, bytes: &[u8]) -> Result<(), SimError> {
         let time_ns = self.stamp(start);
         self.writer.write(time_ns, bytes, bytes.len() as u32)
     }
 
-    /// Rounds to the nearest nanosecond, the resolution of a capture.
+    /// The timestamp, rounded to the nearest nanosecond, which is the resolution of a capture.
     fn stamp(&mut self, start: Time) -> u64 {
         while let Some((_, epoch_ns)) = self.later.front().filter(|(from, _)| *from <= start) {
             self.epoch_ns = *epoch_ns;

@@ -11,7 +11,7 @@ pub trait Source {
     /// When the next frame arrives; `None` at the end.
     fn arrival(&self) -> Option<Time>;
 
-    /// Moves the next frame into `frame` and looks for the one after.
+    /// Moves the next frame into `frame` and determines the arrival of the following one.
     fn take(&mut self, frame: &mut HeapFrame);
 
     /// Whether the next frame belongs to a class that is not `full`. A source that cannot choose returns true.
@@ -25,7 +25,7 @@ pub trait Source {
         None
     }
 
-    /// UNIX time in nanoseconds that corresponds to the start of the run, as of the next frame. Changes where a gap was
+    /// UNIX time in nanoseconds that corresponds to the start of the run, for the next frame. It changes when a gap is
     /// shortened.
     fn epoch_ns(&self) -> u64 {
         0
@@ -41,13 +41,13 @@ pub trait Source {
         false
     }
 
-    /// True if all frames are present from the start, so the caller must limit how many it takes.
+    /// True if all frames are present from the start. The caller must then limit how many it takes.
     fn is_backlog(&self) -> bool {
         false
     }
 }
 
-/// The frames of a capture, which arrive at their timestamps. The first one starts the run.
+/// The frames of a capture, which arrive at their timestamps. The first frame starts the run.
 pub struct PcapSource {
     arrivals: Arrivals,
     next: HeapFrame,
@@ -67,7 +67,7 @@ impl PcapSource {
         Ok(source)
     }
 
-    /// The timestamp step of the capture in nanoseconds, see [`CaptureReader::step_ns`].
+    /// The timestamp resolution of the capture in nanoseconds, see [`CaptureReader::step_ns`].
     #[must_use]
     pub fn step_ns(&self) -> f64 {
         self.arrivals.reader().step_ns()

@@ -12,11 +12,11 @@ use units::{FrameLen, Time, WireLen};
 /// the first preamble byte of each frame to the picosecond.
 pub struct WireSink {
     planner: FillerPlanner,
-    /// Fills idle time with frames of this kind.
+    /// The kind of fillers in idle time, if it is filled.
     filler: Option<FillerKind>,
-    /// Lengths of fillers above the standard.
+    /// Lengths of fillers above the standard maximum.
     long: Vec<WireLen>,
-    /// Frames start at multiples of this many bytes: the MAC's deficit idle count.
+    /// Frames start at multiples of this many bytes, as with a deficit idle count in the MAC.
     lane: u64,
     keep_fillers: bool,
     pcap: Option<PcapSink>,
@@ -28,7 +28,7 @@ pub struct WireSink {
 }
 
 impl WireSink {
-    /// A line that fills idle time with frames of up to `longest`, and aligns data frames to `align` bytes.
+    /// A line that fills idle time with fillers of up to `longest`, and aligns data frames to `align` bytes.
     #[must_use]
     pub fn filled(line: Line, kind: FillerKind, align: u64, longest: FrameLen) -> Self {
         let sink = WireSink::new(FillerPlanner::new(line, align), Some(kind));
@@ -57,13 +57,13 @@ impl WireSink {
         }
     }
 
-    /// Moves frames to where a MAC with a deficit idle count starts them: it rounds each start down to its lanes and
-    /// tracks the deficit, so that the mean gap stays 12 bytes (IEEE 802.3 46.3.1.4).
+    /// Moves each frame to where a MAC with a deficit idle count would start it. The MAC rounds each start down to its
+    /// lanes and tracks the deficit, so that the mean gap stays 12 bytes (IEEE 802.3 46.3.1.4).
     pub fn count_deficit_idle(&mut self) {
         self.lane = self.planner.line().lane_alignment();
     }
 
-    /// Lists and captures fillers, as if no switch discarded them.
+    /// Also lists and captures fillers, as if no switch discarded them.
     pub fn keep_fillers(&mut self) {
         self.keep_fillers = true;
     }
@@ -77,7 +77,7 @@ impl WireSink {
         Ok(())
     }
 
-    /// Lists the frames with their starts.
+    /// Lists the frames with their start times.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -144,7 +144,7 @@ impl Sink for WireSink {
     }
 
     fn finish(&mut self) -> Result<(), SimError> {
-        // A failure of one does not keep the other from its last records.
+        // Both are finished even if one of them fails.
         let listed = self.frames.as_mut().map_or(Ok(0), FrameList::finish).map(drop);
         listed.and(self.pcap.as_mut().map_or(Ok(()), Sink::finish))
     }
@@ -216,7 +216,7 @@ impl FrameList {
         self.lines.line(format_args!("{},{},{kind}", start.as_ps(), length.bytes()))
     }
 
-    /// Ends the file. Returns the number of lines that its reader did not take.
+    /// Ends the file. Returns the number of lines that its reader did not accept.
     ///
     /// # Errors
     /// A write failed.

@@ -12,7 +12,7 @@ use sim::{Limits, Observer, SimError, Sink, Source};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use units::{Span, Time};
 
-/// Frames that arrive at these instants, numbered, with these lengths without FCS.
+/// Numbered frames with these arrivals and lengths without FCS.
 struct Frames {
     frames: Vec<(u64, u32, usize)>,
     next: usize,
@@ -43,7 +43,7 @@ impl Source for Frames {
     }
 }
 
-/// Notes what departs: the instant in ps, the number, and a hash of the bytes.
+/// Records each departure: the instant in ps, the number, and a hash of the bytes.
 #[derive(Default)]
 struct Notes(Departures);
 
@@ -89,7 +89,7 @@ fn stage(text: &str) -> Option<Box<dyn Stage<HeapFrame>>> {
     (text != "off").then(|| StageConfig::parse(text).expect(text).build(7, "test/0"))
 }
 
-/// A change of the schedule of class 0, of its stage 0, or of whether it is paused.
+/// A change of class 0: of its schedule, its stage 0, or its pause.
 fn change(what: &str, value: &str) -> Change<HeapFrame> {
     let mut change = Change::default();
     match what {
@@ -125,13 +125,13 @@ fn run(
     (sink.0, report)
 }
 
-/// The first difference is easier to read than all departures.
+/// Reports only the first difference, which is easier to read than all departures.
 fn assert_same(one: &[(u64, u32, u64)], other: &[(u64, u32, u64)], what: &str) {
     let differ = one.iter().zip(other).enumerate().find(|(_, (one, other))| one != other);
     assert!(differ.is_none() && one.len() == other.len(), "{what}: {differ:?}, {} and {}", one.len(), other.len());
 }
 
-/// Frames of varied length that are there from the start, or arrive with varied gaps.
+/// Frames of various lengths that are present from the start, or arrive with various gaps.
 fn frames(count: u32, backlog: bool) -> Vec<(u64, u32, usize)> {
     let mut random = Random::stream(3, "frames");
     let mut at = 0;
@@ -143,7 +143,7 @@ fn frames(count: u32, backlog: bool) -> Vec<(u64, u32, usize)> {
         .collect()
 }
 
-/// The second run begins with the last departure of the first.
+/// The second run starts at the last departure of the first.
 #[test]
 fn schedule_that_changes_equals_two_runs_glued_together() {
     let all = frames(4_000, true);
@@ -163,7 +163,7 @@ fn schedule_that_changes_equals_two_runs_glued_together() {
         let (second, _) = run(rest, true, ("off", after), &[], None);
         let from = glued.len();
         glued.extend(second.into_iter().map(|(time, number, hash)| (time + last, number, hash)));
-        // A departure that the new setting places before the change happens at the change.
+        // If the new setting puts a departure before the change, it happens at the change.
         let late = at.saturating_sub(glued.get(from + 1).map_or(at, |(time, ..)| *time));
         glued.iter_mut().skip(from + 1).for_each(|(time, ..)| *time += late);
         assert_eq!(whole.len(), 4_000, "{before} to {after}");
@@ -195,7 +195,7 @@ fn stage_that_changes_equals_two_runs_glued_together() {
         glued.extend(run(&rest, false, (after, "off"), &[], None).0);
         glued.sort_by_key(|(time, ..)| *time);
         if before == "delay 10us" {
-            // Frames of the new stage wait for those held by the old one.
+            // Frames of the new stage wait for frames held by the old one.
             let last = first.last().map_or(0, |(arrival, ..)| arrival + 10 * US);
             let new = |number: u32| number as usize >= first.len();
             glued.iter_mut().filter(|(_, number, _)| new(*number)).for_each(|(time, ..)| *time = last.max(*time));

@@ -55,8 +55,8 @@ fn interface(text: &str) -> Result<PortSpec, ParseError> {
     Ok(PortSpec::Interface { name, driver, queues })
 }
 
-/// An interface name that Linux and the arguments of DPDK's drivers accept: 1 to 15 bytes without slashes, spaces,
-/// control characters, and characters with a meaning there (`,` `:` `%`).
+/// An interface name that Linux and the arguments of DPDK's drivers accept: 1 to 15 bytes without slashes, spaces and
+/// control characters, and without the characters that are special there (`,` `:` `%`).
 pub(super) fn interface_name(name: &str) -> Result<String, ParseError> {
     let refused = |c: char| c.is_whitespace() || c.is_control() || "/,:%".contains(c);
     if name.is_empty() || name.len() > 15 || name.contains(refused) || name == "." || name == ".." {

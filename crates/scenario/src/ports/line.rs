@@ -27,7 +27,7 @@ pub(super) const PORT: PortKind = PortKind {
     },
 };
 
-/// A line in real time, and the output of its far end.
+/// A real-time model line, and the output at its far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineSpec {
     /// Line rate.

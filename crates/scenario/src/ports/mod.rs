@@ -1,4 +1,4 @@
-//! The kinds of ports: a file and a line of the list below for each. Parser, printer, help and errors follow the list.
+//! The kinds of ports. Each has a file, and a line in the list below. Parser, printer, help and errors use the list.
 
 use engine::Kind;
 use std::fmt;
@@ -9,23 +9,23 @@ pub use interface::Driver;
 pub use line::LineSpec;
 pub use wire::WireSpec;
 
-/// What a kind of port is, and how it is read and printed.
+/// A kind of port: its help, its properties, its parser and its printer.
 struct PortKind {
     kind: Kind,
-    /// Something follows its name and a colon.
+    /// Whether its name is followed by a colon and a value.
     takes_value: bool,
-    /// It uses virtual time.
+    /// Whether it uses virtual time.
     is_virtual: bool,
-    /// Frames can arrive on it from outside, live.
+    /// Whether live frames from outside can arrive on it.
     can_receive: bool,
-    /// Reads what follows the colon.
+    /// Parses the text after the colon.
     parse: fn(&str) -> Result<PortSpec, ParseError>,
-    /// Prints a port of this kind; an error for any other.
+    /// Prints a port of this kind. Fails for any other kind.
     print: fn(&PortSpec, &mut fmt::Formatter<'_>) -> fmt::Result,
 }
 
-/// Makes the type of ports, the list of their kinds and the way from one to the other. Each line is a kind: its
-/// variant, and the file that describes it.
+/// Generates the type of ports, the list of their kinds and the mapping between them. Each line is a kind: its variant,
+/// and the file that describes it.
 macro_rules! ports {
     ($($(#[$doc:meta])* $variant:ident $(($($tuple:tt)*))? $({$($fields:tt)*})? = $file:ident;)*) => {
         $(mod $file;)*
@@ -85,14 +85,14 @@ fn find(word: &str) -> Option<&'static PortKind> {
     PORTS.iter().copied().find(|port| port.kind.name == word)
 }
 
-/// What to write for a port.
+/// The remedy in messages: what to write for a port.
 fn how() -> String {
     let without_options = |kind: &Kind| kind.grammar.split('[').next().unwrap_or(kind.grammar);
     let kinds: Vec<&str> = PortSpec::KINDS.iter().map(without_options).collect();
     format!("write one of {}", kinds.join(", "))
 }
 
-/// A value that may not be empty, of the port `kind`; `what` says what it is.
+/// Checks that the value of a port of this `kind` is not empty. `what` describes the value.
 fn named(kind: &str, value: &str, what: &str) -> Result<String, ParseError> {
     let text = format!("{kind}:{value}");
     if value.is_empty() {
@@ -119,7 +119,7 @@ impl PortSpec {
         }
         let (word, value) = text.split_once(':').map_or((text, None), |(word, value)| (word, Some(value)));
         match (value, find(word)) {
-            // Linux would accept these as names, but users mean the kind; `if:` enforces the name.
+            // Linux would accept these as interface names, but users mean the kind. `if:` forces a name.
             (None, Some(port)) if port.takes_value => {
                 Err(ParseError::new(format!("'{text}' alone is not a port"), how()))
             }
@@ -138,13 +138,13 @@ impl PortSpec {
         }
     }
 
-    /// The name of this machine's interface, if the port is one.
+    /// The interface name, if the port is an interface of this machine.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         if let PortSpec::Interface { name, .. } = self { Some(name) } else { None }
     }
 
-    /// True if frames can arrive on the port from outside, live.
+    /// True if live frames from outside can arrive on the port.
     #[must_use]
     pub fn can_receive(&self) -> bool {
         self.kind().can_receive
@@ -169,8 +169,8 @@ pub fn name_before_peer(text: &str) -> Option<&str> {
     text.split_once('@').map(|(own, _)| own).filter(|own| !own.is_empty())
 }
 
-/// Parses `10G` as in names of ports, or any bit rate from 1 Mbit/s to 1 Tbit/s. Errors show it after `prefix`, as
-/// written.
+/// Parses `10G` as in names of ports, or any bit rate from 1 Mbit/s to 1 Tbit/s. Errors show it after `prefix`, as it
+/// was written.
 pub(crate) fn line_rate(text: &str, prefix: &str) -> Result<BitRate, ParseError> {
     let spelled = if text.ends_with(['G', 'M']) { format!("{text}bps") } else { text.to_owned() };
     let rate: BitRate = spelled.parse().map_err(|_| {

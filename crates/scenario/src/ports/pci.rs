@@ -23,7 +23,7 @@ pub(super) const PORT: PortKind = PortKind {
     },
 };
 
-/// What an MTU may be: at least that of IPv4, and more than any NIC has.
+/// The range of MTUs: from the minimum of IPv4 to more than any NIC supports.
 const MTU: std::ops::RangeInclusive<u16> = 68..=16_000;
 
 fn parse(text: &str) -> Result<PortSpec, ParseError> {

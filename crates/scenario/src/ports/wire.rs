@@ -42,7 +42,7 @@ pub struct WireSpec {
     pub frames: Option<PathBuf>,
     /// Also lists and captures fillers.
     pub keep_fillers: bool,
-    /// The MAC aligns frames by a deficit idle count.
+    /// Whether the MAC aligns frames with a deficit idle count.
     pub deficit_idle_count: bool,
 }
 

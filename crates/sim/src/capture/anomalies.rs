@@ -7,19 +7,19 @@ use std::ops::AddAssign;
 /// Why a record cannot be used as a frame. The run continues without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SkipReason {
-    /// Unsupported link type, by its number in the tcpdump registry.
+    /// The link type with this number in the tcpdump registry is not supported.
     LinkType(u16),
-    /// Captured without an Ethernet header, and not an IP packet that could get one.
+    /// Captured without an Ethernet header, and not an IP packet, for which one could be generated.
     NotIp,
     /// Not an Ethernet frame according to its cooked header: CAN, netlink, 802.11.
     NotEthernet,
     /// Shorter than the header of its link type.
     Short,
-    /// An LLC frame longer than Ethernet's length field allows.
+    /// An LLC frame that is too long for Ethernet's length field.
     LongLlc,
     /// Longer than any frame.
     TooLong,
-    /// Without a timestamp where one is needed.
+    /// No timestamp where one is needed.
     NoStamp,
     /// Its interface is not described in the file.
     UnknownInterface,
@@ -77,20 +77,21 @@ impl fmt::Display for SkipReason {
 pub struct CaptureAnomalies {
     /// Skipped records, by reason.
     pub skipped: BTreeMap<SkipReason, u64>,
-    /// Frames captured without an Ethernet header, which got a generated one.
+    /// Frames captured without an Ethernet header, for which one was generated.
     pub made_headers: u64,
     /// Frames with a timestamp before that of the preceding record.
     pub disordered: u64,
-    /// Frames from which on the clock was set back. The gap before them counts as zero.
+    /// Frames before which the clock was set back. The gap before them counts as zero.
     pub clock_steps: u64,
-    /// Frames whose timestamp is far from those around them, or out of range. They arrive together with the preceding
+    /// Frames whose timestamp is far from its neighbours, or out of range. They arrive together with the preceding
     /// frame.
     pub stray_stamps: u64,
-    /// Frames left unchanged by a rewrite because their checksum covers an address that a compressed routing header hides.
+    /// Frames that a rewrite left unchanged, because their checksum covers an address that a compressed routing header
+    /// hides.
     pub unrewritten: u64,
-    /// Gaps longer than virtual time reaches, which were shortened.
+    /// Gaps that exceed the range of virtual time and were shortened.
     pub shortened_gaps: u64,
-    /// The gap before them was longer than asked, and was shortened to that.
+    /// Gaps that exceeded the configured maximum and were shortened to it.
     pub capped_gaps: u64,
 }
 
@@ -99,7 +100,7 @@ impl CaptureAnomalies {
         *self.skipped.entry(why).or_default() += 1;
     }
 
-    /// Skipped records, by name of the reason.
+    /// Skipped records, by the name of the reason.
     #[must_use]
     pub fn skipped_by_name(&self) -> BTreeMap<String, u64> {
         self.skipped.iter().map(|(why, records)| (why.name(), *records)).collect()

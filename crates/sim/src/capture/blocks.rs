@@ -1,7 +1,7 @@
 //! Blocks of pcapng files (draft-ietf-opsawg-pcapng).
 //!
-//! Only what frames need is parsed, so odd texts and options have no effect. Blocks without frames are skipped with any
-//! content.
+//! Only the parts that frames need are parsed, so unusual texts and options have no effect. Blocks without frames are
+//! skipped, whatever they contain.
 
 use super::anomalies::SkipReason;
 use super::bytes::Bytes;
@@ -9,9 +9,9 @@ use super::link::Link;
 use super::{BrokenCapture, LONGEST_RECORD, Order, ReadOutcome, Record};
 use packet::HeapFrame;
 
-/// The first bytes of a pcapng file: the type of its section header block, equal in both byte orders.
+/// The first bytes of a pcapng file: the type of its section header block, which is the same in both byte orders.
 pub(super) const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// A longer block is corrupt, and the rest of the file cannot be read.
+/// Maximum length of a block. A longer one is corrupt, and the rest of the file cannot be read.
 const LONGEST_BLOCK: u32 = 16 << 20;
 
 const INTERFACE: u32 = 1;
@@ -23,20 +23,20 @@ const ENHANCED_PACKET: u32 = 6;
 const HEAD: usize = 8;
 const TAIL: usize = 4;
 
-/// Reads blocks. Byte order and interfaces apply to one section.
+/// Reads blocks. Byte order and interfaces are valid within one section.
 pub(super) struct Blocks {
     order: Order,
     interfaces: Vec<Interface>,
     coarsest_ns: f64,
 }
 
-/// The properties of an interface that its frames depend on.
+/// The properties of an interface that are needed to read its frames.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Result<Link, SkipReason>,
     snap: u32,
     ticks: Ticks,
-    /// Bytes of FCS at the end of each frame.
+    /// Number of FCS bytes at the end of each frame.
     fcs: u32,
 }
 
@@ -55,16 +55,16 @@ impl Blocks {
         Blocks { order: Order::Little, interfaces: Vec::new(), coarsest_ns: 0.0 }
     }
 
-    /// The coarsest timestamp step of the interfaces described so far.
+    /// The coarsest timestamp resolution of the interfaces described so far.
     pub(super) fn step_ns(&self) -> f64 {
         self.coarsest_ns
     }
 
-    /// Reads up to the next record.
+    /// Reads until the next record.
     pub(super) fn read(&mut self, bytes: &mut Bytes, frame: &mut HeapFrame) -> Result<ReadOutcome, BrokenCapture> {
         loop {
             let Some((kind, length)) = self.head(bytes)? else { return Ok(ReadOutcome::End) };
-            // Some programs omit the padding of a block from its length.
+            // Some programs do not count the padding in the length of a block.
             let whole = (length as usize).next_multiple_of(4);
             let block = bytes.peek(whole)?;
             if block.len() < whole {
@@ -92,7 +92,7 @@ impl Blocks {
         }
     }
 
-    /// The type and length of the next block. A section header sets the byte order of what follows.
+    /// The type and length of the next block. A section header sets the byte order of the blocks after it.
     fn head(&mut self, bytes: &mut Bytes) -> Result<Option<(u32, u32)>, BrokenCapture> {
         // The shortest block has 12 bytes; in a section header these include the byte order.
         let head = bytes.peek(HEAD + 4)?;
@@ -143,7 +143,7 @@ impl Blocks {
                 let (held, original) = lengths();
                 Found { interface: order.u32(body, 0), ticks: stamp(), held, original, rest }
             }
-            // The other 16 bits count drops.
+            // An obsolete packet block: the other 16 bits count drops.
             _ => {
                 let (held, original) = lengths();
                 Found { interface: order.u16(body, 0).into(), ticks: stamp(), held, original, rest }
@@ -166,7 +166,7 @@ impl Blocks {
 }
 
 impl Interface {
-    /// Parses an interface description. One that is too short still counts as an interface.
+    /// Parses an interface description. A description that is too short still counts as an interface.
     fn of(body: &[u8], order: Order) -> Self {
         let mut interface = Interface { link: Err(SkipReason::UnknownInterface), snap: 0, ticks: Ticks::USUAL, fcs: 0 };
         if body.len() < 8 {
@@ -179,7 +179,7 @@ impl Interface {
             match (code, value) {
                 (9, [resolution]) => interface.ticks.resolution = *resolution,
                 (14, [_, _, _, _, _, _, _, _]) => interface.ticks.offset_s = order.u64(value, 0).cast_signed(),
-                // `if_fcslen` counts bits. Some programs wrote 2 or 4 bytes instead, which are not whole bytes of bits.
+                // `if_fcslen` counts bits. Some programs wrote 2 or 4 (bytes) instead; so few bits are no whole byte.
                 (13, [said]) => interface.fcs = u32::from(if *said < 8 { *said } else { *said / 8 }),
                 _ => {}
             }
@@ -188,13 +188,13 @@ impl Interface {
     }
 }
 
-/// Bytes of FCS at the end of a frame according to its flags, for interfaces whose FCS length varies.
+/// Number of FCS bytes at the end of a frame according to its flags, for interfaces whose FCS length varies.
 fn fcs_of_frame(rest: &[u8], order: Order) -> Option<u32> {
     let flags = options(rest, order).find(|(code, value)| *code == 2 && value.len() == 4);
     flags.map(|(_, value)| order.u32(value, 0) >> 5 & 0xf).filter(|bytes| *bytes > 0)
 }
 
-/// The codes and values of options. `opt_endofopt` is optional, and an option that does not fit ends the list.
+/// The codes and values of options. `opt_endofopt` is optional. An option that exceeds the block ends the list.
 fn options(mut rest: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         if rest.len() < 4 {
@@ -210,7 +210,7 @@ fn options(mut rest: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> 
 /// Timestamp format of an interface: `if_tsresol` and `if_tsoffset`.
 #[derive(Clone, Copy)]
 struct Ticks {
-    /// The highest bit selects whether the exponent below it is of two or of ten.
+    /// The highest bit selects the base of the exponent in the other bits: two or ten.
     resolution: u8,
     offset_s: i64,
 }
@@ -219,7 +219,7 @@ impl Ticks {
     /// The default: microseconds.
     const USUAL: Ticks = Ticks { resolution: 6, offset_s: 0 };
 
-    /// Ticks per second; `None` if that exceeds 128 bits.
+    /// Ticks per second; `None` if the number exceeds 128 bits.
     fn per_second(self) -> Option<u128> {
         let base: u128 = if self.resolution & 0x80 == 0 { 10 } else { 2 };
         base.checked_pow(u32::from(self.resolution & 0x7f))
@@ -231,7 +231,7 @@ impl Ticks {
 
     /// Nanoseconds since the epoch; `None` outside the range of 64 bits.
     fn nanoseconds(self, ticks: u64) -> Option<u64> {
-        // 64 bits of such short ticks are less than a nanosecond.
+        // With ticks this short, all 64 bits are less than a nanosecond.
         let since = self.per_second().map_or(0, |per_second| u128::from(ticks) * 1_000_000_000 / per_second);
         (since.cast_signed() + i128::from(self.offset_s) * 1_000_000_000).try_into().ok()
     }

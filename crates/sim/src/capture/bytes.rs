@@ -2,10 +2,11 @@
 
 use std::io::{ErrorKind, Read, Result};
 
-/// Bytes requested from the file at once.
+/// Number of bytes requested from the file at once.
 const READ_SIZE: usize = 256 << 10;
 
-/// Reads ahead, but never waits for more than requested, so that a pipe is read as its writer writes.
+/// Reads ahead, but never waits for more bytes than requested, so that data from a pipe is available as soon as it is
+/// written.
 pub(super) struct Bytes {
     file: Box<dyn Read + Send + Sync>,
     buffer: Vec<u8>,
@@ -19,7 +20,7 @@ impl Bytes {
         Bytes { file, buffer: vec![0; READ_SIZE], start: 0, end: 0, offset: 0 }
     }
 
-    /// Bytes consumed so far.
+    /// Number of bytes consumed so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }

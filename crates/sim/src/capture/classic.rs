@@ -11,17 +11,17 @@ pub(super) const FILE_HEADER: usize = 24;
 /// Record format from the header of a classic capture.
 pub(super) struct Classic {
     order: Order,
-    /// Nanoseconds per unit of the fractional timestamps.
+    /// Nanoseconds per unit of the fraction in timestamps.
     fraction_ns: u64,
     record_header: usize,
-    /// Files of versions before 2.4 may have the two lengths of a record in reverse order.
+    /// Files of versions before 2.4 may have the two lengths of a record swapped.
     old: bool,
     link: Link,
     fcs: u32,
 }
 
 impl Classic {
-    /// Parses a file header; `None` if it is not one. Returns the link type as an error if it is not supported.
+    /// Parses a file header; `None` if the bytes are not one. Returns an unsupported link type as an error.
     pub(super) fn of(header: &[u8; FILE_HEADER]) -> Option<Result<Self, u16>> {
         let [a, b, c, d, ..] = *header;
         let (order, fraction_ns, record_header) = match [a, b, c, d] {
@@ -77,9 +77,9 @@ impl Classic {
     }
 }
 
-/// Splits a field of the file header into the link type in its lower half and the length in bytes of the FCS that ends
-/// each record (pcap-savefile(5)). The highest four bits hold that length in units of 16 bits, and bit 26 marks it as
-/// known.
+/// Splits a field of the file header into the link type in its lower half, and the length in bytes of the FCS at the
+/// end of each record (pcap-savefile(5)). The highest four bits are that length in units of 16 bits. Bit 26 indicates
+/// that it is known.
 fn link_type(field: u32) -> (u16, u32) {
     const KNOWN: u32 = 1 << 26;
     let fcs = if field & KNOWN == 0 { 0 } else { (field >> 28) * 2 };

@@ -19,7 +19,7 @@ pub(super) enum Link {
     Raw,
     /// 0 and 108: BSD loopback, whose header is an address family.
     Loopback,
-    /// 113: Linux' "cooked" header, as from `tcpdump -i any`.
+    /// 113: Linux's "cooked" header, as from `tcpdump -i any`.
     Cooked,
     /// 276: version 2 of the cooked header.
     Cooked2,
@@ -38,7 +38,7 @@ impl Link {
         }
     }
 
-    /// Replaces the captured link-layer header by an Ethernet header. Returns whether it did, or why it cannot.
+    /// Replaces the captured link-layer header by an Ethernet header. Returns whether it did, or why it could not.
     pub(super) fn make_frame(self, frame: &mut HeapFrame) -> Result<bool, SkipReason> {
         let bytes = frame.bytes();
         let (taken, header) = match self {
@@ -68,7 +68,7 @@ impl Link {
     }
 }
 
-/// The EtherType of an IP packet, by its version field.
+/// The EtherType of an IP packet, from its version field.
 fn ip_version(packet: &[u8]) -> Result<[u8; 2], SkipReason> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => Ok(IPV4),
@@ -88,7 +88,7 @@ fn of_family(family: [u8; 4]) -> Result<[u8; 2], SkipReason> {
     }
 }
 
-/// The EtherType or length field for the protocol of a cooked header and its device type (ARPHRD).
+/// The EtherType or length field for a cooked header, from its protocol and device type (ARPHRD).
 fn kind(protocol: [u8; 2], device: u16, payload: u32) -> Result<[u8; 2], SkipReason> {
     const CAN: u16 = 280;
     const FRAME_RELAY: u16 = 770;
@@ -99,7 +99,7 @@ fn kind(protocol: [u8; 2], device: u16, payload: u32) -> Result<[u8; 2], SkipRea
     }
     match u16::from_be_bytes(protocol) {
         0x0600.. => Ok(protocol),
-        // Without and with an LLC header: Ethernet has a length here.
+        // Without and with an LLC header: Ethernet has a length in this field.
         1 | 4 if payload <= 1_500 => Ok((payload as u16).to_be_bytes()),
         1 | 4 => Err(SkipReason::LongLlc),
         _ => Err(SkipReason::NotEthernet),
@@ -110,7 +110,7 @@ fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], SkipReason> {
     bytes.first_chunk().copied().ok_or(SkipReason::Short)
 }
 
-/// An Ethernet header. Only the sender's address was captured, and whether the packet was a broadcast.
+/// An Ethernet header. The capture has only the sender's address and whether the packet was a broadcast.
 fn header(packet_type: u8, source: Option<[u8; 6]>, kind: [u8; 2]) -> [u8; 14] {
     const BROADCAST: u8 = 1;
     let destination = if packet_type == BROADCAST { [0xff; 6] } else { DESTINATION };
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn generates_headers_from_the_captured_fields() {
         let made = [&DESTINATION[..], &SOURCE, &[0x08, 0x00], &PACKET].concat();
-        // With FCS, and with 100 B truncated by the capture.
+        // With an FCS, and with 100 B truncated by the capture.
         assert_eq!(framed(101, &[], 100), Ok((made.clone(), 14 + 20 + 100 + 4)));
         for raw in [12, 14, 228] {
             assert_eq!(framed(raw, &[], 100).map(|(bytes, _)| bytes), Ok(made.clone()));
@@ -150,7 +150,7 @@ mod tests {
         let cooked = [&[0x08, 0x00, 0, 0, 0, 0, 0, 9, 0, 1, 4, 6][..], &sender, &[0, 0]].concat();
         let made = [&DESTINATION[..], &sender, &[0x08, 0x00], &PACKET].concat();
         assert_eq!(framed(276, &cooked, 100), Ok((made, 14 + 20 + 100 + 4)));
-        // On `lo` the address has six zero bytes; on a tunnel it is missing.
+        // On `lo` the address is six zero bytes; on a tunnel there is none.
         let tunnel = [&[0, 4, 2, 8, 0, 0][..], &[0; 8], &[0x08, 0x00]].concat();
         assert_eq!(framed(113, &tunnel, 0).map(|(bytes, _)| bytes[6..12].to_vec()), Ok(SOURCE.to_vec()));
     }
@@ -185,7 +185,7 @@ mod tests {
         };
         assert_eq!(cooked(1, 0x0806, 0), Ok(0x0806));
         assert_eq!(cooked(65_534, 0x86dd, 0), Ok(0x86dd), "a tunnel");
-        // LLC and Novell's IPX: the length field, including truncated bytes.
+        // LLC and Novell's IPX have a length field, which includes truncated bytes.
         assert_eq!((cooked(1, 4, 0), cooked(1, 4, 18), cooked(1, 1, 0)), (Ok(20), Ok(38), Ok(20)));
         assert_eq!((cooked(1, 4, 1_480), cooked(1, 4, 1_481)), (Ok(1_500), Err(SkipReason::LongLlc)));
         for (device, protocol) in

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// An Ethernet capture without records.
 const NO_RECORDS: &[u8; FILE_HEADER] =
     b"\x4d\x3c\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00\x00";
-/// No frame is longer; a classic record with a larger length is corrupt.
+/// Maximum length of a frame. A classic record with a larger length is corrupt.
 const LONGEST_RECORD: u32 = 262_144;
 
 /// Reads the frames of a pcap or pcapng file one by one, in constant memory. Records that are not frames are skipped
@@ -34,7 +34,7 @@ pub struct CaptureReader {
     packed: bool,
     bytes: Bytes,
     format: Format,
-    /// Records read, whether frames or not.
+    /// Number of records read, including those that are not frames.
     records: u64,
     frames: u64,
     pub(crate) anomalies: CaptureAnomalies,
@@ -51,7 +51,7 @@ pub struct Record {
     /// Timestamp in nanoseconds since the UNIX epoch; `None` for a simple packet block. [`Record::NO_TIME`] represents
     /// a time before 1970 or after 2554.
     pub time_ns: Option<u64>,
-    /// It was captured without an Ethernet header, and got a generated one.
+    /// Whether it was captured without an Ethernet header, and one was generated.
     pub made_header: bool,
 }
 
@@ -106,7 +106,7 @@ impl Order {
     }
 }
 
-/// The `N` bytes from `at`, which must exist.
+/// The `N` bytes at offset `at`, which must exist.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[at..at + N]);
@@ -122,7 +122,7 @@ impl CaptureReader {
         let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
         let not_a_capture = |why: &str| SimError::NotACapture { path: path.to_owned(), why: why.to_owned() };
         let (file, mut packed) = packed::open(path)?;
-        // Reading a file that can be opened fails where what it unpacks to is damaged.
+        // The file could be opened, so a read error means that its compressed data is damaged.
         let damaged = packed;
         let unreadable = |cause| {
             if damaged { SimError::Damaged { path: path.to_owned(), cause } } else { unreadable(cause) }
@@ -168,13 +168,13 @@ impl CaptureReader {
         &self.anomalies
     }
 
-    /// The error for a run whose instants do not reach the timestamp of the last record.
+    /// The error for a capture whose last record is outside the range of instants.
     pub(crate) fn too_wide(&self) -> SimError {
         SimError::TooWide { path: self.path.clone(), record: self.records }
     }
 
-    /// The timestamp step of the capture in nanoseconds; 1 000 for most programs. In a pcapng file it depends on the
-    /// interface; this is the coarsest of those described so far.
+    /// The timestamp resolution of the capture in nanoseconds; 1 000 for most programs. In a pcapng file it depends on
+    /// the interface; this is the coarsest of the interfaces described so far.
     #[must_use]
     pub fn step_ns(&self) -> f64 {
         match &self.format {
@@ -201,7 +201,7 @@ impl CaptureReader {
         Ok(record.and_then(|record| record.time_ns))
     }
 
-    /// Reads the next frame that `skip` accepts.
+    /// Reads the next frame that `skip` does not reject.
     fn next(
         &mut self,
         frame: &mut HeapFrame,
@@ -228,7 +228,7 @@ impl CaptureReader {
                     return Err(SimError::NoFrames { path: self.path.clone(), skipped });
                 }
                 Ok(ReadOutcome::End) => return Ok(None),
-                // The record was incomplete when the pipe ended.
+                // The pipe ended within the record.
                 Err(_) if pipe::has_ended() => return Ok(None),
                 Err(BrokenCapture(why)) => {
                     let (whole, offset) = (self.records, self.bytes.offset());
@@ -288,7 +288,7 @@ mod tests {
         let path = folder.path().join("a.pcap");
         write(&path, 10);
         let bytes = std::fs::read(&path).expect("readable");
-        // Truncated within the data of the last record, within its header, and right before it.
+        // Truncated within the data of the last record, within its header, and just before it.
         let last = bytes.len() - 16 - 69;
         for (cut, whole) in [(bytes.len() - 1, 9), (last + 5, 9), (last, 9), (30, 0)] {
             std::fs::write(&path, &bytes[..cut]).expect("writable");
@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Timestamps in µs and first bytes of the frames, the skipped records, and what ended the file.
+    /// Timestamps in µs and first bytes of the frames, the skipped records, and the error that ended the file.
     type Seen = (Vec<(u64, u8)>, BTreeMap<SkipReason, u64>, Option<SimError>);
 
     fn see(bytes: &[u8]) -> Seen {
@@ -415,7 +415,7 @@ mod tests {
                 assert_eq!(seen, [(1_000_000 + micros, 1), (1_000_000 + micros, 2)], "{magic:x} {big}");
             }
         }
-        // Before version 2.4 the two lengths may be reversed.
+        // Before version 2.4 the two lengths may be swapped.
         let file = Build::new(false).words(&[0xa1b2_c3d4]).u16(2).u16(3).words(&[0, 0, 65_535, 1]);
         let file = file.words(&[0, 0, 100, 60]).raw(&[9; 60]).words(&[0, 1, 60, 60]).raw(&[8; 60]);
         assert_eq!(see(&file.bytes).0, [(0, 9), (1, 8)]);

@@ -6,21 +6,21 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Error, Read, stdin};
 use std::path::Path;
 
-/// The name of standard input and output.
+/// The path that represents standard input and output.
 const STANDARD: &str = "-";
 
-/// Whether a path stands for standard input or output.
+/// Whether a path represents standard input or output.
 #[must_use]
 pub fn is_standard(path: &Path) -> bool {
     path == Path::new(STANDARD)
 }
 
-/// Limit on the memory for decompression of an xz file in KiB; `xz -9` needs 65 MiB. zstd has its own limit, 128 MiB.
+/// Maximum memory for decompression of an xz file, in KiB; `xz -9` needs 65 MiB. zstd has its own maximum, 128 MiB.
 const MOST_MEMORY_KIB: u32 = 256 << 10;
 
 type Bytes = Box<dyn Read + Send + Sync>;
 
-/// Opens a file or standard input without decompression. A pipe ends as soon as the user ends the run.
+/// Opens a file or standard input without decompressing it. A pipe ends as soon as the user ends the run.
 ///
 /// # Errors
 /// The file cannot be opened.
@@ -33,8 +33,8 @@ pub fn open_plain(path: &Path) -> Result<Box<dyn Read>, SimError> {
     Ok(Box::new(Pipe::of(move || File::open(pipe)).map_err(unreadable)?))
 }
 
-/// Opens a file or standard input, and decompresses it if its first bytes are those of a known format. Returns the
-/// bytes, and whether they were compressed.
+/// Opens a file or standard input. Decompresses it if its first bytes identify a known format. Returns the bytes, and
+/// whether they were compressed.
 pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
     let unreadable = |cause| SimError::Read { path: path.to_owned(), cause };
     if is_standard(path) {
@@ -52,7 +52,7 @@ pub(super) fn open(path: &Path) -> Result<(Bytes, bool), SimError> {
     Pipe::of(move || File::open(pipe)).and_then(|pipe| unpack(Box::new(pipe))).map_err(unreadable)
 }
 
-/// Detects the format by the first bytes; no capture is shorter.
+/// Detects the format from the first bytes. No capture is shorter than these.
 fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
     const FIRST: u64 = 6;
     let mut first = Vec::new();
@@ -61,7 +61,7 @@ fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
     let file = BufReader::new(Cursor::new(first).chain(file));
     let unpacked: Bytes = match start[..] {
         [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        // A frame, or a skippable frame, with which some programs start.
+        // A frame, or a skippable frame, which some programs write first.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Box::new(zstd::stream::read::Decoder::with_buffer(file)?)
         }
@@ -73,8 +73,8 @@ fn unpack(mut file: Bytes) -> Result<(Bytes, bool), Error> {
     Ok((unpacked, true))
 }
 
-/// Reads consecutive frames as one. Each frame has its own decoder: the library keeps the buffers of its first frame,
-/// and panics at a later one with larger blocks. Any frame may be empty.
+/// Reads consecutive frames as one stream. Each frame has its own decoder: the library keeps the buffers of its first
+/// frame, and panics at a later frame with larger blocks. Any frame may be empty.
 struct Lz4<R: BufRead>(Option<lz4_flex::frame::FrameDecoder<R>>);
 
 impl<R: BufRead> Read for Lz4<R> {

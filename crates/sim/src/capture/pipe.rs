@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Set when pipes should end.
+/// Set to true when pipes should end.
 static ENDED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-/// When that was first seen.
+/// When the flag was first seen to be true.
 static SEEN: OnceLock<Instant> = OnceLock::new();
-/// How long a pipe may deliver nothing, and whether one has done so.
+/// Maximum silence of a pipe, and whether a pipe has exceeded it.
 static LIMIT: OnceLock<Duration> = OnceLock::new();
 static SILENT: AtomicBool = AtomicBool::new(false);
-/// Interval between checks of the flag while nothing arrives.
+/// Interval between checks of the flag while no data arrives.
 const LOOK: Duration = Duration::from_millis(20);
 /// Bytes per read, and number of such chunks to read ahead.
 const CHUNK: usize = 64 << 10;
 const AHEAD: usize = 4;
 
-/// Once this flag is set, captures that are read from pipes end as if the writer had closed the pipe, and outputs are
-/// no longer waited for if they stall. Only the first call has an effect.
+/// Once this flag is set, captures that are read from pipes end as if the writer had closed the pipe, and stalled
+/// outputs are abandoned. Only the first call has an effect.
 pub fn end_pipes_when(flag: Arc<AtomicBool>) {
     let _first = ENDED.set(flag);
 }
@@ -31,19 +31,19 @@ pub(super) fn has_ended() -> bool {
     ended_for().is_some() || SILENT.load(Ordering::Relaxed)
 }
 
-/// From now on, a pipe that delivers nothing for this long ends as if its writer had closed it. For live runs with a
+/// From now on, a pipe that delivers nothing for this time ends as if its writer had closed it. For live runs with a
 /// duration, which would otherwise wait for the first frame. Only the first call has an effect.
 pub fn end_silent_pipes_after(limit: Duration) {
     let _first = LIMIT.set(limit);
 }
 
-/// How long ago pipes ended; none if they have not.
+/// Time since pipes ended; `None` if they have not.
 pub fn ended_for() -> Option<Duration> {
     let ended = ENDED.get().is_some_and(|flag| flag.load(Ordering::Relaxed));
     ended.then(|| SEEN.get_or_init(Instant::now).elapsed())
 }
 
-/// A pipe, or another file that may have nothing to read at the moment.
+/// A pipe, or another file that may temporarily have no data.
 pub(super) struct Pipe {
     chunks: Mutex<Receiver<io::Result<Vec<u8>>>>,
     chunk: Vec<u8>,
@@ -56,7 +56,7 @@ impl Pipe {
         let (give, chunks) = sync_channel(AHEAD);
         thread::Builder::new().name("pipe".to_owned()).spawn(move || {
             if let Err(cause) = open().and_then(|file| pump(file, &give)) {
-                // The reader may be gone.
+                // The receiver may have been dropped.
                 let _gone = give.send(Err(cause));
             }
         })?;

@@ -8,16 +8,16 @@ use measure::Tally;
 use std::path::Path;
 use units::FrameLen;
 
-/// pcap. Only whole records are written at a time, so a file truncated by a crash is readable up to the last write. If
-/// the disk is full, the file is truncated after the last whole record.
+/// Writes pcap or pcapng. Each write consists of whole records, so a file truncated by a crash is readable up to the
+/// last write. If the disk is full, the file is truncated after the last whole record.
 pub struct CaptureWriter {
     output: Output,
     format: Format,
-    /// Whole records that are not written yet.
+    /// Complete records that are not written yet.
     gathered: Vec<u8>,
-    /// Their frames.
+    /// The frames in these records.
     waiting: Tally,
-    /// Frames that the format cannot hold.
+    /// Frames that the format cannot represent.
     refused: Tally,
 }
 
@@ -39,7 +39,7 @@ impl CaptureWriter {
         let mut output = Output::create(path, when_full, format.in_bytes())?;
         let mut gathered = Vec::new();
         match format {
-            // Magic of nanosecond timestamps, version 2.4, unused zone and accuracy, snap length, Ethernet.
+            // Magic number of nanosecond timestamps, version 2.4, unused zone and accuracy, snap length, Ethernet.
             Format::Classic => append(&mut gathered, &[0xa1b2_3c4d, 0x0004_0002, 0, 0, LONGEST_RECORD, 1]),
             Format::Next => {
                 // A section of version 1.0 with unknown length, then an Ethernet interface with nanosecond timestamps.
@@ -86,14 +86,14 @@ impl CaptureWriter {
         if self.gathered.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
     }
 
-    /// Frames that are in the file.
+    /// Number of frames that are in the file.
     #[must_use]
     pub fn written(&self) -> Tally {
         self.output.stored()
     }
 
-    /// Frames that are missing in the file, because a write failed or its reader did not take them; known once it has
-    /// ended.
+    /// Number of frames that are missing in the file, because a write failed or its reader did not accept them. Known
+    /// once the file has ended.
     #[must_use]
     pub fn unwritten(&self) -> Tally {
         let mut all = self.output.missing();
@@ -107,7 +107,7 @@ impl CaptureWriter {
         self.output.path()
     }
 
-    /// Hands over the buffered records, to be written soon.
+    /// Hands the buffered records to the writer thread.
     ///
     /// # Errors
     /// An earlier write failed.
@@ -119,7 +119,7 @@ impl CaptureWriter {
         self.output.write(bytes, records).map_err(|cause| self.full(cause))
     }
 
-    /// Ends the file: writes all records, as far as the file takes them.
+    /// Ends the file. Writes as many records as the file accepts.
     ///
     /// # Errors
     /// A write failed.
@@ -134,7 +134,7 @@ impl CaptureWriter {
 }
 
 impl Format {
-    /// How records are found in bytes.
+    /// How to find records in a byte sequence.
     fn in_bytes(self) -> Records {
         match self {
             Format::Classic => Records {
@@ -156,7 +156,7 @@ impl Format {
         at
     }
 
-    /// The frames of whole records.
+    /// Counts the frames of complete records.
     fn count(self, mut records: &[u8]) -> Tally {
         let mut frames = Tally::default();
         while !records.is_empty() {
@@ -174,7 +174,7 @@ impl Format {
         }
     }
 
-    /// Length of its frame before truncation.
+    /// Original length of the frame in the first record, before truncation.
     fn original(self, records: &[u8]) -> u32 {
         Order::Little.u32(records, if self == Format::Classic { 12 } else { 24 })
     }
@@ -189,7 +189,7 @@ fn append(gathered: &mut Vec<u8>, words: &[u32]) {
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
-        // Callers finish and see the error; this covers runs that ended early for another reason.
+        // Callers finish explicitly and see the error. This covers runs that ended early for another reason.
         let _ = self.flush();
     }
 }
