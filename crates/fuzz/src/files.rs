@@ -11,7 +11,7 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 use units::ParseError;
 
-/// Answers every path with one text.
+/// Returns the same text for every path.
 struct Same<'a>(&'a str);
 
 impl Files for Same<'_> {
@@ -28,14 +28,14 @@ impl Files for Same<'_> {
     }
 }
 
-/// A file with this content.
+/// Creates a file with this content.
 fn file(content: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().expect("a temporary file");
     file.write_all(content).expect("it is written");
     file
 }
 
-/// A target that reads `input` as its file, if there is such a schedule.
+/// Loads a target that reads `input` as its file.
 fn loaded(ask: &str, input: &[u8], parse: fn(&str) -> Result<engine::schedules::Target, ParseError>) -> Outcome {
     let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
     let mut ask = parse(ask).expect("it is a target");
@@ -58,7 +58,7 @@ pub(crate) fn table(input: &[u8]) -> Outcome {
     }
 }
 
-/// Mahimahi's traces and files of steps.
+/// Mahimahi traces and step files.
 pub(crate) fn trace(input: &[u8]) -> Outcome {
     match input.split_first() {
         Some((b't', text)) => loaded("trace a", text, parse_wave),
@@ -68,7 +68,7 @@ pub(crate) fn trace(input: &[u8]) -> Outcome {
     }
 }
 
-/// A line of a log of decisions.
+/// A line of a decision log.
 pub(crate) fn decision(input: &[u8]) -> Outcome {
     let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
     match Decision::parse(text) {
@@ -80,7 +80,7 @@ pub(crate) fn decision(input: &[u8]) -> Outcome {
     }
 }
 
-/// Captures. A frame is never longer than the file, nor are there more frames than bytes.
+/// Captures. A frame is never longer than the file, and there are never more frames than bytes.
 pub(crate) fn capture(input: &[u8]) -> Outcome {
     let file = file(input);
     let mut reader = match CaptureReader::open(file.path()) {
@@ -101,26 +101,26 @@ pub(crate) fn capture(input: &[u8]) -> Outcome {
                 break;
             }
         }
-        // A frame that had no Ethernet header has got one.
+        // A frame without an Ethernet header gets a generated one.
         assert!(frame.bytes().len() <= input.len() + 14 && frames <= input.len());
     }
     if frames == 0 { Outcome::Refused } else { Outcome::of(&(frames, frame.bytes())) }
 }
 
-/// Files of records of slices.
+/// Files with slice records.
 pub(crate) fn journal(input: &[u8]) -> Outcome {
     let file = file(input);
     let Ok(records) = std::fs::File::open(file.path()) else { return Outcome::Refused };
     let Ok(journal) = slice::Journal::read(file.path(), Box::new(records)) else { return Outcome::Refused };
     let mut read = 0_u64;
-    // A damaged line is an error, and the next one is read.
+    // A damaged line gives an error, and reading continues with the next line.
     for entry in journal {
         read += u64::from(entry.is_ok());
     }
     Outcome::of(&read)
 }
 
-/// Rings of programs with probes.
+/// Ring files of programs with probes.
 pub(crate) fn ring(input: &[u8]) -> Outcome {
     let file = file(input);
     let Ok(mut reader) = probe::Reader::open(file.path()) else { return Outcome::Refused };

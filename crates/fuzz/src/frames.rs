@@ -1,4 +1,4 @@
-//! Bytes of frames, and of records that programs in the kernel write.
+//! Bytes of frames, and of records written by programs in the kernel.
 
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 thread_local! {
-    /// Rules that look at every kind of field.
+    /// Rules that test every kind of field.
     static CLASSIFIER: RefCell<Classifier> = RefCell::new({
         let texts = [
             "tcp dport 80 flags syn,!ack",
@@ -25,7 +25,7 @@ thread_local! {
     });
 }
 
-/// Every change of `--rewrite`.
+/// Every kind of `--rewrite`.
 fn rewrites() -> &'static [Rewrite] {
     static REWRITES: OnceLock<Vec<Rewrite>> = OnceLock::new();
     REWRITES.get_or_init(|| {
@@ -45,7 +45,7 @@ fn rewrites() -> &'static [Rewrite] {
     })
 }
 
-/// Everything that looks at a received frame or changes it.
+/// Everything that reads or changes a received frame.
 pub(crate) fn frame(input: &[u8]) -> Outcome {
     let headers = Headers::of(input);
     let identity = Identity::of(input);
@@ -61,7 +61,7 @@ pub(crate) fn frame(input: &[u8]) -> Outcome {
             ["src", "dst", "sport", "dport", "vlan", "dscp", "ttl", "proto"].iter().filter_map(|name| Key::named(name))
         {
             if let Some(site) = key.site(input, headers) {
-                // A field that is written with its own value leaves the frame as it was.
+                // Writing a field's own value must not change the frame.
                 let mut same = input.to_vec();
                 site.write(&mut same, site.read(input));
                 assert_eq!(same, input, "{}", key.name());
@@ -85,7 +85,7 @@ pub(crate) fn frame(input: &[u8]) -> Outcome {
     Outcome::of(&(hash, class, identity.is_some(), stamp.is_some(), answered.is_some(), big))
 }
 
-/// The layers of a frame: each field, and the checksums of all.
+/// The layers of a frame: each field, and all checksums.
 pub(crate) fn layers(input: &[u8]) -> Outcome {
     let found = Layers::of(input);
     let mut frame = input.to_vec();
@@ -108,7 +108,7 @@ pub(crate) fn layers(input: &[u8]) -> Outcome {
     }
 }
 
-/// Records of frames as the kernel's programs write them: the first byte is the number of events.
+/// Records of frames as written by the kernel programs. The first byte is the number of events.
 pub(crate) fn record(input: &[u8]) -> Outcome {
     let Some((events, bytes)) = input.split_first() else { return Outcome::Refused };
     let events = usize::from(*events) % (slice::MOST_EVENTS + 1);

@@ -1,10 +1,10 @@
-//! Fuzz targets: one function for each reader of bytes that come from outside.
+//! Fuzz targets: one function for each reader of external bytes.
 //!
-//! [`TARGETS`] is the one list. `cargo fuzz` runs a target on inputs that it derives from coverage (`make fuzz`);
-//! `cargo test` replays the corpora in `corpus/`, so that an input that once failed stays tested.
+//! [`TARGETS`] lists all of them. `cargo fuzz` runs a target on inputs derived from coverage (`make fuzz`). `cargo
+//! test` replays the corpora in `corpus/`, so that an input that failed once is tested again.
 //!
-//! A target fails by a panic. Beside the panics of the reader itself, it panics when an error has no remedy, or when
-//! what was read prints as something that reads differently.
+//! A target fails with a panic. In addition to panics of the reader itself, it panics when an error has no remedy, or
+//! when the printed form of a value is parsed to another value.
 
 mod files;
 mod frames;
@@ -13,12 +13,12 @@ mod texts;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What a reader made of an input.
+/// The result of reading an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was refused with an error.
+    /// The input was rejected with an error.
     Refused,
-    /// It was read; a hash of its meaning.
+    /// The input was read; a hash of its meaning.
     Read(u64),
 }
 
@@ -33,7 +33,7 @@ impl Outcome {
 /// A reader under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its program and of its corpus.
+    /// Its name, which is also the name of its program and of its corpus.
     pub name: &'static str,
     /// Runs the reader on one input.
     pub run: fn(&[u8]) -> Outcome,
@@ -79,11 +79,11 @@ targets! {
 
 /// Runs one input through the target of this name.
 ///
-/// With the feature `planted` it panics on the first input that is read and is not in the corpus. That is the
-/// planted bug that shows that the fuzzer reaches what lies behind the reader.
+/// With the feature `planted`, panics on the first input that is read and is not in the corpus. This planted bug shows
+/// that the fuzzer gets past the reader.
 ///
 /// # Panics
-/// When there is no such target, or it fails.
+/// If there is no such target, or if the target fails.
 pub fn run(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a target of this name");
     let outcome = (target.run)(input);
@@ -94,7 +94,7 @@ pub fn run(name: &str, input: &[u8]) {
     }
 }
 
-/// The meanings of what is in a target's corpus.
+/// Hashes of the meanings of the inputs in a target's corpus.
 fn seeds(target: &Target) -> &'static std::collections::HashSet<u64> {
     static SEEDS: std::sync::OnceLock<std::collections::HashSet<u64>> = std::sync::OnceLock::new();
     SEEDS.get_or_init(|| {
@@ -108,10 +108,10 @@ fn seeds(target: &Target) -> &'static std::collections::HashSet<u64> {
     })
 }
 
-/// The inputs of a target's corpus, with their file names, in the order of the names.
+/// The inputs of a target's corpus with their file names, sorted by name.
 ///
 /// # Panics
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 #[must_use]
 pub fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);

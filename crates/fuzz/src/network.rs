@@ -1,4 +1,5 @@
-//! Bytes that come over a network: requests of the service and of the Open Traffic Generator API, clocks, reports of hosts.
+//! Bytes from the network: requests of the service and of the Open Traffic Generator API, clock messages, reports of
+//! hosts.
 
 use crate::Outcome;
 use measure::{ClockExchange, ClockMeter, ClockStamps, HostReportFile};
@@ -23,7 +24,7 @@ pub(crate) fn json_scenario(input: &[u8]) -> Outcome {
     }
 }
 
-/// Configurations of flows, and the frames of served ones.
+/// Flow configurations, and the frames of the accepted ones.
 pub(crate) fn otg_config(input: &[u8]) -> Outcome {
     let Ok(config) = serde_json::from_slice::<Value>(input) else { return Outcome::Refused };
     match otg::untrusted::frames(&config) {
@@ -35,7 +36,7 @@ pub(crate) fn otg_config(input: &[u8]) -> Outcome {
     }
 }
 
-/// Messages of gRPC: the first byte chooses the call.
+/// gRPC messages. The first byte selects the call.
 pub(crate) fn grpc(input: &[u8]) -> Outcome {
     let Some((call, message)) = input.split_first() else { return Outcome::Refused };
     match otg::untrusted::message(usize::from(*call), message) {
@@ -44,7 +45,7 @@ pub(crate) fn grpc(input: &[u8]) -> Outcome {
     }
 }
 
-/// Messages between clocks: 64 bytes that are a request, or else 24 bytes per exchange as a peer may send and time them.
+/// Clock messages: 64 bytes that are a request, or 24 bytes per exchange with the values of a peer.
 pub(crate) fn clock(input: &[u8]) -> Outcome {
     if let Some(nonce) = clock_message::read_request(input) {
         let answer = clock_message::answer(nonce, clock_message::Answer { came: 1, sent: 2 });
@@ -57,7 +58,7 @@ pub(crate) fn clock(input: &[u8]) -> Outcome {
     let mut now = 1_700_000_000_000_000_000_i64;
     let mut added = 0;
     for stamps in input.chunks_exact(24) {
-        // Ours are sensible; those of the peer may be any.
+        // Our own timestamps are plausible; those of the peer may have any value.
         let way = word(&stamps[..8]).rem_euclid(1_000_000_000);
         if let Some(exchange) = ClockExchange::of(now, word(&stamps[8..16]), word(&stamps[16..]), now + way) {
             meter.add(exchange, ClockStamps::Kernel);
@@ -75,7 +76,7 @@ pub(crate) fn clock(input: &[u8]) -> Outcome {
     }
 }
 
-/// Reports of hosts: a list of JSON values.
+/// Reports of hosts, as a list of JSON values.
 pub(crate) fn merge(input: &[u8]) -> Outcome {
     let Ok(Value::Array(reports)) = serde_json::from_slice(input) else { return Outcome::Refused };
     let file = |(n, report)| HostReportFile { host: format!("h{n}"), report, offset_ns: None };

@@ -1,4 +1,4 @@
-//! Grammars: what people write in options and scenarios.
+//! Grammars: texts that users write in options and scenarios.
 
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
@@ -12,7 +12,7 @@ use scenario::{Expectation, PortSpec, parse_gap, parse_stream, parse_wave};
 use std::fmt::{Debug, Display};
 use units::Span;
 
-/// Reads a text. A refusal has a remedy behind a colon.
+/// Parses a text. An error must have a remedy after a colon.
 fn read<T, E: ToString>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>) -> Option<T> {
     let text = std::str::from_utf8(input).ok()?;
     match parse(text) {
@@ -24,12 +24,12 @@ fn read<T, E: ToString>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>) -> O
     }
 }
 
-/// Reads a text that does not print.
+/// Parses a text whose value cannot be printed.
 fn read_once<T: Debug, E: ToString>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>) -> Outcome {
     read(input, parse).map_or(Outcome::Refused, |read| Outcome::of(&format!("{read:?}")))
 }
 
-/// Reads a text, and reads what it prints, where it prints: that must print the same.
+/// Parses a text, and parses the printed form of its value, if it has one. Both values must print the same.
 fn read_twice<T, E>(input: &[u8], parse: impl Fn(&str) -> Result<T, E>, print: impl Fn(&T) -> Option<String>) -> Outcome
 where
     T: Debug,
@@ -42,7 +42,7 @@ where
     Outcome::of(&printed)
 }
 
-/// What a value prints.
+/// The printed form of a value.
 fn printed<T: Display>(read: &T) -> Option<String> {
     Some(read.to_string())
 }
@@ -74,7 +74,7 @@ pub(crate) fn stream(input: &[u8]) -> Outcome {
     read_once(input, parse_stream)
 }
 
-/// Rules of classes and filters. What is read is compiled, too.
+/// Rules of classes and filters. A valid rule is also compiled.
 pub(crate) fn rule(input: &[u8]) -> Outcome {
     let outcome = read_twice(input, str::parse::<Rule>, printed);
     if let Ok(rule) = std::str::from_utf8(input).unwrap_or_default().parse::<Rule>()
@@ -108,7 +108,7 @@ pub(crate) fn expectation(input: &[u8]) -> Outcome {
     read_once(input, Expectation::parse)
 }
 
-/// Delays, errors and times of `disk`: the first byte chooses.
+/// Delays, errors and times of `disk`. The first byte selects one.
 pub(crate) fn disk(input: &[u8]) -> Outcome {
     match input.split_first() {
         Some((b'd', text)) => read_once(text, disk::Delay::parse),
@@ -123,14 +123,14 @@ pub(crate) fn scenario(input: &[u8]) -> Outcome {
     read_twice(input, |text| scenario::read("a.toml", text, None), printed)
 }
 
-/// A scenario with every kind of setting that can change while a run goes on.
+/// A scenario with every kind of setting that can be changed during a run.
 const CHANGEABLE: &str = "schema = 1\nduration = '1s'\n\
     [[pipeline]]\nname = 'a'\nin = 'pcap:a'\nout = 'wire:10G'\nstages = ['delay 1ms', 'loss 1%', 'limit key dst-ip rate 1Mbps']\nrate = '5Gbps'\n\
     [[pipeline]]\nname = 'b'\nin = 'pcap:b'\nout = 'null'\n\
     [[pipeline.class]]\nname = 'c'\nmatch = 'udp'\ngap = '1ms'\n[[pipeline.class]]\ngap = '2ms'\n\
     [profile.p]\n'a.delay' = '2ms'\n";
 
-/// Entries of `timeline`, a line each: settings that change, and profiles.
+/// Entries of `timeline`, one per line: changes of settings, and profiles.
 pub(crate) fn timeline(input: &[u8]) -> Outcome {
     let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
     let entries: Vec<String> = text.lines().map(|line| toml::Value::from(line).to_string()).collect();
@@ -147,7 +147,7 @@ pub(crate) fn timeline(input: &[u8]) -> Outcome {
     }
 }
 
-/// `--set`: values that replace those of a scenario, a line each.
+/// `--set`: values that replace those of a scenario, one per line.
 pub(crate) fn overrides(input: &[u8]) -> Outcome {
     let Ok(text) = std::str::from_utf8(input) else { return Outcome::Refused };
     let Ok(set) = text.lines().map(scenario::Override::parse).collect::<Result<Vec<_>, _>>() else {
@@ -162,10 +162,10 @@ pub(crate) fn overrides(input: &[u8]) -> Outcome {
     }
 }
 
-/// Stacks of layers in streams: the frames that are made of them.
+/// Stacks of layers in streams, and the frames created from them.
 pub(crate) fn stack(input: &[u8]) -> Outcome {
     let Some(spec) = read(input, parse_stream) else { return Outcome::Refused };
-    // A frame of a capture is in a file.
+    // A captured frame requires a file.
     if input.windows(4).any(|four| four == b"pcap") {
         return Outcome::Refused;
     }

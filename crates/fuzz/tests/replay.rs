@@ -28,7 +28,7 @@ fn every_target_has_a_program_of_its_name() {
     assert_eq!(programs, TARGETS.len(), "a program without a target");
 }
 
-/// Inputs near those of the corpus are tried without a fuzzer, so that `cargo test` meets more than the corpus.
+/// Tries inputs close to the corpus without a fuzzer, so that `cargo test` covers more than the corpus.
 #[test]
 fn inputs_near_the_corpus_pass() {
     // Marsaglia's xorshift: the same inputs each time.
@@ -59,7 +59,7 @@ fn inputs_near_the_corpus_pass() {
     }
 }
 
-/// The corpus of `layers` was made by Scapy: source routes and home addresses are in it.
+/// The corpus of `layers` was created with Scapy. It contains source routes and home addresses.
 #[test]
 fn checksums_of_the_corpus_are_right() {
     let target = TARGETS.iter().find(|target| target.name == "layers").expect("the target");

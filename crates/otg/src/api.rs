@@ -1,4 +1,4 @@
-//! The requests of the interface, as JSON values, for all transports.
+//! The requests of the API, as JSON values, for all transports.
 
 use crate::capture;
 use crate::config;
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-/// The supported versions of the model, which clients read as a range.
+/// The supported versions of the model. Clients interpret this as a range.
 const VERSIONS: &str = ">=1.30.0,<2.0.0";
 
 /// A request.
@@ -25,13 +25,13 @@ pub enum Request {
     SetConfig,
     /// Returns the configuration.
     GetConfig,
-    /// Changes rates and sizes of flows.
+    /// Changes the rates and sizes of flows.
     UpdateConfig,
     /// Adds flows while others run.
     AppendConfig,
-    /// Stops flows and forgets them while others run.
+    /// Stops and removes flows while others run.
     DeleteConfig,
-    /// Starts and stops.
+    /// Starts and stops flows, captures, devices and links.
     SetControlState,
     /// Pings.
     SetControlAction,
@@ -54,7 +54,7 @@ pub enum Reply {
     Bytes(Vec<u8>),
 }
 
-/// Why a request was refused: each problem with the path of its field.
+/// Why a request was rejected: each problem, with the path of its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub Vec<Problem>);
 
@@ -97,12 +97,12 @@ impl Api {
     /// Starts the engine on these ports.
     ///
     /// # Errors
-    /// A thread that the system refuses.
+    /// The system cannot create a thread.
     pub fn start(ports: Vec<OpenPort>) -> std::io::Result<Api> {
         Ok(Api { engine: Engine::start(ports)?, config: Mutex::new(json!({})), pings: AtomicU16::new(1) })
     }
 
-    /// Resolves neighbours and measures rates until [`Api::end`]. Run it on a separate thread.
+    /// Resolves neighbours and measures rates until [`Api::end`]. Run this on a separate thread.
     pub fn attend(&self) {
         self.engine.attend();
     }
@@ -112,10 +112,10 @@ impl Api {
         self.engine.end();
     }
 
-    /// Carries out a request. May wait up to 5 s for neighbours to answer.
+    /// Executes a request. May wait up to 5 s for neighbours to answer.
     ///
     /// # Errors
-    /// Problems of the request, each with its path. Nothing was changed then.
+    /// Problems of the request, each with its path. The request then changes nothing.
     pub fn handle(&self, request: Request, body: &Value) -> Result<Reply, Refusal> {
         let node = Node::root(body);
         Ok(Reply::Json(match request {
@@ -164,7 +164,7 @@ impl Api {
         let mut stored = lock(&self.config);
         let mut fresh = stored.clone();
         let mut names = HashSet::new();
-        // The number of each changed flow, and where it stands in the request.
+        // The index of each changed flow, and its path in the request.
         let mut places: Vec<(usize, String)> = Vec::new();
         let by_name: HashMap<String, usize> = stored_flows(&stored)
             .iter()
@@ -181,14 +181,14 @@ impl Api {
             let Some(flow) = found.zip(all).and_then(|(n, all)| all.get_mut(*n)?.as_object_mut()) else {
                 return Err(Problem::new(&name.path, "there is no flow of this name").into());
             };
-            // The other fields change nothing, but those that are not served are refused here, too.
+            // The other fields have no effect, but unsupported ones are rejected here as well.
             let mut whole = flow.clone();
             let given = node.value().as_object().into_iter().flatten();
             let given = given.filter(|(key, value)| *key != "tx_rx" || !names_no_ends(value));
             whole.extend(given.map(|(key, value)| (key.clone(), value.clone())));
             flow::read(&Node::at(&Value::Object(whole), &node.path))?;
             for (word, value) in values {
-                // A missing field returns to its default.
+                // A missing field is reset to its default.
                 if let Some(value) = value {
                     flow.insert(word.to_owned(), value)
                 } else {
@@ -218,7 +218,7 @@ impl Api {
         let mut stored = lock(&self.config);
         let mut fresh = stored.clone();
         let known = stored_flows(&stored).len();
-        // Where each flow stands in the request.
+        // The path of each flow in the request.
         let mut places = Vec::new();
         let mut object = node.object()?;
         let items = object.items("config_append_list")?;
@@ -436,19 +436,19 @@ impl Api {
     }
 }
 
-/// Whether the ends of a flow are only there because clients require the field.
+/// Whether the ends of a flow are empty: clients must send the field even where it has no meaning.
 fn names_no_ends(value: &Value) -> bool {
     let is_empty = |(key, value): (&String, &Value)| key == "choice" || *value == json!({});
     let is_known = |key: &String| ["choice", "port", "device"].contains(&key.as_str());
     value.as_object().is_some_and(|ends| ends.iter().all(is_empty) && ends.keys().all(is_known))
 }
 
-/// The flows of a configuration that was accepted.
+/// The flows of an accepted configuration.
 fn stored_flows(config: &Value) -> &[Value] {
     config.get("flows").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The tag that is the port of arrival.
+/// The name of the tag for the port of arrival.
 const RX_NAME: &str = "rx_name";
 
 const PORT_COLUMNS: [&str; 13] = [
@@ -460,14 +460,14 @@ const FLOW_COLUMNS: [&str; 17] = [
     "rx_rate_bps", "rx_rate_bytes", "rx_rate_kbps", "rx_rate_mbps", "transmit", "tx_l1_rate_bps", "tx_rate_bps",
     "tx_rate_bytes", "tx_rate_kbps", "tx_rate_mbps",
 ];
-/// Tagged rows have counts only.
+/// Rows by tag only have counters.
 const TAGGED_COLUMNS: [&str; 4] = ["bytes_rx", "bytes_tx", "frames_rx", "frames_tx"];
 
 fn words(node: Option<Node<'_>>, all: &[&'static str]) -> Read<Vec<&'static str>> {
     node.map_or(Ok(Vec::new()), |node| node.list()?.iter().map(|item| item.word(all)).collect())
 }
 
-/// The requested columns, and those that identify the row. All if none is requested.
+/// The requested columns and the identifying ones. All columns if none is requested.
 fn pick(metric: Map<String, Value>, columns: &[&str]) -> Value {
     if columns.is_empty() {
         return Value::Object(metric);
@@ -499,12 +499,12 @@ fn port_metric(port: &PortView<'_>, [tx, tx_bytes, rx, rx_bytes]: Rates) -> Map<
     metric
 }
 
-/// The requested tagged metrics.
+/// The requested metrics by tag.
 #[derive(Debug)]
 struct TagRequest {
     include: bool,
     columns: Vec<&'static str>,
-    /// Names of tags that distinguish rows, and their paths in the request. All if empty.
+    /// Names of the tags that distinguish rows, with their paths in the request. Empty for all tags.
     names: Vec<(String, String)>,
 }
 
@@ -588,7 +588,7 @@ fn tagged_metrics(flow: &LiveFlow, config: &config::Config, request: &TagRequest
     if !by_rx && !shown.contains(&true) {
         return Vec::new();
     }
-    // Rows that differ only in what was not asked for are one.
+    // Rows that differ only in tags that were not requested are merged.
     let mut rows: BTreeMap<TagValues, Figures> = BTreeMap::new();
     for ((values, port), figures) in flow.meters.tagged_figures() {
         let values = values.into_iter().zip(&shown).filter(|(_, shown)| **shown).map(|(value, _)| value).collect();
@@ -598,7 +598,7 @@ fn tagged_metrics(flow: &LiveFlow, config: &config::Config, request: &TagRequest
         let digits = tag.length.div_ceil(4);
         json!({ "name": tag.name, "value": { "choice": "hex", "hex": format!("{value:0digits$x}") } })
     };
-    // Frames that were sent have no port of arrival, so they are in other rows than those that came.
+    // Sent frames have no port of arrival, so they are not in the same rows as received ones.
     let has_ports = rows.keys().any(|(_, port)| port.is_some());
     let row = |((values, port), figures): (TagValues, Figures)| {
         let tags = flow.meters.tags().iter().zip(&shown).filter(|(_, shown)| **shown).map(|(tag, _)| tag);

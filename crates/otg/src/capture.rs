@@ -5,9 +5,9 @@ use crate::frame::read_bits;
 use crate::reader::{Node, Read};
 use packet::layers::{LayerKind, Layers};
 
-/// Bytes of memory that the frames of one port's capture may take.
+/// Maximum memory for the frames of one port's capture.
 const MOST_BYTES: usize = 256 << 20;
-/// What a frame takes beside its bytes: its entry, and what an allocation is rounded up by.
+/// Memory per frame in addition to its bytes: its entry, and the rounding of its allocation.
 const BESIDE: usize = size_of::<Captured>() + 24;
 /// Nanosecond resolution, little-endian (pcap(5)).
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -15,7 +15,7 @@ const MAGIC: u32 = 0xa1b2_3c4d;
 /// One condition on the bits of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Condition {
-    /// The header; `None` means from the start of the frame.
+    /// The header; `None` for the start of the frame.
     layer: Option<LayerKind>,
     at: usize,
     width: usize,
@@ -43,23 +43,23 @@ impl Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CaptureSettings {
     conditions: Vec<Condition>,
-    /// When full, drop the oldest frames instead of the newest.
+    /// When full, drops the oldest frames instead of the newest.
     overwrite: bool,
-    /// Bytes of each frame, with FCS.
+    /// Maximum number of bytes stored per frame, including the FCS.
     snap: usize,
     format: Format,
 }
 
-/// How a capture is written.
+/// The file format of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// pcap(5).
     Pcap,
-    /// The next generation, draft-ietf-opsawg-pcapng.
+    /// pcapng, draft-ietf-opsawg-pcapng.
     Pcapng,
 }
 
-/// A name, port names, and settings.
+/// Reads the name, the port names and the settings of a capture.
 pub(crate) fn read(node: &Node<'_>) -> Read<(String, Vec<String>, CaptureSettings)> {
     let mut object = node.object()?;
     let name = object.required("name")?.name()?;
@@ -78,7 +78,7 @@ pub(crate) fn read(node: &Node<'_>) -> Read<(String, Vec<String>, CaptureSetting
     Ok((name, ports, CaptureSettings { conditions, overwrite, snap, format }))
 }
 
-/// Fields of filters: name, first bit, bits.
+/// Fields of filters: name, first bit, number of bits.
 type Fields = &'static [(&'static str, usize, usize)];
 
 const ETHERNET: Fields = &[("src", 48, 48), ("dst", 0, 48), ("ether_type", 96, 16)];
@@ -165,7 +165,7 @@ fn condition(
     Ok(Condition { layer, at, width, value, mask, negate })
 }
 
-/// A captured frame, with its FCS.
+/// A captured frame, including its FCS.
 #[derive(Clone, Debug)]
 struct Captured {
     time_ns: u64,
@@ -173,16 +173,16 @@ struct Captured {
     bytes: Vec<u8>,
 }
 
-/// The frames of one port.
+/// The captured frames of one port.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
     settings: Option<CaptureSettings>,
     frames: std::collections::VecDeque<Captured>,
     held: usize,
-    /// Frames dropped for lack of room.
+    /// Frames dropped because the memory was full.
     pub(crate) left_out: u64,
     pub(crate) active: bool,
-    /// Frames that arrived before this are not captured, although they are taken from the port later.
+    /// Frames that arrived earlier are not captured, even if they are read from the port later.
     since_ns: u64,
 }
 
@@ -192,7 +192,7 @@ impl Capture {
         *self = Capture { settings, ..Capture::default() };
     }
 
-    /// Deletes the stored frames and starts with frames that arrive at this time or later.
+    /// Deletes the stored frames. Captures frames that arrive at this time or later.
     pub(crate) fn start(&mut self, since_ns: u64) {
         let settings = self.settings.take();
         self.reset(settings);
@@ -204,7 +204,7 @@ impl Capture {
         self.settings.is_some()
     }
 
-    /// Takes a frame, given without FCS, if it passes the filters.
+    /// Stores a frame, given without FCS, if it passes the filters.
     pub(crate) fn take(&mut self, time_ns: u64, frame: &[u8]) {
         let is_due = self.active && time_ns >= self.since_ns;
         let Some(settings) = self.settings.as_ref().filter(|_| is_due) else { return };
@@ -214,12 +214,12 @@ impl Capture {
                 return;
             }
         }
-        // The receiver does not see the FCS, but it must have been this one.
+        // The receiver does not see the FCS. It must have been valid, so it can be computed.
         let mut bytes = frame.to_vec();
         bytes.extend(fcs(frame).to_le_bytes());
         let length = bytes.len();
         bytes.truncate(settings.snap);
-        // `truncate` keeps the memory.
+        // `truncate` does not release memory.
         bytes.shrink_to_fit();
         let overwrite = settings.overwrite;
         while self.held + bytes.len() + BESIDE > MOST_BYTES {
@@ -234,7 +234,7 @@ impl Capture {
         self.frames.push_back(Captured { time_ns, length, bytes });
     }
 
-    /// The file: Ethernet with FCS, in nanoseconds. `skip` frames are left out, and `count` follow.
+    /// The capture file: Ethernet with FCS and nanosecond timestamps. Skips `skip` frames and writes the next `count`.
     pub(crate) fn file(&self, (skip, count): (usize, usize)) -> Vec<u8> {
         let frames = self.frames.iter().skip(skip).take(count);
         let mut file = Vec::with_capacity(64 + self.held + 36 * self.frames.len());
@@ -256,9 +256,9 @@ fn write_pcap<'f>(frames: impl Iterator<Item = &'f Captured>, file: &mut Vec<u8>
     }
 }
 
-/// A section with one interface, and a block for each frame.
+/// A section with one interface, and a block per frame.
 fn write_pcapng<'f>(frames: impl Iterator<Item = &'f Captured>, file: &mut Vec<u8>) {
-    // The length of a block stands at both of its ends.
+    // A block has its length at both ends.
     let mut block = |kind: u32, parts: &[&[u8]]| {
         let content: usize = parts.iter().map(|part| part.len()).sum();
         let padded = content.next_multiple_of(4);
@@ -280,7 +280,7 @@ fn write_pcapng<'f>(frames: impl Iterator<Item = &'f Captured>, file: &mut Vec<u
     }
 }
 
-/// Reads which frames of a capture are wanted: how many are left out, and how many follow.
+/// Reads which frames of a capture are requested: how many to skip, and how many to return.
 pub(crate) fn slice(node: Option<Node<'_>>) -> Read<(usize, usize)> {
     const ALL: (usize, usize) = (0, usize::MAX);
     let Some(node) = node else { return Ok(ALL) };
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn files_have_every_byte_and_the_fcs() {
-        // "123456789" is the check value of CRC-32.
+        // The CRC-32 of "123456789" is a known check value.
         assert_eq!(fcs(b"123456789"), 0xcbf4_3926);
         let mut capture = Capture::default();
         let format = Format::Pcap;
@@ -392,7 +392,7 @@ mod tests {
             at += length as usize;
         }
         let [(0x0a0d_0d0a, 0), (1, _), (6, frame)] = kinds[..] else { panic!("{kinds:x?}") };
-        // Interface 0, the time in two words, captured and whole length, and the bytes padded to 64.
+        // Interface 0, the time in two words, captured and original length, and the bytes padded to 64.
         assert_eq!([8, 12, 16, 20, 24].map(|n| word(frame + n)), [0, 7, 9, 62, 64]);
         assert_eq!((file.len() - frame, &file[frame + 28..frame + 88]), (28 + 64 + 4, &[7; 60][..]));
     }

@@ -1,4 +1,4 @@
-//! A whole configuration: ports, layer 1, devices, captures and flows, with names resolved.
+//! A complete configuration: ports, layer 1, devices, captures and flows, with all names resolved.
 
 use crate::capture::{self, CaptureSettings};
 use crate::flow::{self, Asked, Ends, FCS, Flow, Rate};
@@ -7,15 +7,15 @@ use packet::MacAddr;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-/// Flows of one configuration. Their numbers are in the stamps of frames.
+/// Maximum number of flows in a configuration. Their numbers are in the stamps of frames.
 pub(crate) const MOST_FLOWS: usize = 32_768;
 
 /// A port from the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Available {
-    /// Its name on the command line, which is the `location` in configurations.
+    /// Its name on the command line. Configurations use it as `location`.
     pub(crate) name: String,
-    /// The port in netlathe's notation, such as `if:eth1`.
+    /// The port in netlathe's syntax, such as `if:eth1`.
     pub(crate) text: String,
     /// Its MTU in bytes.
     pub(crate) mtu: u32,
@@ -34,7 +34,7 @@ pub(crate) struct ConfigPort {
     pub(crate) line_bps: Option<u64>,
 }
 
-/// A tag of a device's frames.
+/// A VLAN tag of a device's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceTag {
     pub(crate) tpid: u16,
@@ -48,7 +48,7 @@ pub(crate) struct DeviceAddress {
     pub(crate) address: IpAddr,
     pub(crate) prefix: u8,
     pub(crate) gateway: IpAddr,
-    /// The hardware address of the gateway, if the configuration has it.
+    /// The hardware address of the gateway, if it is configured.
     pub(crate) gateway_mac: Option<MacAddr>,
 }
 
@@ -63,32 +63,32 @@ pub(crate) struct Interface {
     pub(crate) addresses: Vec<DeviceAddress>,
 }
 
-/// A flow with its ports.
+/// A flow with its resolved ports.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedFlow {
     pub(crate) flow: Flow,
     pub(crate) tx: usize,
     pub(crate) rx: Vec<usize>,
     pub(crate) rate: Rate,
-    /// Which sends each frame in turn. None for a flow between ports.
+    /// The senders, which send frames in turn. Empty for a flow between ports.
     pub(crate) senders: Vec<Sender>,
 }
 
-/// The interface of a device, and which of its addresses.
+/// Index of an interface, and optionally of one of its addresses.
 pub(crate) type Sender = (usize, Option<usize>);
 
-/// A configuration that was accepted.
+/// An accepted configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     pub(crate) ports: Vec<ConfigPort>,
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) flows: Vec<PlannedFlow>,
-    /// By port.
+    /// Per port.
     pub(crate) captures: Vec<Option<CaptureSettings>>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads a configuration. Errors of all parts are collected.
+/// Reads a configuration. Collects the errors of all parts.
 pub(crate) fn read(node: &Node<'_>, available: &[Available]) -> Result<Config, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut config = Config::default();
@@ -208,7 +208,7 @@ fn port(node: &Node<'_>, available: &[Available]) -> Read<ConfigPort> {
     }
 }
 
-/// Layer 1: only the speed has an effect, as the base of percentages if the port has no known line rate.
+/// Layer 1. Only the speed has an effect: percentages refer to it if the line rate of the port is unknown.
 fn layer1(node: &Node<'_>, config: &mut Config) -> Read<String> {
     const SPEEDS: [(&str, u64); 13] = [
         ("speed_10_fd_mbps", 10),
@@ -237,7 +237,7 @@ fn layer1(node: &Node<'_>, config: &mut Config) -> Read<String> {
         let asked =
             speed.and_then(|speed| SPEEDS.iter().find(|(word, _)| *word == speed)).map(|(_, mbps)| mbps * 1_000_000);
         let port = &mut config.ports[of];
-        // Clients always send the default, 1500.
+        // Clients always send the default of 1500.
         if let Some(mtu) = mtu.filter(|mtu| *mtu != u64::from(port.mtu) && *mtu != 1_500) {
             config.warnings.push(format!(
                 "{}.mtu: that of '{}' is {} B, which netlathe does not change to {mtu} B",
@@ -262,7 +262,7 @@ fn options(node: &Node<'_>) -> Read<()> {
     let mut object = node.object()?;
     if let Some(node) = object.get("port_options") {
         let mut ports = node.object()?;
-        // The ports of this server have no other users.
+        // The ports of this server have no other users, so this has no effect.
         if let Some(node) = ports.get("location_preemption") {
             node.boolean()?;
         }
@@ -276,7 +276,7 @@ fn options(node: &Node<'_>) -> Read<()> {
     object.finish()
 }
 
-/// Reads a device, and returns all names in it.
+/// Reads a device. Returns all names in it.
 fn device(node: &Node<'_>, config: &mut Config) -> Read<Vec<String>> {
     let mut object = node.object()?;
     let mut names = vec![object.required("name")?.name()?];
@@ -401,7 +401,7 @@ fn resolve(
                 );
                 return Err(Problem::new(&path("device.tx_names"), what));
             }
-            // One sender needs no turns.
+            // With only one distinct sender, there is no need for turns.
             if senders.iter().all(|sender| *sender == senders[0]) {
                 senders.truncate(1);
             }

@@ -1,4 +1,4 @@
-//! Ports, their threads, and their traffic.
+//! Ports, their threads and their traffic.
 
 use crate::config::{Available, Config, DeviceTag, Interface, MOST_FLOWS, PlannedFlow, Sender};
 use crate::flow::{FCS, Rate, Sizes};
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for the hardware address of a flow's next hop.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Interval between repetitions of unanswered requests.
+/// Interval between repetitions of unanswered neighbour requests.
 const ASK: Duration = Duration::from_millis(200);
 /// Time limit for the answer to a ping.
 const ECHO: Duration = Duration::from_secs(1);
-/// Flows that start together start this long after the request, so that all senders have received it.
+/// Flows that start together start this long after the request, so that all senders have received the command.
 const LEAD: Duration = Duration::from_millis(2);
-/// A receiver may delay a frame by this time.
+/// Maximum delay of a frame in a receiver.
 const SETTLE: Duration = Duration::from_millis(30);
 /// Length of the window in which rates are measured.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ struct Port {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Counts at one instant, for rates: frames and bytes sent, frames and bytes received.
+/// Counters at one instant, for rates: frames and bytes sent, frames and bytes received.
 type Sample = [u64; 4];
 
 struct Samples {
@@ -59,10 +59,10 @@ pub(crate) struct LiveFlow {
     pub(crate) stream: u16,
 }
 
-/// A flow and the makers of its frames, which take turns.
+/// A flow and the makers of its frames, which are used in turn.
 type ReadyFlow<'c> = (&'c LiveFlow, Vec<Arc<FrameMaker>>);
 
-/// Why a flow cannot start, and whether that may change soon.
+/// Why a flow cannot start, and whether it is worth waiting.
 struct NotReady {
     wait: bool,
     problem: Problem,
@@ -73,11 +73,11 @@ struct NotReady {
 struct Current {
     config: Config,
     flows: Vec<LiveFlow>,
-    /// The stream of its first flow.
+    /// The stream number of its first flow.
     first_stream: u16,
-    /// The stream of the next flow that is added, also by the next configuration.
+    /// The stream number of the next added flow, including flows of the next configuration.
     next_stream: u16,
-    /// Devices neither ask nor answer.
+    /// True if devices neither send nor answer requests.
     devices_stopped: bool,
 }
 
@@ -126,7 +126,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Sends requests to neighbours that have not answered, and samples counters, until the engine ends. Run it on a
+    /// Sends requests to neighbours that have not answered, and samples counters, until the engine ends. Run this on a
     /// separate thread.
     pub(crate) fn attend(&self) {
         let (mut asked, mut sampled) = (None::<Instant>, None::<Instant>);
@@ -144,11 +144,11 @@ impl Engine {
     }
 
     fn tell(&self, port: usize, command: Command) {
-        // A sender ends only with the engine.
+        // The channel is closed only if the sender has ended together with the engine.
         let _ended = self.ports[port].commands.send(command);
     }
 
-    /// Waits until all senders have carried out their commands.
+    /// Waits until all senders have executed their commands.
     fn await_senders(&self) {
         let (done, all) = mpsc::channel();
         for port in 0..self.ports.len() {
@@ -158,7 +158,7 @@ impl Engine {
         while all.recv().is_ok() {}
     }
 
-    /// Replaces the current configuration, after stopping its flows.
+    /// Stops the flows of the current configuration and replaces it.
     pub(crate) fn configure(&self, mut config: Config) -> Result<Vec<String>, Vec<Problem>> {
         let mut current = lock(&self.current);
         let first_stream = current.next_stream;
@@ -182,7 +182,8 @@ impl Engine {
         Ok(warnings)
     }
 
-    /// What each port is to expect of these flows, whose streams are `first_stream` and up to `next_stream`.
+    /// What each port should expect from these flows, whose streams are numbered from `first_stream` up to, but not
+    /// including, `next_stream`.
     fn expect<'f>(
         &self,
         config: &Config,
@@ -222,7 +223,8 @@ impl Engine {
         if problems.is_empty() { Ok(expected) } else { Err(problems) }
     }
 
-    /// Adds the flows of a configuration from number `known` on. Those before are the current ones, and go on.
+    /// Adds the flows of a configuration from number `known` on. The earlier ones are the current flows, which
+    /// continue.
     pub(crate) fn append(&self, mut config: Config, known: usize) -> Result<Vec<String>, Vec<Problem>> {
         let mut current = lock(&self.current);
         let fresh = config.flows.split_off(known);
@@ -245,7 +247,7 @@ impl Engine {
         Ok(std::mem::take(&mut config.warnings))
     }
 
-    /// Stops the flows of these names and forgets them. The others go on.
+    /// Stops and removes the flows with these names. The others continue.
     pub(crate) fn delete(&self, names: &HashSet<String>) {
         let mut current = lock(&self.current);
         let current = &mut *current;
@@ -257,7 +259,7 @@ impl Engine {
         self.expect_again(current);
     }
 
-    /// Starts or stops all devices. Those that are stopped know no neighbours.
+    /// Starts or stops all devices. Stopped devices have no neighbours.
     pub(crate) fn set_devices(&self, run: bool) {
         let mut current = lock(&self.current);
         current.devices_stopped = !run;
@@ -270,16 +272,16 @@ impl Engine {
         self.ask_neighbours();
     }
 
-    /// Tells the receivers what the current flows and devices are.
+    /// Updates the receivers with the current flows and devices.
     fn expect_again(&self, current: &Current) {
         let Current { config, flows, first_stream, next_stream, devices_stopped } = current;
-        // Flows that were accepted are accepted again, also if some have gone.
+        // Flows that were accepted once are accepted again, even if some have been removed.
         if let Ok(expected) = self.expect(config, flows.iter(), *first_stream, *next_stream, !devices_stopped) {
             self.await_flows(expected);
         }
     }
 
-    /// Gateways whose hardware addresses are in the configuration.
+    /// Sets the hardware addresses of gateways that are in the configuration.
     fn set_known_neighbours(&self, config: &Config) {
         for (n, interface) in config.interfaces.iter().enumerate() {
             for address in &interface.addresses {
@@ -290,12 +292,12 @@ impl Engine {
         }
     }
 
-    /// Whether a flow has a tag of this name.
+    /// Whether a flow has a tag with this name.
     pub(crate) fn has_tag(&self, name: &str) -> bool {
         lock(&self.current).flows.iter().any(|flow| flow.meters.tags().iter().any(|tag| tag.name == name))
     }
 
-    /// Lets receivers count other flows. Rates begin anew, since flows have other numbers.
+    /// Makes receivers count other flows. Restarts the measurement of rates, since flows have new numbers.
     fn await_flows(&self, expected: Vec<Expected>) {
         for (port, expected) in self.ports.iter().zip(expected) {
             *lock(&port.shared.expected) = Arc::new(expected);
@@ -303,7 +305,7 @@ impl Engine {
         lock(&self.samples).clear();
     }
 
-    /// Stops all flows and captures. Frames in flight have arrived, or are lost, when it returns.
+    /// Stops all flows and captures. When it returns, frames in flight have arrived or are lost.
     fn stop_all(&self, flows: &[LiveFlow]) {
         let sends = flows.iter().any(|flow| flow.meters.state() != Transmission::Stopped);
         for (of, port) in self.ports.iter().enumerate() {
@@ -317,7 +319,7 @@ impl Engine {
         }
     }
 
-    /// The flows of these names; all if there are no names.
+    /// The flows with these names; all flows if there are no names.
     fn chosen<'c>(current: &'c Current, names: &[String], path: &str) -> Result<Vec<&'c LiveFlow>, Vec<Problem>> {
         if names.is_empty() {
             return Ok(current.flows.iter().collect());
@@ -331,7 +333,7 @@ impl Engine {
         names.iter().map(find).collect()
     }
 
-    /// Starts flows from their first frame, or resumes those that are paused.
+    /// Starts flows from their first frame, or resumes paused flows.
     pub(crate) fn start_flows(&self, names: &[String], path: &str, resume: bool) -> Result<(), Vec<Problem>> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -345,7 +347,7 @@ impl Engine {
                 Err(problem) if problem.wait && Instant::now() < end => {}
                 Err(problem) => return Err(vec![problem.problem]),
             }
-            // Requests are repeated meanwhile.
+            // Releases the lock so that requests are repeated in the meantime.
             drop(current);
             thread::sleep(Duration::from_millis(10));
         }
@@ -362,7 +364,7 @@ impl Engine {
         self.group(current, &fresh_flows, Command::Stop);
         self.await_senders();
         if were_sent {
-            // Frames in flight are of the run before.
+            // Frames still in flight belong to the previous run.
             thread::sleep(SETTLE);
             lock(&self.samples).clear();
         }
@@ -397,7 +399,7 @@ impl Engine {
         self.await_senders();
     }
 
-    /// The frames of flows, with the hardware addresses of their next hops.
+    /// Builds the frames of flows with the hardware addresses of their next hops.
     fn ready(&self, current: &Current, flows: &[&LiveFlow]) -> Result<Vec<Vec<Arc<FrameMaker>>>, NotReady> {
         let of_sender = |live: &LiveFlow, sender: Option<Sender>| -> Result<Arc<FrameMaker>, NotReady> {
             let flow = &live.planned.flow;
@@ -438,7 +440,7 @@ impl Engine {
         }
     }
 
-    /// Stops or pauses flows. Counts frames in flight before it returns.
+    /// Stops or pauses flows. Waits for frames in flight, so that they are counted.
     pub(crate) fn halt_flows(&self, names: &[String], path: &str, pause: bool) -> Result<(), Vec<Problem>> {
         let current = lock(&self.current);
         let chosen = Engine::chosen(&current, names, path)?;
@@ -464,7 +466,7 @@ impl Engine {
         }
     }
 
-    /// Starts or stops captures. A capture includes the frames that arrived before the stop.
+    /// Starts or stops captures. A capture includes all frames that arrived before the stop.
     pub(crate) fn capture(&self, names: &[String], start: bool, path: &str) -> Result<(), Problem> {
         let current = lock(&self.current);
         let ports = self.named_ports(&current, names, path)?;
@@ -523,7 +525,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Requests the addresses of gateways that have not answered.
+    /// Sends requests for the addresses of gateways that have not answered.
     fn ask_neighbours(&self) {
         let current = lock(&self.current);
         for (n, interface) in current.config.interfaces.iter().enumerate().filter(|_| !current.devices_stopped) {
@@ -536,7 +538,7 @@ impl Engine {
         }
     }
 
-    /// The hardware address of each gateway: interface, IP address of the gateway, and its answer.
+    /// The hardware address of each gateway: interface, IP address of the gateway, and the hardware address if known.
     pub(crate) fn neighbours(
         &self,
         names: &[String],
@@ -562,7 +564,7 @@ impl Engine {
         Ok(wanted.flat_map(of_interface).collect())
     }
 
-    /// Whether an address answers a ping from an address of a device.
+    /// Whether `to` answers a ping from an address of a device.
     pub(crate) fn ping(&self, from: &str, to: IpAddr, identifier: u16, path: &str) -> Result<bool, Problem> {
         let (interface, number, own, of) = {
             let current = lock(&self.current);
@@ -632,7 +634,7 @@ impl Engine {
         (all(&first.flows, &last.flows), all(&first.ports, &last.ports))
     }
 
-    /// Calls `read` with the flows of these names that have metrics, and their numbers.
+    /// Calls `read` with the flows with these names that have metrics, and with their numbers.
     pub(crate) fn with_flows<T>(
         &self,
         names: &[String],
@@ -652,7 +654,7 @@ impl Engine {
         Ok(wanted.map(|(n, flow)| read(n, flow, &current.config)).collect())
     }
 
-    /// Calls `read` with each port of these names: name and location, whether its link is up, whether it captures,
+    /// Calls `read` with each port with these names: name and location, whether its link is up, whether it captures,
     /// whether it transmits, its counters and its number.
     pub(crate) fn with_ports<T>(
         &self,
@@ -699,7 +701,7 @@ impl Drop for Engine {
             self.tell(port, Command::End);
         }
         for thread in self.ports.iter_mut().flat_map(|port| port.threads.drain(..)) {
-            // A panic has been printed.
+            // The panic message has already been printed.
             let _panicked = thread.join();
         }
     }
@@ -712,7 +714,7 @@ impl Engine {
     }
 }
 
-/// Flows with their meters, whose streams begin at this one.
+/// Flows and their meters, with stream numbers from `first_stream` on.
 fn live_flows(flows: Vec<PlannedFlow>, first_stream: u16) -> Vec<LiveFlow> {
     let live = |(n, planned): (usize, PlannedFlow)| {
         let meters = Arc::new(FlowMeters::new(planned.flow.maker.tags.clone(), planned.flow.metrics.rx_name));
@@ -742,13 +744,13 @@ fn shares_prefix(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     }
 }
 
-/// The request for the hardware address of a neighbour.
+/// The neighbour request for a hardware address.
 fn asking(interface: &Interface, own: IpAddr, neighbour: IpAddr) -> Vec<u8> {
     let frame = question(&Asker { mac: interface.mac, address: own, vlans: [None; 2] }, neighbour);
     tagged(&frame, &interface.tags)
 }
 
-/// A frame with the tags of a device.
+/// Adds the tags of a device to a frame.
 fn tagged(frame: &[u8], tags: &[DeviceTag]) -> Vec<u8> {
     let (addresses, rest) = frame.split_at(12);
     let mut whole = addresses.to_vec();

@@ -5,13 +5,13 @@ use crate::pattern::mixed;
 use crate::reader::{Node, Object, Problem, Read};
 use packet::Stamp;
 
-/// Bytes of the FCS, which sizes of the model include and frames of netlathe lack.
+/// Length of the FCS in bytes. Sizes of the model include it; frames of netlathe do not.
 pub(crate) const FCS: usize = 4;
-/// Preamble and the shortest gap, in bytes.
+/// Preamble and minimum inter-frame gap, in bytes.
 const AROUND: u64 = 20;
-/// Pairs of a sending and a receiving device in one flow.
+/// Maximum number of pairs of a sending and a receiving device in one flow.
 const MOST_PAIRS: usize = 4_096;
-/// The longest frame that is sent, with FCS.
+/// Maximum length of a sent frame, with FCS.
 const LONGEST: u64 = 9_216;
 const SECOND_PS: u128 = 1_000_000_000_000;
 
@@ -28,7 +28,7 @@ pub(crate) enum Sizes {
         least: u32,
         most: u32,
     },
-    /// Sizes, each with the cumulative share, which ends at 1.
+    /// Sizes with their cumulative shares; the last share is 1.
     Weighted(Vec<(u32, f64)>),
 }
 
@@ -40,7 +40,8 @@ impl Sizes {
             Sizes::Steps { start, end, step } => start + (n % u64::from((end - start) / step + 1)) as u32 * step,
             Sizes::Random { least, most } => least + (mixed(n) % u64::from(most - least + 1)) as u32,
             Sizes::Weighted(pairs) => {
-                // The golden ratio's multiples fill the unit evenly, so shares are right after a few frames.
+                // The multiples of the golden ratio cover the unit interval evenly, so the shares are accurate after a
+                // few frames.
                 let share = (n as f64 * 0.618_033_988_749_895).fract();
                 pairs.iter().find(|(_, upto)| share < *upto).or(pairs.last()).map_or(64, |(size, _)| *size)
             }
@@ -79,7 +80,7 @@ impl Sizes {
     }
 }
 
-/// A rate. Each frame has a cost; the budget grows by `per_second`.
+/// A rate, as a budget that grows by `per_second`; each frame has a cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
     /// Frames per second.
@@ -91,8 +92,8 @@ pub(crate) enum Rate {
 }
 
 impl Rate {
-    /// The time that a frame of this size, with FCS, takes from the budget, in picoseconds, given the remainder of the
-    /// previous division.
+    /// The time in picoseconds that a frame of this size, with FCS, takes from the budget. `rest` is the remainder of
+    /// the division for the preceding frame.
     pub(crate) fn interval_ps(self, size: u32, rest: &mut u128) -> u64 {
         let (cost, per_second) = match self {
             Rate::Frames(pps) => (1, u128::from(pps)),
@@ -104,7 +105,7 @@ impl Rate {
         (whole / per_second) as u64
     }
 
-    /// Frames per second of frames with this mean size.
+    /// The rate in frames per second, for frames with this mean size.
     pub(crate) fn frames_per_second(self, mean: f64) -> f64 {
         match self {
             Rate::Frames(pps) => pps as f64,
@@ -114,12 +115,12 @@ impl Rate {
     }
 }
 
-/// When a flow ends.
+/// The end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum End {
     Never,
     After(u64),
-    /// Picoseconds from its start.
+    /// Picoseconds since its start.
     Time(u64),
 }
 
@@ -127,9 +128,9 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Duration {
     pub(crate) end: End,
-    /// Picoseconds before the first frame.
+    /// Delay of the first frame in picoseconds.
     pub(crate) delay_ps: u64,
-    /// Frames of a burst, and the pause after it in picoseconds.
+    /// Number of frames in a burst, and the pause after it in picoseconds.
     pub(crate) burst: Option<(u64, u64)>,
 }
 
@@ -147,13 +148,13 @@ pub(crate) struct Metrics {
 /// Source and destination of frames, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// Ports. Without a receiver, all other ports receive.
+    /// Ports. If there is no receiver, all other ports receive.
     Ports { tx: String, rx: Vec<String> },
-    /// Addresses or Ethernet interfaces of devices: a sender and a receiver for each frame in turn.
+    /// Addresses or Ethernet interfaces of devices: pairs of a sender and a receiver, used in turn.
     Devices { pairs: Vec<(String, String)> },
 }
 
-/// A parsed flow, with ports and devices as names.
+/// A parsed flow. Ports and devices are still names.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) name: String,
@@ -166,7 +167,7 @@ pub(crate) struct Flow {
     pub(crate) metrics: Metrics,
 }
 
-/// A rate before the line rate is known.
+/// A rate that may refer to the line rate, which is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Asked {
     Rate(Rate),
@@ -174,9 +175,9 @@ pub(crate) enum Asked {
     Percent(f64),
 }
 
-/// Room for stamps in the frames of a flow.
+/// Whether frames have space for stamps.
 impl Flow {
-    /// Whether every frame has room for a stamp.
+    /// Whether every frame has space for a stamp.
     pub(crate) fn is_stamped(&self) -> bool {
         self.maker.has_room((self.sizes.least() as usize).saturating_sub(FCS))
     }
@@ -197,7 +198,7 @@ pub(crate) fn read(node: &Node<'_>) -> Read<Flow> {
     let needed = (maker.header_length() + FCS) as u32;
     let size = object.get("size");
     let sizes = match &size {
-        // The default of 64 B is not a request: longer headers make longer frames.
+        // The default of 64 B was not requested explicitly, so longer headers make longer frames.
         None => Sizes::Fixed(needed.max(64)),
         Some(size) => sizes(size, needed)?,
     };
@@ -313,7 +314,7 @@ fn sizes(node: &Node<'_>, needed: u32) -> Read<Sizes> {
     })
 }
 
-/// The predefined mixes of the model: sizes and weights.
+/// The predefined mixes of the model, as sizes and weights. Sizes below `needed` are increased to it.
 fn mix(name: &str, needed: u32) -> Vec<(u32, f64)> {
     let pairs: &[(u32, f64)] = match name {
         "ipsec_imix" => &[(90, 58.67), (92, 2.0), (594, 23.66), (1_418, 15.67)],
@@ -322,7 +323,7 @@ fn mix(name: &str, needed: u32) -> Vec<(u32, f64)> {
         "tcp_imix" => &[(90, 58.67), (92, 2.0), (594, 23.66), (1_518, 15.67)],
         _ => &[(64, 7.0), (570, 4.0), (1_518, 1.0)],
     };
-    // A mix assumes the shortest headers. Longer headers lengthen its short frames.
+    // A mix assumes the shortest headers. Longer headers increase the length of its short frames.
     pairs.iter().map(|(size, weight)| ((*size).max(needed), *weight)).collect()
 }
 
@@ -403,7 +404,7 @@ fn rate(node: &Node<'_>) -> Read<Asked> {
     }
 }
 
-/// Only the shortest gap is supported, because the rate sets the gaps.
+/// Only the minimum gap is supported, because the rate determines the gaps.
 fn gap(object: &mut Object<'_>) -> Read<()> {
     object.only("gap", &serde_json::json!(12), "the rate decides the gaps")
 }
@@ -452,14 +453,14 @@ fn duration(node: &Node<'_>) -> Read<Duration> {
     Ok(duration)
 }
 
-/// A time in picoseconds. `nothing` is the number of bytes that means zero.
+/// A time in picoseconds. `nothing` is the number of bytes that stands for zero.
 fn time(node: &Node<'_>, nothing: f64) -> Read<u64> {
     let mut object = node.object()?;
     let choice = object.choice(&["bytes", "nanoseconds", "microseconds"], Some("bytes"))?;
     let content = object.get(choice);
     object.finish()?;
     let Some(content) = content else { return Ok(0) };
-    // A week at most.
+    // At most a week.
     match choice {
         "nanoseconds" => Ok((content.float(0.0, 6e14)? * 1e3) as u64),
         "microseconds" => Ok((content.float(0.0, 6e11)? * 1e6) as u64),

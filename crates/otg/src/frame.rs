@@ -1,4 +1,4 @@
-//! Frames of a flow, by their number.
+//! The frames of a flow as a function of their number.
 
 use crate::flow::FCS;
 use crate::headers::{self, Header, Over, Role, TAGS};
@@ -20,7 +20,7 @@ struct Parsed {
     path: String,
     fields: Vec<(headers::Row, Asked)>,
     sum: SumPolicy,
-    /// The bytes of `custom`.
+    /// The bytes of a `custom` header.
     bytes: Vec<u8>,
     custom_tags: Vec<Tag>,
 }
@@ -39,7 +39,7 @@ impl Parsed {
         self.header.is_some_and(|header| header.name == name)
     }
 
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     fn length(&self) -> Read<usize> {
         let Some(header) = self.header else { return Ok(self.bytes.len()) };
         let flag = |name: &'static str, default: u128| {
@@ -82,7 +82,7 @@ struct Varying {
     pattern: Pattern,
 }
 
-/// What all frames of a flow have in common, and which values their other fields have.
+/// The bytes that all frames of a flow share, and the possible values of their other fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
     /// Offsets of bytes that are the same in all frames, in order.
@@ -93,19 +93,19 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// Whether the fields of a frame that has these bytes have values of this flow.
+    /// Whether a frame with the common bytes of this flow also has possible values in its other fields.
     pub(crate) fn fits(&self, frame: &[u8]) -> bool {
         let fits =
             |field: &Varying| read_bits(frame, field.bit, field.width).is_some_and(|it| field.pattern.may_be(it));
         self.varying.iter().all(fits)
     }
 
-    /// The byte at an offset, if all frames have the same.
+    /// The byte at an offset, if all frames have the same byte there.
     fn byte(&self, at: usize) -> Option<u8> {
         self.places.binary_search(&at).ok().map(|n| self.bytes[n])
     }
 
-    /// Whether a frame may belong to both flows, as far as a byte or a field can tell.
+    /// Whether a frame may belong to both flows, judging by single bytes and fields.
     pub(crate) fn is_like(&self, other: &Signature) -> bool {
         let differs = |at: &usize| other.byte(*at).is_some_and(|byte| Some(byte) != self.byte(*at));
         let is_apart = |field: &Varying, of: &Signature| {
@@ -126,58 +126,58 @@ impl Signature {
     }
 }
 
-/// A length of 16 bits.
+/// A 16-bit length field.
 #[derive(Clone, Copy, Debug)]
 struct LengthField {
     at: usize,
     /// Offset of the first byte that it counts.
     from: usize,
-    /// Bytes after the last one that it counts.
+    /// Number of trailing bytes that it does not count.
     trailer: usize,
 }
 
-/// A checksum of 16 bits.
+/// A 16-bit checksum field.
 #[derive(Clone, Copy, Debug)]
 struct SumField {
     at: usize,
     from: usize,
-    /// `None`: to the trailer.
+    /// End of the covered bytes; `None` if they extend to the trailer.
     to: Option<usize>,
     trailer: usize,
-    /// Start of the IP header, whether it is IPv6, and the protocol.
+    /// Start of the IP header, whether it is IPv6, and the protocol number of the pseudo header.
     pseudo: Option<(usize, bool, u8)>,
     bad: bool,
-    /// 0 would mean that there is none (RFC 768).
+    /// Whether 0 means that there is no checksum (RFC 768).
     of_udp: bool,
 }
 
 /// The payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// These bytes, repeated or once.
+    /// These bytes, repeated if true.
     Fixed(Vec<u8>, bool),
-    /// Each byte is one more, or one less, than the preceding one.
+    /// Each byte is one more than the preceding one if true, else one less.
     Bytes(bool),
-    /// The same by 16-bit words.
+    /// The same for 16-bit words.
     Words(bool),
 }
 
-/// Makes the frames of a flow. Lengths are without FCS.
+/// Creates the frames of a flow. Lengths are without FCS.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameMaker {
     headers: Vec<u8>,
     varying: Vec<Varying>,
     lengths: Vec<LengthField>,
-    /// Packets, innermost first.
+    /// Checksums, of the innermost packet first.
     sums: Vec<SumField>,
     payload: Payload,
     /// Bytes after the innermost packet. The model counts an FCS for every Ethernet header, including those in tunnels.
     trailer: usize,
-    /// Offsets of destination addresses that the next hop sets.
+    /// Offsets of destination addresses that are set to the next hop.
     next_hops: Vec<usize>,
-    /// Bytes that are equal at the receiver: those that neither vary nor are changed by routers.
+    /// Offsets of bytes that the receiver sees unchanged: they neither vary nor are changed by routers.
     steady: Vec<usize>,
-    /// Bytes that routers change.
+    /// Offsets of bytes that routers change.
     changed: Vec<usize>,
     pub(crate) tags: Vec<Tag>,
 }
@@ -252,7 +252,7 @@ impl FrameMaker {
             let Some(pattern) = &asked.pattern else { continue };
             let value = pattern.at(0);
             if this.is("vlan") && row.name == "tpid" && pattern.is_constant() && TAGS.contains(&value) {
-                // The identifier of this tag is in the preceding header. See `announced`.
+                // The identifier of this tag is in the preceding header, see `announced`.
                 self.set_default(this, next, row, start);
             } else if pattern.is_constant() {
                 write_bits(&mut self.headers, bit, width, value);
@@ -277,7 +277,7 @@ impl FrameMaker {
             (Over::Header, _) => (Some(start + length), None),
             (Over::Content, _) => (None, None),
             (Over::Pseudo(protocol), Some((ip, six))) => (None, Some((ip, six, protocol))),
-            // Without an outer packet there is no pseudo header, and so no checksum.
+            // Without an IP packet around it there is no pseudo header, and therefore no checksum.
             (Over::Pseudo(_), None) => return Ok(()),
         };
         match this.sum {
@@ -298,7 +298,7 @@ impl FrameMaker {
         Ok(())
     }
 
-    /// Sets a field that the configuration leaves open.
+    /// Sets a field that the configuration omits.
     fn set_default(&mut self, this: &Parsed, next: Option<&Parsed>, row: &headers::Row, start: usize) {
         let value = match row.role {
             Role::Plain(value) | Role::Auto(value) => value,
@@ -350,7 +350,7 @@ impl FrameMaker {
         Stamp::set_first_time(&mut frame[..end], time_ns);
     }
 
-    /// Whether frames of this length have room for a stamp after the headers.
+    /// Whether frames of this length have space for a stamp after the headers.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         length >= self.header_length() + Stamp::LENGTH
     }
@@ -360,14 +360,14 @@ impl FrameMaker {
         self.next_hops.contains(&0)
     }
 
-    /// Sets the hardware address of the next hop. Inner headers have none.
+    /// Sets the hardware address of the next hop. Inner headers do not have one.
     pub(crate) fn set_next_hop(&mut self, mac: MacAddr) {
         if self.wants_next_hop() {
             self.headers[..6].copy_from_slice(&mac.0);
         }
     }
 
-    /// The source address, if it is the same in all frames.
+    /// Sets the source address to `mac`, if it is zero in all frames.
     pub(crate) fn set_source_if_zero(&mut self, mac: MacAddr) {
         let varies = self.varying.iter().any(|varying| varying.bit == 48);
         if !varies && self.headers.get(6..12) == Some(&[0; 6]) {
@@ -375,7 +375,7 @@ impl FrameMaker {
         }
     }
 
-    /// By what the receiver recognises frames without a stamp.
+    /// The signature by which the receiver recognises frames without a stamp.
     pub(crate) fn signature(&self) -> Signature {
         let arrives = |field: &&Varying| {
             let bytes = field.bit / 8..(field.bit + field.width).div_ceil(8);
@@ -388,7 +388,7 @@ impl FrameMaker {
         }
     }
 
-    /// Makes frame number `n`, of `length` bytes, with a stamp that has no time yet.
+    /// Creates frame number `n` of `length` bytes. The time of its stamp is not set yet.
     pub(crate) fn make(&self, n: u64, length: usize, stamp: Option<Stamp>, frame: &mut Vec<u8>) {
         frame.clear();
         frame.extend(&self.headers);
@@ -409,7 +409,7 @@ impl FrameMaker {
         }
         frame.resize(length.max(self.header_length()) - self.trailer, 0);
         if let Some(stamp) = stamp {
-            // The stamp adds nothing to a checksum, whatever its time is, so checksums can be computed before the time
+            // The stamp does not change a checksum, whatever its time is, so checksums can be computed before the time
             // is known.
             Stamp { time_ns: 0, ..stamp }.write(frame);
         }
@@ -430,7 +430,7 @@ impl FrameMaker {
                     internet_checksum(&[&frame[addresses], &length, &[0, 0, 0, protocol], content])
                 }
             };
-            // 0 and all ones are the same sum, so the bad one differs by more than its sign.
+            // 0 and all ones are the same sum in ones' complement, so a bad checksum must differ by more than that.
             let sum = if field.bad { sum.wrapping_add(0x5555) } else { sum };
             let sum = if sum == 0 && field.of_udp { 0xffff } else { sum };
             frame[field.at..field.at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -438,7 +438,7 @@ impl FrameMaker {
     }
 }
 
-/// The value by which `this` announces `next`.
+/// The value by which header `this` announces header `next`.
 fn announced(this: &Parsed, next: &Parsed) -> Option<u128> {
     let (this, header) = (this.header?, next.header?);
     match this.name {
@@ -513,7 +513,7 @@ fn custom(content: Option<Node<'_>>, path: String) -> Read<Parsed> {
         return node.wrong("1 to 9000 bytes are served");
     }
     let tags = object.items("metric_tags")?;
-    // Offsets and lengths of a custom header are bits from its start.
+    // Offsets and lengths in a custom header are in bits from its start.
     let custom_tags = if tags.is_empty() { Vec::new() } else { custom_tags(&tags, bytes.len() * 8)? };
     object.finish()?;
     Ok(Parsed { header: None, path, fields: Vec::new(), sum: SumPolicy::Good, bytes, custom_tags })
@@ -544,7 +544,7 @@ fn rows(object: &mut Object<'_>, rows: &'static [headers::Row], into: &mut Vec<(
     Ok(())
 }
 
-/// The type of service of IPv4 in one of its three forms.
+/// Reads the type of service of IPv4 in one of its three forms.
 fn priority(node: &Node<'_>, into: &mut Vec<(headers::Row, Asked)>) -> Read<()> {
     let mut object = node.object()?;
     let choice = object.choice(&["raw", "tos", "dscp"], Some("dscp"))?;
@@ -599,7 +599,7 @@ pub(crate) fn payload(node: &Node<'_>) -> Read<Payload> {
     Ok(payload)
 }
 
-/// Writes the number in `width` bits from bit `at` on.
+/// Writes a number into `width` bits from bit `at` on.
 fn write_bits(bytes: &mut [u8], at: usize, width: usize, value: u128) {
     if at.is_multiple_of(8) && width.is_multiple_of(8) {
         let (first, count) = (at / 8, width / 8);
@@ -612,7 +612,7 @@ fn write_bits(bytes: &mut [u8], at: usize, width: usize, value: u128) {
     }
 }
 
-/// The number in `width` bits from bit `at` on; `None` if the frame ends before.
+/// Reads a number from `width` bits from bit `at` on; `None` if the frame is too short.
 pub(crate) fn read_bits(bytes: &[u8], at: usize, width: usize) -> Option<u128> {
     let all = bytes.get(at / 8..(at + width).div_ceil(8))?;
     let take = |all: u128, bit: usize| all << 1 | u128::from(bytes[bit / 8] >> (7 - bit % 8) & 1);

@@ -1,6 +1,6 @@
-//! The interface over gRPC: the same requests as over HTTP, on the same port. A call is a POST of HTTP/2 whose body is one
-//! message with a prefix of five bytes. Calls whose names begin with `stream` have several messages in the request or in
-//! the answer, each with a part of one message or file.
+//! The API over gRPC: the same requests as over HTTP, on the same port. A call is an HTTP/2 POST whose body is one
+//! message with a prefix of five bytes. In calls whose names begin with `stream`, the request or the response consists
+//! of several messages, each with a part of one message or file.
 
 use crate::api::{Api, Refusal, Reply, Request};
 use crate::proto::SCHEMA;
@@ -21,12 +21,12 @@ const UNIMPLEMENTED: u8 = 12;
 const INTERNAL: u8 = 13;
 /// Length of the prefix: a compression flag and the length of the message.
 const PREFIX: usize = 5;
-/// The message that has a part of another one, or of a file.
+/// The message that contains a part of another message, or of a file.
 const PARTS: &str = "Data";
-/// Bytes of a part. Clients take messages up to 4 MiB by default.
+/// Maximum size of a part in bytes. Clients accept messages of up to 4 MiB by default.
 const PART: usize = 1 << 20;
 
-/// Characters of an error's text. Clients refuse headers of more than 8 KiB.
+/// Maximum number of characters of an error text. Clients reject headers of more than 8 KiB.
 const LONGEST_MESSAGE: usize = 4 << 10;
 
 /// Serves a call.
@@ -118,7 +118,7 @@ fn messages(body: &[u8]) -> Result<Vec<&[u8]>, (u8, &'static str)> {
     Ok(messages)
 }
 
-/// The message inside that of a call, with paths as over HTTP.
+/// Decodes the message inside that of a call, with the same paths as over HTTP.
 fn decoded(message: &str, bytes: &[u8]) -> Read<Value> {
     let Some(field) = SCHEMA.wrapped(message) else { return SCHEMA.decode(message, bytes, "") };
     let mut whole = SCHEMA.decode(message, bytes, "").map_err(|problem| {
@@ -132,7 +132,8 @@ fn failed(code: u8, text: &str) -> Response {
     response(status(code, text), Body::empty())
 }
 
-/// The error object of the model, short enough for a header. The first problems are whole, the others are counted.
+/// The error object of the model, short enough for a header. The first problems are complete, the others are only
+/// counted.
 fn short_json(refusal: &Refusal) -> String {
     let mut shown = refusal.0.len();
     loop {
@@ -149,7 +150,7 @@ fn short_json(refusal: &Refusal) -> String {
     }
 }
 
-/// Text as the protocol has it in headers: bytes other than printable ASCII, and %, are in hexadecimal.
+/// Encodes text for a header: `%` and all bytes except printable ASCII become hexadecimal.
 fn header_text(text: &str) -> String {
     let mut message = String::new();
     for byte in text.bytes() {

@@ -1,5 +1,5 @@
-//! The headers of flows: their fields in the model, and the position of each in the header. The numbers that announce a
-//! header come from the layers of `packet`.
+//! The headers of flows: their fields in the model, and the position of each field. The numbers that announce a header
+//! come from the layers of `packet`.
 
 use crate::pattern::Kind;
 use packet::layers::{Bind, LayerKind};
@@ -11,17 +11,17 @@ pub(crate) enum Role {
     Plain(u128),
     /// This value; `auto` is allowed.
     Auto(u128),
-    /// The number that announces the next header, or this value if there is none to announce.
+    /// The number that announces the next header; this value if there is none.
     Next(u128),
-    /// The destination port of the tunnel that follows, or else 0.
+    /// The destination port of the following tunnel, or 0.
     Port,
-    /// Bytes from the start of the header to the end of the packet, minus this number.
+    /// Number of bytes from the start of the header to the end of the packet, minus this number.
     Length(usize),
     /// The hardware address of the next hop of the sending device; 0 without a device.
     NextHop,
     /// 1 if no further label follows.
     Bottom,
-    /// 255 (a user packet) if a packet follows, or else 0.
+    /// 255 (a user packet) if a packet follows, or 0.
     Carries,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Row {
     pub(crate) at: u16,
     pub(crate) kind: Kind,
     pub(crate) role: Role,
-    /// Whether the model allows `auto` for it.
+    /// Whether the model allows `auto` for the field.
     pub(crate) automatic: bool,
 }
 
@@ -49,18 +49,18 @@ const fn special(name: &'static str, at: u16, bits: u16, role: Role, automatic: 
     Row { name, at, kind: Kind::Bits(bits), role, automatic }
 }
 
-/// What a checksum covers.
+/// The bytes that a checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     /// The header.
     Header,
     /// The header and everything after it.
     Content,
-    /// The same, and the pseudo header of the IP packet around it with this protocol number.
+    /// Like `Content`, plus the pseudo header of the IP packet around it, with this protocol number.
     Pseudo(u8),
 }
 
-/// A checksum: its name in the model, its first byte, and what it covers.
+/// A checksum: its name in the model, its offset, and the bytes that it covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sum {
     pub(crate) name: &'static str,
@@ -75,7 +75,7 @@ pub(crate) struct Header {
     pub(crate) name: &'static str,
     /// Its name in `packet`, if there is one.
     pub(crate) layer: Option<LayerKind>,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: usize,
     pub(crate) rows: &'static [Row],
     pub(crate) sum: Option<Sum>,
@@ -90,7 +90,7 @@ impl Header {
         self.bind(|bind| if let Bind::EtherType(number) = bind { Some((*number).into()) } else { None })
     }
 
-    /// The same for IP.
+    /// The number by which an IP header announces it.
     pub(crate) fn protocol(&self) -> Option<u128> {
         match self.name {
             "igmpv1" => Some(2),
@@ -100,7 +100,7 @@ impl Header {
         }
     }
 
-    /// The same for the destination port of UDP.
+    /// The UDP destination port by which it is announced.
     pub(crate) fn port(&self) -> Option<u128> {
         if self.name == "gtpv2" {
             return Some(2123);
@@ -118,7 +118,7 @@ pub(crate) const TAGS: [u128; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
 
 const NONE: Option<Sum> = None;
 
-/// The default first header.
+/// The first header by default.
 pub(crate) static ETHERNET: Header = Header {
     name: "ethernet",
     layer: Some(LayerKind::Ethernet),
@@ -205,7 +205,7 @@ static IPV4: Header = Header {
     sum: Some(Sum { name: "header_checksum", at: 10, over: Over::Header }),
 };
 
-/// The whole byte of IPv4's type of service.
+/// The type of service of IPv4 as a whole byte.
 pub(crate) static RAW: Row = plain("raw", 8, 8, 0);
 
 /// The same byte as in RFC 2474 and RFC 3168.
@@ -345,7 +345,7 @@ static VXLAN: Header = Header {
     sum: NONE,
 };
 
-/// Its checksum and `reserved1` are there only if `checksum_present` is 1.
+/// A GRE header. Its checksum and `reserved1` are present only if `checksum_present` is 1.
 pub(crate) static GRE: Header = Header {
     name: "gre",
     layer: Some(LayerKind::Gre),
@@ -360,7 +360,7 @@ pub(crate) static GRE: Header = Header {
     sum: Some(Sum { name: "checksum", at: 4, over: Over::Content }),
 };
 
-/// The last three fields exist if one of the flags is 1.
+/// A GTPv1 header. Its last three fields are present if one of the flags is 1.
 pub(crate) static GTPV1: Header = Header {
     name: "gtpv1",
     layer: Some(LayerKind::Gtpu),
@@ -389,7 +389,7 @@ static GTPV2: Header = Header {
     rows: &[
         plain("version", 0, 3, 2),
         plain("piggybacking_flag", 3, 1, 0),
-        // The model's default is 0, and a header without the identifier would end before `spare2`.
+        // The model's default is 0, but a header without the identifier would end before `spare2`.
         plain("teid_flag", 4, 1, 1),
         plain("spare1", 5, 3, 0),
         plain("message_type", 8, 8, 0),
@@ -440,7 +440,7 @@ static ETHERNET_PAUSE: Header = Header {
     sum: NONE,
 };
 
-/// The header of this name.
+/// The header with this name.
 pub(crate) fn named(name: &str) -> Option<&'static Header> {
     ALL.into_iter().chain(PAUSES).find(|header| header.name == name)
 }

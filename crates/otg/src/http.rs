@@ -1,4 +1,4 @@
-//! The interface over HTTP.
+//! The API over HTTP.
 
 use crate::api::{Api, Reply, Request};
 use crate::grpc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The largest body of a request in bytes: a configuration of some 10 000 flows.
 pub const LARGEST_BODY: usize = 16 << 20;
 
-/// The routes of the interface, and those of its gRPC calls.
+/// The routes of the API, including its gRPC calls.
 pub fn router(api: Arc<Api>) -> Router {
     let serve = |request| move |State(api): State<Arc<Api>>, body: Bytes| handle(api, request, body);
     Router::new()
@@ -50,7 +50,7 @@ fn json_response(status: StatusCode, value: &Value) -> Response {
 }
 
 async fn handle(api: Arc<Api>, request: Request, body: Bytes) -> Response {
-    // Requests wait for senders and neighbours, so they must not run on the thread that serves connections.
+    // Requests wait for senders and neighbours, so they must not block the thread that serves connections.
     let done = tokio::task::spawn_blocking(move || {
         let value = if body.is_empty() { Ok(json!({})) } else { serde_json::from_slice(&body) };
         match value {

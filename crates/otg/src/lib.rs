@@ -1,10 +1,10 @@
 //! The Open Traffic Generator API: its model, the traffic that it describes, and its HTTP server.
 //!
-//! - [`Api`] carries out requests, which are JSON values, on ports that the caller has opened ([`OpenPort`]).
+//! - [`Api`] executes requests, which are JSON values, on ports that the caller has opened ([`OpenPort`]).
 //! - [`router`] serves them over HTTP, and over gRPC on the same port.
 //!
-//! Every object of the model is read field by field. Unsupported fields are refused with their path, never ignored.
-//! Figures are measured: departures when the port has taken a frame, arrivals with the receiver's stamps.
+//! Every object of the model is read field by field. Unsupported fields are rejected with their path, never ignored.
+//! Figures are measured: a departure when the port has accepted the frame, an arrival by the receiver's timestamp.
 
 mod api;
 mod capture;

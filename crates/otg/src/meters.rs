@@ -1,4 +1,4 @@
-//! Counters of flows and ports. Senders and receivers update them, requests read them.
+//! Counters of flows and ports. Senders and receivers update them; requests read them.
 
 use crate::frame::read_bits;
 use crate::pattern::Tag;
@@ -13,7 +13,7 @@ pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Whether frames of a flow depart.
+/// Transmission state of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transmission {
     Stopped,
@@ -21,14 +21,14 @@ pub(crate) enum Transmission {
     Paused,
 }
 
-/// Figures of frames that arrived, with times in nanoseconds.
+/// Figures of a flow or of a part of it. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Figures {
     pub(crate) tx_frames: u64,
     pub(crate) tx_bytes: u64,
     pub(crate) rx_frames: u64,
     pub(crate) rx_bytes: u64,
-    /// Arrivals.
+    /// First and last arrival.
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: Option<u64>,
     /// Minimum, maximum and mean latency of stamped frames.
@@ -36,7 +36,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Adds those of other frames of the flow.
+    /// Adds the figures of other frames of the flow.
     pub(crate) fn add(&mut self, other: &Figures) {
         let weights = (self.rx_frames as f64, other.rx_frames as f64);
         self.latency_ns = match (self.latency_ns, other.latency_ns) {
@@ -55,7 +55,7 @@ impl Figures {
     }
 }
 
-/// Counts of one flow, or of one value of its tags.
+/// Counters of one flow, or of one combination of tag values.
 #[derive(Debug)]
 pub(crate) struct Counts {
     tx_frames: AtomicU64,
@@ -137,10 +137,11 @@ impl Counts {
     }
 }
 
-/// Combinations of values of a flow's tags that are counted apart. Frames from strangers may have any.
+/// Maximum number of combinations of tag values that are counted separately. Frames from other senders may have any
+/// values.
 const MOST_TAGGED: usize = 65_536;
 
-/// Values of the tags of a flow, in their order, and the port of arrival if that is a tag.
+/// Values of the tags of a flow, in order, and the port of arrival if that is a tag.
 pub(crate) type TagValues = (Vec<u128>, Option<usize>);
 
 /// Meters of one flow.
@@ -148,7 +149,7 @@ pub(crate) type TagValues = (Vec<u128>, Option<usize>);
 pub(crate) struct FlowMeters {
     counts: Counts,
     state: AtomicU8,
-    /// Frames that departed before this, or without a stamp arrived before it, belong to an earlier run.
+    /// Frames that departed earlier belong to an earlier run; so do frames without a stamp that arrived earlier.
     since_ns: AtomicU64,
     tags: Vec<Tag>,
     by_rx: bool,
@@ -207,7 +208,7 @@ impl FlowMeters {
         match tagged.entry((values, port)) {
             Entry::Occupied(counts) => count(counts.get()),
             Entry::Vacant(place) if !is_full => count(place.insert(Counts::default())),
-            // It is in the figures of the whole flow.
+            // The frame is counted only in the figures of the whole flow.
             Entry::Vacant(_) => {}
         }
     }
@@ -224,21 +225,21 @@ impl FlowMeters {
         self.counts.figures()
     }
 
-    /// Figures of each combination of values that occurred.
+    /// The figures of each combination of tag values that occurred.
     pub(crate) fn tagged_figures(&self) -> Vec<(TagValues, Figures)> {
         let tagged = self.tagged.lock().unwrap_or_else(PoisonError::into_inner);
         tagged.iter().map(|(values, counts)| (values.clone(), counts.figures())).collect()
     }
 }
 
-/// Meters of one port: all frames, of flows and others.
+/// Meters of one port, for all its frames.
 #[derive(Debug, Default)]
 pub(crate) struct PortMeters {
     pub(crate) tx_frames: AtomicU64,
     pub(crate) tx_bytes: AtomicU64,
     pub(crate) rx_frames: AtomicU64,
     pub(crate) rx_bytes: AtomicU64,
-    /// Frames that the receiver lost, and those lost before the last reset.
+    /// Frames that the receiver lost in total, and those lost before the last reset.
     pub(crate) lost: AtomicU64,
     /// Frames that arrived before this belong to an earlier run.
     since_ns: AtomicU64,

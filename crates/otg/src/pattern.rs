@@ -2,7 +2,7 @@
 
 use crate::reader::{Node, Object, Problem, Read};
 
-/// The notation and the width of a field's values.
+/// The syntax and the width of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A number with this width in bits, at most 32.
@@ -43,7 +43,7 @@ impl Kind {
 pub(crate) enum Pattern {
     Value(u128),
     Values(Vec<u128>),
-    /// `count` values from `start` in steps, repeated. Values beyond the width wrap.
+    /// `count` values from `start` in steps, repeatedly. Values that exceed the width wrap around.
     Steps {
         start: u128,
         step: u128,
@@ -51,7 +51,7 @@ pub(crate) enum Pattern {
         down: bool,
         most: u128,
     },
-    /// `count` values between `least` and `most`, the same for each run with this seed.
+    /// `count` values between `least` and `most`, which depend only on the seed.
     Random {
         least: u128,
         most: u128,
@@ -78,7 +78,7 @@ impl Pattern {
         }
     }
 
-    /// Whether some frame may have this value. Of random values, all of their range may be.
+    /// Whether some frame may have this value. Random values may be any in their range.
     pub(crate) fn may_be(&self, value: u128) -> bool {
         match self {
             Pattern::Value(only) => *only == value,
@@ -87,7 +87,7 @@ impl Pattern {
                 let way = if *down { start.wrapping_sub(value) } else { value.wrapping_sub(*start) } & most;
                 match way.checked_div(*step) {
                     None => way == 0,
-                    // A walk that wraps may also come by a longer way.
+                    // A walk that wraps around may also reach the value in another round.
                     Some(_) if step.checked_mul((*count).into()).is_none_or(|all| all > *most) => true,
                     Some(steps) => way.is_multiple_of(*step) && steps < (*count).into(),
                 }
@@ -96,7 +96,7 @@ impl Pattern {
         }
     }
 
-    /// Whether two fields of the same place never have the same value. False if that takes long to find out.
+    /// Whether two fields at the same position never have the same value. False if this would take long to compute.
     pub(crate) fn is_apart(&self, other: &Pattern) -> bool {
         let few = |pattern: &Pattern| {
             match pattern {
@@ -136,13 +136,13 @@ pub(crate) fn mixed(number: u64) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) name: String,
-    /// Bits from the start of the frame.
+    /// Offset in bits from the start of the frame.
     pub(crate) at: usize,
-    /// Bits.
+    /// Length in bits.
     pub(crate) length: usize,
 }
 
-/// The configuration of a field.
+/// The configured values of a field.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     /// `None` if the next header or the device sets the field.
@@ -151,7 +151,7 @@ pub(crate) struct Asked {
     pub(crate) tags: Vec<Tag>,
 }
 
-/// Parses a field. `automatic` is its default unless it has another.
+/// Parses a field. With `automatic`, the field defaults to `auto`; otherwise to `default`.
 pub(crate) fn read(node: &Node<'_>, kind: Kind, default: u128, automatic: bool) -> Read<Asked> {
     const CHOICES: [&str; 6] = ["value", "values", "increment", "decrement", "random", "auto"];
     let mut object = node.object()?;
@@ -160,7 +160,7 @@ pub(crate) fn read(node: &Node<'_>, kind: Kind, default: u128, automatic: bool) 
     let chosen = object.get(choice);
     let pattern = match (choice, &chosen) {
         ("auto", Some(value)) => {
-            // Clients may send the value that they expect. It must be valid.
+            // Clients may send the value that they expect. It has no effect, but must be valid.
             kind.read(value)?;
             None
         }

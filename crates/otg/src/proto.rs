@@ -1,13 +1,13 @@
-//! Converts between the wire format of protocol buffers and the JSON of the interface, according to `otg.proto`.
+//! Converts between the wire format of protocol buffers and the JSON of the API, according to `otg.proto`.
 //!
-//! Libraries skip unknown fields. Here an unknown field is refused, with the path of its message.
+//! Libraries skip unknown fields. Here they are rejected, with the path of their message.
 
 use crate::reader::{Problem, Read};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Our description of the interface.
+/// Our description of the API.
 pub(crate) static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::parse(include_str!("otg.proto")));
 
 /// Messages and calls.
@@ -40,7 +40,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// The wire type of one value.
+    /// The wire type of a single value.
     fn wire(&self) -> u64 {
         match self {
             Kind::Bool | Kind::Whole | Kind::Signed | Kind::Enum(_) => 0,
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Schema {
-    /// Parses the part of the language that `otg.proto` uses: one statement per line.
+    /// Parses the subset of the language that `otg.proto` uses: one statement per line.
     fn parse(text: &'static str) -> Schema {
         let mut schema = Schema::default();
         let mut enums: HashMap<&str, Vec<(&str, u64)>> = HashMap::new();
@@ -106,12 +106,12 @@ impl Schema {
         self.calls.get(name).copied()
     }
 
-    /// The only field of a message that wraps another one.
+    /// The name of the only field in a message that wraps another one.
     pub(crate) fn wrapped(&self, message: &str) -> Option<&'static str> {
         self.messages.get(message)?.first().map(|field| field.name)
     }
 
-    /// The message inside a message that wraps another one.
+    /// The type of the message inside a message that wraps another one.
     pub(crate) fn content_of(&self, message: &str) -> Option<&'static str> {
         match self.messages.get(message)?.first()?.kind {
             Kind::Message(inner) => Some(inner),
@@ -119,7 +119,7 @@ impl Schema {
         }
     }
 
-    /// The file in a message whose first field is one. Numbers beside it have no effect.
+    /// The file in a message whose first field is one. Other numeric fields have no effect.
     pub(crate) fn decode_file<'b>(&self, message: &str, bytes: &'b [u8]) -> Read<&'b [u8]> {
         let cut = || Problem::new("", format!("the message {message} is cut"));
         let fields = &self.messages[message];
@@ -144,7 +144,7 @@ impl Schema {
         Ok(file)
     }
 
-    /// Reads a message.
+    /// Decodes a message to JSON.
     pub(crate) fn decode(&self, message: &str, bytes: &[u8], path: &str) -> Read<Value> {
         let cut = || Problem::new(path, format!("the message {message} is cut"));
         let mut object = Map::new();
@@ -187,7 +187,7 @@ impl Schema {
         Ok(Value::Object(object))
     }
 
-    /// A field with a length: a string, bytes, a message, or packed numbers.
+    /// Decodes a field with a length: a string, bytes, a message, or packed numbers.
     fn content(&self, field: &Field, content: &[u8], path: &str) -> Read<Vec<Value>> {
         let wrong = |what: &str| Err(Problem::new(path, what));
         match &field.kind {
@@ -235,7 +235,7 @@ impl Schema {
         })
     }
 
-    /// Writes a message. Fields that it does not have are left out.
+    /// Encodes a message. Fields that the message does not have are omitted.
     pub(crate) fn encode(&self, message: &str, value: &Value, bytes: &mut Vec<u8>) {
         for field in &self.messages[message] {
             let Some(value) = value.get(field.name).filter(|value| !value.is_null()) else { continue };
@@ -246,7 +246,7 @@ impl Schema {
         }
     }
 
-    /// Writes a message whose first field is a file, and nothing else.
+    /// Encodes a message whose first field is a file, with that field only.
     pub(crate) fn encode_file(&self, message: &str, file: &[u8], bytes: &mut Vec<u8>) {
         for field in self.messages[message].iter().take(1) {
             put_varint(field.number << 3 | 2, bytes);
@@ -359,7 +359,7 @@ mod tests {
         assert!(refused(&[0x32, 4, 0x22, 2, 0x08, 99]).contains("does not serve number 99 of choice"));
     }
 
-    /// The message with a field of an unknown number in its `k`-th message, counted from the outermost.
+    /// The message with an unknown field in its `k`-th message, counted from the outermost.
     fn with_unknown(message: &str, value: &Value, k: &mut usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         if std::mem::replace(k, k.wrapping_sub(1)) == 0 {
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn wire_types_are_those_of_the_fields() {
         let refused = |bytes: &[u8]| SCHEMA.decode("Config", bytes, "").expect_err("refused").to_string();
-        // A name as a number, and a number as 32 bits.
+        // A name encoded as a number, and a number encoded in 32 bits.
         assert_eq!(refused(&[0x0a, 2, 0x10, 1]), "ports[0].name: wire type 0 is not that of this field");
         assert!(SCHEMA.decode("CaptureCustom", &[0x0d, 1, 0, 0, 0], "").is_err());
         // Lists of numbers may be packed or not.

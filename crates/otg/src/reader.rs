@@ -1,4 +1,4 @@
-//! Reads the JSON of the interface. Every error has the path of the field in the model, and no field is ignored.
+//! Reads the JSON of the API. Every error has the path of the field in the model, and no field is ignored.
 //!
 //! Integers may also be strings of digits, because the JSON form of protocol buffers writes 64-bit integers as strings.
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The field, as `flows[0].rate.pps`.
+    /// The path of the field, such as `flows[0].rate.pps`.
     pub path: String,
     /// The problem, and how to fix it.
     pub what: String,
@@ -43,7 +43,7 @@ impl<'v> Node<'v> {
         Node { value, path: String::new() }
     }
 
-    /// A value that stands elsewhere than in a request, with the path of its place there.
+    /// A value from outside a request, with a path for messages.
     pub(crate) fn at(value: &'v Value, path: &str) -> Node<'v> {
         Node { value, path: path.to_owned() }
     }
@@ -77,7 +77,7 @@ impl<'v> Node<'v> {
         self.value.as_str().map_or_else(|| self.is_not("a string"), Ok)
     }
 
-    /// A name: a string that is not empty.
+    /// Reads a name, which is a non-empty string.
     pub(crate) fn name(&self) -> Read<String> {
         let text = self.text()?;
         if text.is_empty() { self.wrong("a name cannot be empty") } else { Ok(text.to_owned()) }
@@ -91,7 +91,7 @@ impl<'v> Node<'v> {
         self.value.as_bool().map_or_else(|| self.is_not("true or false"), Ok)
     }
 
-    /// A whole number from `least` to `most`.
+    /// Reads a whole number from `least` to `most`.
     pub(crate) fn integer(&self, least: u64, most: u64) -> Read<u64> {
         let number = match self.value {
             Value::Number(number) => number.as_u64().or_else(|| {
@@ -108,7 +108,7 @@ impl<'v> Node<'v> {
         }
     }
 
-    /// A number from `least` to `most`.
+    /// Reads a number from `least` to `most`.
     pub(crate) fn float(&self, least: f64, most: f64) -> Read<f64> {
         match self.value.as_f64() {
             Some(number) if (least..=most).contains(&number) => Ok(number),
@@ -136,7 +136,7 @@ impl<'v> Node<'v> {
         text.parse().or_else(|_| self.is_not("an IPv6 address"))
     }
 
-    /// Bytes in hexadecimal digits, two for each.
+    /// Reads bytes in hexadecimal, with two digits each.
     pub(crate) fn hex(&self) -> Read<Vec<u8>> {
         let text = self.text()?;
         let text = text.strip_prefix("0x").unwrap_or(text);
@@ -147,7 +147,7 @@ impl<'v> Node<'v> {
         }
     }
 
-    /// A number in hexadecimal digits.
+    /// Reads a hexadecimal number.
     pub(crate) fn hex_number(&self) -> Read<u128> {
         let text = self.text()?;
         let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -155,7 +155,7 @@ impl<'v> Node<'v> {
         number.map_or_else(|| self.is_not("a number of up to 128 bits in hexadecimal digits"), Ok)
     }
 
-    /// One of these words.
+    /// Reads one of these words.
     pub(crate) fn word(&self, words: &[&'static str]) -> Read<&'static str> {
         let text = self.text()?;
         let found = words.iter().copied().find(|word| *word == text);
@@ -163,7 +163,7 @@ impl<'v> Node<'v> {
     }
 }
 
-/// An object whose fields are taken one by one. Those that are left at the end are refused.
+/// An object whose fields are read one by one. Fields that are never read are rejected.
 #[derive(Debug)]
 pub(crate) struct Object<'v> {
     map: &'v Map<String, Value>,
@@ -177,20 +177,20 @@ impl<'v> Object<'v> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// A field, if it is there and not null.
+    /// A field, if it is present and not null.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<Node<'v>> {
         self.known.push(key);
         let value = self.map.get(key).filter(|value| !value.is_null())?;
         Some(Node { value, path: self.path_of(key) })
     }
 
-    /// A field that must be there.
+    /// A field that must be present.
     pub(crate) fn required(&mut self, key: &'static str) -> Read<Node<'v>> {
         self.get(key).ok_or_else(|| Problem::new(&self.path_of(key), "this field is required"))
     }
 
-    /// The field of a [choice](Object::choice), which must be there. A field that netlathe does not serve explains more than
-    /// a missing one.
+    /// The field of a [choice](Object::choice), which must be present. If there is an unsupported field, the error
+    /// names that instead, because it explains more.
     pub(crate) fn chosen(&mut self, choice: &'static str) -> Read<Node<'v>> {
         match self.get(choice) {
             Some(node) => Ok(node),
@@ -203,7 +203,7 @@ impl<'v> Object<'v> {
         self.get(key).map_or(Ok(Vec::new()), |node| node.list())
     }
 
-    /// A field that may only have this value, because netlathe supports no other.
+    /// A field that may have only this value, because netlathe supports no other.
     pub(crate) fn only(&mut self, key: &'static str, value: &Value, why: &str) -> Read<()> {
         match self.get(key) {
             Some(node) if node.value != value => node.wrong(format!("only {value} is served: {why}")),
@@ -211,7 +211,7 @@ impl<'v> Object<'v> {
         }
     }
 
-    /// The choice of the object. `choice` may be missing if only one of the fields is present.
+    /// The choice of the object. `choice` may be omitted if exactly one of the fields is present.
     pub(crate) fn choice(&mut self, words: &[&'static str], default: Option<&'static str>) -> Read<&'static str> {
         let given = self.get("choice");
         let there: Vec<&'static str> =
@@ -248,7 +248,7 @@ impl<'v> Object<'v> {
         }
     }
 
-    /// Refuses every field that was not taken.
+    /// Rejects every field that was not read.
     pub(crate) fn finish(self) -> Read<()> {
         self.finish_ref()
     }

@@ -1,4 +1,4 @@
-//! The thread that receives on one port: it counts, captures, and answers and learns neighbours.
+//! The receiving thread of one port. It counts and captures frames, answers requests and learns neighbours.
 
 use crate::capture::Capture;
 use crate::config::{DeviceTag, Interface};
@@ -17,31 +17,32 @@ use std::time::Duration;
 /// How long a receiver waits between checks for its end.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The data are consistent after each statement, so a panic in another thread does not matter.
+/// Locks a mutex even if it is poisoned: the data are consistent after each statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Flows, identified by bytes at certain offsets of their frames. Flows with the same bytes differ in other fields.
+/// Flows, keyed by the bytes at certain offsets of their frames. Flows with the same bytes differ in other fields.
 type FlowsByBytes = HashMap<Vec<u8>, Vec<(Signature, Arc<FlowMeters>)>>;
 
 /// The expected flows of one port.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    /// The stream of the first flow.
+    /// The stream number of the first flow.
     pub(crate) first_stream: u16,
-    /// By flow; `None` for flows to other ports.
+    /// Per flow; `None` for flows to other ports.
     pub(crate) flows: Vec<Option<Arc<FlowMeters>>>,
-    /// Flows with frames too short for a stamp, identified by the bytes that all their frames share.
+    /// Flows whose frames are too short for a stamp, identified by the bytes that all their frames share.
     pub(crate) unstamped: Vec<(Vec<usize>, FlowsByBytes)>,
-    /// Bytes that follow the stamps of some of its flows: more than none.
+    /// Non-zero numbers of bytes that follow the stamps in some of its flows.
     pub(crate) trailers: Vec<usize>,
     /// Interfaces of devices on this port, with their numbers in the configuration.
     pub(crate) interfaces: Vec<(usize, Interface)>,
 }
 
 impl Expected {
-    /// Adds a flow that is identified by this. Returns false if a frame of it may look like one of another flow.
+    /// Adds a flow that is identified by `signature`. Returns false if one of its frames may look like a frame of
+    /// another flow.
     pub(crate) fn add_unstamped(&mut self, signature: Signature, meters: &Arc<FlowMeters>) -> bool {
         let is_like = |(other, _): &(Signature, Arc<FlowMeters>)| signature.is_like(other);
         let is_taken = self.unstamped.iter().any(|(places, flows)| {
@@ -63,7 +64,8 @@ impl Expected {
         !is_taken
     }
 
-    /// The stamp of a frame. Headers that do not announce what they hold must not hide one before a trailer.
+    /// The stamp of a frame. Headers do not always announce their contents, so the stamp is also searched before each
+    /// known trailer.
     fn stamp(&self, frame: &[u8]) -> Option<Stamp> {
         let before = |trailer: &usize| Stamp::of(&frame[..frame.len().checked_sub(*trailer)?]);
         Stamp::of(frame).or_else(|| self.trailers.iter().find_map(before))
@@ -78,7 +80,7 @@ impl Expected {
     }
 }
 
-/// Hardware addresses of neighbours that have answered, by interface.
+/// Hardware addresses of neighbours that have answered, per interface.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours(Mutex<HashMap<(usize, IpAddr), MacAddr>>);
 
@@ -112,7 +114,7 @@ pub(crate) struct Shared {
     pub(crate) capture: Mutex<Capture>,
     pub(crate) expected: Mutex<Arc<Expected>>,
     pub(crate) awaited: Mutex<Vec<Awaited>>,
-    /// Why nothing can be received now, if so.
+    /// Why reception is not possible at the moment, if so.
     pub(crate) fault: Mutex<Option<String>>,
 }
 
@@ -121,7 +123,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
     let mut reply = Vec::new();
     let mut replies: Vec<Vec<u8>> = Vec::new();
     while !ended.load(Relaxed) {
-        // Locked with the first frame, because the configuration may change during the wait.
+        // Locked only at the first frame, because the configuration may change during the wait.
         let mut expected = None;
         let received = port.receive(WAIT, &mut |time_ns, frame| {
             let bytes = (frame.len() + FCS) as u64;
@@ -149,7 +151,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
                 };
                 expected.interfaces.iter().find(is).map(|interface| interface.1.mac)
             };
-            // A question tells the address of its sender, too.
+            // A request also contains the address of its sender.
             learn(frame, expected, neighbours);
             if awaits {
                 notice(frame, &mut lock(&shared.awaited), neighbours);
@@ -158,7 +160,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
                 replies.push(std::mem::take(&mut reply));
             }
         });
-        // The receiver cannot send while it delivers frames, so answers wait for the end of the batch.
+        // The receiver cannot send while it delivers frames, so answers are sent after the batch.
         for reply in replies.drain(..) {
             if port.answer(&reply) {
                 shared.meters.sent((reply.len() + FCS) as u64);
@@ -173,7 +175,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
     }
 }
 
-/// Whether a frame has the tags of a device, by their identifiers.
+/// Whether a frame has the VLAN IDs of a device.
 fn has_tags(of_frame: [Option<u16>; 2], of_device: &[DeviceTag]) -> bool {
     of_device.iter().map(|tag| tag.tci & 0xfff).eq(of_frame.into_iter().flatten().map(|tag| tag & 0xfff))
 }
@@ -182,7 +184,7 @@ fn tags_of(frame: &[u8]) -> [Option<u16>; 2] {
     Headers::of(frame).map_or([None; 2], |headers| headers.tags)
 }
 
-/// Learns the hardware addresses of gateways, but those that the configuration gives.
+/// Learns the hardware addresses of gateways, except configured ones.
 fn learn(frame: &[u8], expected: &Expected, neighbours: &Neighbours) {
     let tags = tags_of(frame);
     for (number, interface) in expected.interfaces.iter().filter(|(_, interface)| has_tags(tags, &interface.tags)) {
@@ -194,7 +196,7 @@ fn learn(frame: &[u8], expected: &Expected, neighbours: &Neighbours) {
     }
 }
 
-/// Checks whether a frame is an answer that a request waits for.
+/// Checks whether a frame is an awaited answer, and records it.
 fn notice(frame: &[u8], awaited: &mut [Awaited], neighbours: &Neighbours) {
     let layers = Layers::of(frame);
     let tags_here = tags_of(frame);

@@ -1,4 +1,4 @@
-//! The thread that makes the departures of one port.
+//! The sending thread of one port.
 
 use crate::flow::{Duration as FlowDuration, End, FCS, Rate, Sizes};
 use crate::frame::FrameMaker;
@@ -11,25 +11,25 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// A thread wakes up to this late, so the end of each wait polls the clock.
+/// A thread wakes up late by up to this time, so the end of each wait polls the clock.
 const SPIN: Duration = Duration::from_micros(70);
-/// Lateness beyond this is not caught up.
+/// Maximum lateness that is caught up.
 const FORGIVEN_PS: u64 = 1_000_000_000_000;
 /// How long to wait after an error of the port.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Frames per second of all flows up to which the thread sleeps most of the time, so that it may run ahead of others: each
-/// frame costs it up to [`SPIN`].
+/// Maximum total frame rate of all flows at which the thread sleeps most of the time. It may then run with a priority
+/// above other threads: each frame costs it at most [`SPIN`].
 const MOSTLY_ASLEEP: f64 = 3_000.0;
 
-/// A flow with departures to come.
+/// A flow with its future departures.
 pub(crate) struct Departures {
     pub(crate) meters: Arc<FlowMeters>,
-    /// Makers of frames, which take turns. There is at least one.
+    /// Makers of frames, which are used in turn. There is at least one.
     pub(crate) makers: Vec<Arc<FrameMaker>>,
     pub(crate) sizes: Sizes,
     pub(crate) rate: Rate,
     pub(crate) duration: FlowDuration,
-    /// The number in its stamps.
+    /// The stream number in its stamps.
     pub(crate) stream: u16,
     /// Picoseconds from the start to the first frame.
     pub(crate) phase_ps: u64,
@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Change(u16, Sizes, Rate),
     /// A frame that belongs to no flow.
     Send(Vec<u8>),
-    /// Answered when all earlier commands are done.
+    /// Answered when all earlier commands have been executed.
     Done(Sender<()>),
     End,
 }
@@ -56,13 +56,13 @@ struct Running {
     due_ps: u64,
     end_ps: u64,
     rest: u128,
-    /// When it was paused.
+    /// When the flow was paused.
     paused_ps: Option<u64>,
-    /// Identifies the valid entry of the heap.
+    /// Identifies the valid entry of the flow in the heap.
     ticket: u64,
 }
 
-/// Makes departures until the engine ends.
+/// Sends frames until the engine ends.
 pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, meters: &PortMeters) {
     port.begin();
     let mut sender = SenderState { running: HashMap::new(), due: BinaryHeap::new(), epoch: Instant::now(), ticket: 0 };
@@ -100,7 +100,7 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
             }
             None => {}
         }
-        // A short wait may have ended only because of a command.
+        // A short wait may also have ended because of a command.
         let Some(Reverse((due, stream, ticket))) = sender.due.peek().copied() else { continue };
         if due.saturating_sub(sender.now_ps()) > SPIN.as_nanos() as u64 * 1_000 {
             continue;
@@ -130,11 +130,11 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
         let taken = port.send(&frame);
         let now = passed(epoch);
         if taken != Ok(true) {
-            // A thread that runs ahead of others must not wait for room without sleeping.
+            // A thread with raised priority must sleep while it waits for space in the queue.
             if taken.is_err() || runs_first {
                 std::thread::sleep(PAUSE);
             }
-            // The same frame stays due until it departs.
+            // The same frame remains due until it departs.
             sender.due.push(Reverse((due.max(now.saturating_sub(FORGIVEN_PS)), stream, ticket)));
             continue;
         }
@@ -146,7 +146,7 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
 
 struct SenderState {
     running: HashMap<u16, Running>,
-    /// Due, stream, ticket.
+    /// Due time, stream and ticket.
     due: BinaryHeap<Reverse<(u64, u16, u64)>>,
     epoch: Instant,
     ticket: u64,
@@ -181,7 +181,7 @@ impl SenderState {
                 for stream in streams {
                     if let Some(flow) = self.running.get_mut(&stream).filter(|flow| flow.paused_ps.is_none()) {
                         flow.paused_ps = Some(now);
-                        // No entry of the heap has this ticket.
+                        // No entry of the heap has this ticket, so the flow is not due.
                         flow.ticket = u64::MAX;
                         flow.departures.meters.set_state(Transmission::Paused);
                     }
@@ -207,13 +207,13 @@ impl SenderState {
                     (flow.departures.sizes, flow.departures.rate, flow.rest) = (sizes, rate, 0);
                 }
             }
-            // The requester may be gone.
+            // The requester may have gone away.
             Command::Done(reply) => drop(reply.send(())),
             Command::Send(_) | Command::End => {}
         }
     }
 
-    /// Plans the next departure of a flow after one that was due then, and was made `now`.
+    /// Plans the next departure of a flow. The preceding one was due at `due` and happened at `now`.
     fn departed(&mut self, (due, stream, ticket): (u64, u16, u64), now: u64, size: u32) {
         let Some(flow) = self.running.get_mut(&stream) else { return };
         flow.n += 1;
@@ -232,7 +232,7 @@ impl SenderState {
         }
     }
 
-    /// The rate of all flows that are not paused. Those that have ended since the last command count as well.
+    /// The total rate of all flows that are not paused. Includes flows that have ended since the last command.
     fn frames_per_second(&self) -> f64 {
         let running = self.running.values().filter(|flow| flow.paused_ps.is_none());
         running.map(|flow| flow.departures.rate.frames_per_second(flow.departures.sizes.mean())).sum()
@@ -245,8 +245,8 @@ impl SenderState {
     }
 }
 
-/// Phases of flows that start together, in picoseconds: flows of one rate are spread evenly over their period, and each
-/// further rate starts at another offset, so that frames of different flows do not leave in bursts.
+/// Phases in picoseconds of flows that start together. Flows with the same rate are spread evenly over their period,
+/// and each further rate starts at another offset, so that frames of different flows do not leave in bursts.
 pub(crate) fn phases(frames_per_second: &[f64]) -> Vec<u64> {
     let periods: Vec<u64> = frames_per_second.iter().map(|rate| (1e12 / rate) as u64).collect();
     let mut groups: Vec<(u64, u64)> = Vec::new();
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(phases[0], 0);
     }
 
-    /// Flows of one frame per second each: together they are a steady stream, not a burst per second.
+    /// Flows with one frame per second each are together a steady stream, not one burst per second.
     #[test]
     fn a_thousand_slow_flows_are_planned_a_millisecond_apart() {
         let packet = serde_json::json!([{ "ethernet": {} }]);
@@ -308,7 +308,7 @@ mod tests {
         let mut planned = Vec::new();
         while let Some(Reverse(next)) = sender.due.pop() {
             planned.push((next.0, next.1));
-            // As late as a busy machine makes it: later ones are planned all the same.
+            // The delay of a busy machine. It must not move later departures.
             sender.departed(next, next.0 + 7_000_000_000, 64);
         }
         let wanted: Vec<(u64, u16)> = (0..3_000).map(|n| (n * 1_000_000_000, (n % 1_000) as u16)).collect();

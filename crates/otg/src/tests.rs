@@ -1,4 +1,4 @@
-//! Complete requests, on two ports connected by a cable in memory.
+//! Complete requests, on two ports connected by an in-memory cable.
 #![allow(clippy::needless_pass_by_value, reason = "values are written where they are passed")]
 
 use crate::api::{Api, Refusal, Reply, Request};
@@ -42,7 +42,7 @@ impl Bed {
         answer["flow_metrics"].as_array().expect("a list").clone()
     }
 
-    /// Metrics once no flow transmits, and the last frames have arrived.
+    /// The metrics after all flows have stopped and the last frames have arrived.
     fn at_end(&self) -> Vec<Value> {
         let end = Instant::now() + Duration::from_secs(20);
         while self.flows().iter().any(|flow| flow["transmit"] != "stopped") {
@@ -113,7 +113,7 @@ fn flows_are_sent_received_and_measured() {
     );
     assert_eq!(ports["port_metrics"][0], json!({ "name": "p1", "frames_tx": 300, "frames_rx": 0 }));
     assert_eq!(ports["port_metrics"][1]["frames_rx"], 300);
-    // A start clears the counters.
+    // Starting clears the counters.
     bed.transmit("start", &["g"]);
     assert_eq!(
         bed.at_end().iter().map(|flow| flow["frames_rx"].as_u64().expect("a count")).collect::<Vec<_>>(),
@@ -199,7 +199,7 @@ fn short_frames_of_a_range_are_not_mistaken_for_those_of_a_flow_in_it() {
     assert_eq!(counts, [40, 40, 40, 40]);
 }
 
-/// Of short frames nothing but the wait tells which run they are of.
+/// For short frames, only the wait determines to which run they belong.
 #[test]
 fn frames_in_flight_count_for_the_run_before() {
     let bed = Bed::new();
@@ -253,7 +253,7 @@ fn rates_change_while_flows_run_and_are_measured() {
     assert_eq!(stored["flows"][0]["rate"], json!({ "pps": 2_000 }));
 }
 
-/// Frames whose headers do not announce what follows are counted like others.
+/// Frames whose headers do not announce what follows are counted like any others.
 #[test]
 fn frames_with_wrong_headers_are_counted() {
     let bed = Bed::new();
@@ -420,7 +420,7 @@ fn devices_find_their_neighbours_and_answer_pings() {
     assert_eq!(other_way(), "succeeded");
 }
 
-/// Two gateways have one address, each in a VLAN of its own.
+/// Two gateways have the same address, each in its own VLAN.
 #[test]
 fn neighbours_are_those_of_the_same_vlan() {
     let bed = Bed::new();
@@ -480,7 +480,7 @@ fn senders_of_a_flow_take_turns() {
     for n in 0..40 {
         let frame = &bytes[24 + n * (16 + 128) + 16..];
         let own = 1 + n % 2;
-        // Sender 1 has the gateway .3, sender 2 the gateway .4. Values of other fields go along.
+        // Sender 1 has the gateway .3, sender 2 the gateway .4. The values of other fields follow.
         assert_eq!([&frame[5], &frame[11], &frame[29]], [&json!(own + 2), &json!(own), &json!(own)], "frame {n}");
     }
     bed.does(Request::SetConfig, &with("mesh", json!(["i1"]), json!(["i3", "i4"])));
@@ -594,7 +594,8 @@ fn what_is_not_served_is_refused_by_its_path() {
     }
 }
 
-/// Flows of one frame per second each leave in turn, as planned: together they are a steady stream, not a burst per second.
+/// Flows with one frame per second each leave in turn, as planned. Together they are a steady stream, not one burst per
+/// second.
 #[test]
 fn a_thousand_slow_flows_depart_evenly() {
     let bed = Bed::new();
@@ -624,7 +625,7 @@ fn a_thousand_slow_flows_depart_evenly() {
     assert!(together < gaps.len() / 5, "{together} of {} gaps are below 0.1 ms", gaps.len());
 }
 
-/// `bench/otg.py speed` has the times.
+/// `bench/otg.py speed` measures the times.
 #[test]
 fn thousands_of_flows_are_configured_and_read() {
     let bed = Bed::new();
@@ -637,7 +638,7 @@ fn thousands_of_flows_are_configured_and_read() {
     assert!(flows.iter().all(|flow| flow["frames_tx"] == 1 && flow["frames_rx"] == 1), "each has its own counters");
 }
 
-/// Every field of a JSON value.
+/// Collects the paths of all fields of a JSON value.
 fn paths(value: &Value, at: &str, all: &mut Vec<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| {
@@ -649,7 +650,7 @@ fn paths(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Mutations of a valid configuration are accepted or refused, and an unknown field is always refused.
+/// Mutations of a valid configuration are accepted or rejected, and an unknown field is always rejected.
 #[test]
 fn mutated_configurations_never_crash_and_unknown_fields_are_never_accepted() {
     let bed = Bed::new();
@@ -724,7 +725,7 @@ fn mutated_configurations_never_crash_and_unknown_fields_are_never_accepted() {
     bed.does(Request::SetConfig, &valid);
 }
 
-/// Runs the same flow over both transports and prints what each returns.
+/// Runs the same flow over both transports and prints the results of each.
 const OVER_BOTH: &str = r#"
 import sys, time
 import snappi

@@ -1,4 +1,4 @@
-//! Readers of what clients send, without ports: what the fuzz targets run.
+//! The readers of client data, without ports. The fuzz targets run them.
 
 use crate::config::{self, Available};
 use crate::flow::FCS;
@@ -10,7 +10,7 @@ use serde_json::Value;
 const CALLS: [&str; 6] =
     ["SetConfig", "UpdateConfig", "SetControlState", "SetControlAction", "GetMetrics", "GetCapture"];
 
-/// Reads a configuration of two ports, `p1` and `p2`, and makes the first frames of each flow, and a late one.
+/// Reads a configuration of two ports, `p1` and `p2`, and creates the first frames of each flow and a late one.
 ///
 /// # Errors
 /// All problems, each with its path.
@@ -29,10 +29,11 @@ pub fn frames(config: &Value) -> Result<Vec<Vec<u8>>, Vec<Problem>> {
     Ok(frames)
 }
 
-/// Reads the message of the call with this number, counted in a circle. What is read is written, and read again as the same.
+/// Reads the message of the call with this number, modulo the number of calls. The message is encoded and decoded
+/// again.
 ///
 /// # Panics
-/// When it is not.
+/// If the second decoding gives another message.
 pub fn message(call: usize, bytes: &[u8]) -> Option<Value> {
     let (asks, _) = SCHEMA.call(CALLS[call % CALLS.len()])?;
     let value = SCHEMA.decode(asks, bytes, "").ok()?;

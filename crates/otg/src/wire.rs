@@ -1,57 +1,57 @@
-//! The requirements of the engine on a port. The command line implements them for Linux interfaces.
+//! The interface between the engine and a port. The command line implements it for Linux interfaces.
 
 use packet::MacAddr;
 use std::time::Duration;
 
-/// Sends the frames of one port, on its own thread.
+/// Sends the frames of one port on a dedicated thread.
 pub trait Transmit: Send {
     /// Called once on the sending thread.
     fn begin(&mut self) {}
 
-    /// Called on the sending thread when its flows change: whether it may run ahead of other threads, because it sleeps
-    /// most of the time.
+    /// Called on the sending thread when its flows change. `first` is true if the thread may have a priority above
+    /// other threads, because it sleeps most of the time.
     fn run_first(&mut self, _first: bool) {}
 
-    /// Sends a frame, given without FCS. False if there is no room for it now.
+    /// Sends a frame, given without FCS. False if there is no space in the queue at the moment.
     ///
     /// # Errors
-    /// Why the port takes no frame, such as a link that is down.
+    /// Why the port accepts no frame, for example because the link is down.
     fn send(&mut self, frame: &[u8]) -> Result<bool, String>;
 }
 
-/// Receives on one port, on its own thread.
+/// Receives on one port on a dedicated thread.
 pub trait Receive: Send {
-    /// Calls back for each arrived frame, with its arrival in nanoseconds since the UNIX epoch. Waits for the first one
-    /// no longer than `wait`.
+    /// Calls `each` for each arrived frame, with its arrival in nanoseconds since the UNIX epoch. Waits at most `wait`
+    /// for the first frame.
     ///
     /// # Errors
-    /// Why nothing can arrive, such as a link that is down.
+    /// Why no frame can arrive, for example because the link is down.
     fn receive(&mut self, wait: Duration, each: &mut dyn FnMut(u64, &[u8])) -> Result<(), String>;
 
-    /// Sends an answer to a received frame. Returns false if there is no room for it.
+    /// Sends an answer to a received frame. Returns false if there is no space in the queue.
     fn answer(&mut self, frame: &[u8]) -> bool;
 
-    /// Frames that arrived and were lost before delivery, since the start.
+    /// Number of frames since the start that arrived but were lost before delivery.
     fn lost(&mut self) -> u64;
 }
 
 /// The link of one port.
 pub trait Link: Send {
-    /// Whether it is up.
+    /// Whether the link is up.
     fn is_up(&self) -> bool;
 
-    /// Sets it up or down.
+    /// Sets the link up or down.
     ///
     /// # Errors
-    /// Why it cannot be changed.
+    /// Why the link cannot be changed.
     fn set(&self, up: bool) -> Result<(), String>;
 }
 
 /// An open port.
 pub struct OpenPort {
-    /// Its name, which is the `location` in configurations.
+    /// Its name. Configurations use it as `location`.
     pub name: String,
-    /// The port in netlathe's notation, such as `if:eth1`.
+    /// The port in netlathe's syntax, such as `if:eth1`.
     pub text: String,
     /// Its hardware address.
     pub mac: MacAddr,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for OpenPort {
     }
 }
 
-/// Two ports connected by a cable in memory.
+/// Two ports connected by an in-memory cable.
 #[cfg(test)]
 pub(crate) mod cable {
     use super::{Link, OpenPort, Receive, Transmit};

@@ -1,4 +1,5 @@
-//! Charts as SVG. Colours are classes of the page's style sheet, so that one drawing serves light, dark and paper.
+//! Charts as SVG. Colours are classes of the page's style sheet, so that one drawing works in light mode, in dark mode
+//! and on paper.
 
 use crate::text::escape;
 use std::fmt::Write;
@@ -14,7 +15,7 @@ const TOP: f64 = 20.0;
 const LETTER: f64 = 7.5;
 const BOTTOM: f64 = 44.0;
 
-/// One direction of a plot.
+/// One axis of a plot.
 pub(crate) struct Axis {
     low: f64,
     high: f64,
@@ -29,7 +30,7 @@ pub(crate) enum Mark {
     Line { class: &'static str, points: Vec<(f64, f64)> },
     /// Bars from the axis up: (from, to, height).
     Bars { class: &'static str, bars: Vec<(f64, f64, f64)> },
-    /// A vertical line with a label above or below the plot, so that the labels of neighbours do not touch.
+    /// A vertical line with a label above or below the plot. Alternating the side keeps the labels of neighbours apart.
     Rule { at: f64, label: String, above: bool },
 }
 
@@ -61,8 +62,8 @@ impl Axis {
         Axis { low, high, logarithmic: false, ticks: Vec::new(), label: label.into() }
     }
 
-    /// A logarithmic axis with a tick at each power of ten, labelled by `name`. If there are few of these, also at 2
-    /// and 5 times each.
+    /// A logarithmic axis with a tick at each power of ten, labelled by `name`. If there are few powers, also at 2 and
+    /// 5 times each.
     pub(crate) fn logarithmic(low: f64, high: f64, label: impl Into<String>, name: impl Fn(f64) -> String) -> Axis {
         let powers = low.log10().ceil() as i32..=(high.log10() + 1e-9).floor() as i32;
         let parts: &[f64] = if powers.clone().count() < 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };

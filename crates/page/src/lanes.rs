@@ -1,25 +1,25 @@
-//! Lanes: the rates of several sources or hosts over one axis of time, one below the other.
+//! Lanes: the rates of several sources or hosts on one time axis, stacked vertically.
 
 use crate::text::{details, escape, figures as kept, table};
 use measure::figures::{bits, thousands, time};
 use std::fmt::Write;
 
-/// Width of the drawing, and where the curves begin, in the units that fonts are sized by.
+/// Width of the drawing, and left edge of the curves, in the same units as font sizes.
 const WIDTH: f64 = 920.0;
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 14.0;
-/// Height of a lane, and of the part of it that a curve takes.
+/// Height of a lane, and of the curve in it.
 const LANE: f64 = 46.0;
 const CURVE: f64 = 36.0;
 const BOTTOM: f64 = 40.0;
-/// Letters of a name that there is room for.
+/// Maximum number of letters of a name.
 const NAME: usize = 22;
 
-/// A curve and its place on the axis.
+/// A curve and its position on the time axis.
 pub struct Lane {
     /// Name of the source or host.
     pub name: String,
-    /// Start of the first window in ns, on the axis of all lanes.
+    /// Start of the first window in ns, on the time axis of all lanes.
     pub from_ns: f64,
     /// Length of a window.
     pub window_ns: f64,
@@ -33,7 +33,7 @@ impl Lane {
     }
 }
 
-/// The lanes as a figure, which `id` names within the page. Empty without a curve.
+/// The lanes as a figure with the id `id`. Empty if there is no curve.
 pub(crate) fn figure(title: &str, caption: &str, id: &str, lanes: &[Lane]) -> String {
     let drawn = || lanes.iter().filter(|lane| !lane.rates_bps.is_empty());
     let begin = drawn().map(|lane| lane.from_ns).fold(f64::INFINITY, f64::min);

@@ -1,7 +1,7 @@
-//! The report as one HTML page that needs nothing else: no network, no script, no font, no image.
+//! The report as one self-contained HTML page: no network, no script, no font, no image.
 //!
-//! Pure: a report goes in, text comes out; the same report gives the same page. The page follows the reader's
-//! choice of light or dark, has a text beside each drawing, and prints.
+//! The functions are pure: the same report gives the same page. The page follows the reader's choice of light or dark
+//! mode, has a text alternative for each drawing, and can be printed.
 
 mod chart;
 mod lanes;
@@ -22,18 +22,18 @@ use measure::{PipelineReport, Report};
 use serde_json::Value;
 use text::{details, escape, table};
 
-/// What a page shows beside the report.
+/// What a page shows in addition to the report.
 #[derive(Clone, Debug, Default)]
 pub struct PageHeader {
     /// The command as it was typed.
     pub command_line: String,
-    /// When the run ended, in words.
+    /// When the run ended, as text.
     pub when: String,
-    /// Versions and the machine: what, and which.
+    /// Versions and properties of the machine: name and value.
     pub facts: Vec<(String, String)>,
-    /// What ended the run before its time, if anything did.
+    /// The error that ended the run early, if any.
     pub failure: Option<String>,
-    /// What was expected of the run.
+    /// The expectations and their outcomes.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -42,7 +42,7 @@ pub struct PageHeader {
 pub struct Verdict {
     /// The expectation as it was written.
     pub expected: String,
-    /// Why it is missed, if it is.
+    /// Why it was missed; `None` if it was met.
     pub missed: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub fn html(report: &Report, about: &PageHeader) -> String {
     document(report.command, about, &contents(report), &main, &json)
 }
 
-/// The page of a merged report: hosts, a lane for each in every pipeline, and all figures.
+/// The page of a merged report: hosts, a lane for each host in every pipeline, and all figures.
 #[must_use]
 pub fn merged(report: &Value, lanes: &[(String, Vec<Lane>)], about: &PageHeader) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -174,7 +174,8 @@ fn without_lists(pipeline: &Value) -> Value {
     Value::Object(pipeline.as_object().into_iter().flatten().filter_map(kept).collect())
 }
 
-/// A whole page of what `command` did: the head with the links of `contents`, `main`, and where the JSON is.
+/// A complete page about `command`: the head, the links in `contents`, `main`, and `json`, which says where the JSON
+/// is.
 fn document(command: &str, about: &PageHeader, contents: &str, main: &str, json: &str) -> String {
     let (command, when) = (escape(command), escape(&about.when));
     format!(
@@ -208,7 +209,7 @@ fn facts(about: &PageHeader) -> String {
     format!("<p class=\"soft\" style=\"margin-top:8px\">{}</p>\n", escape(&facts.join(" · ")))
 }
 
-/// Balanced counters do not show that a run ended early, so this comes first.
+/// Comes first, because balanced counters do not show that a run ended early.
 fn failure(failure: Option<&str>) -> String {
     failure.map_or_else(String::new, |failure| {
         format!(
@@ -290,7 +291,7 @@ fn verdicts(verdicts: &[Verdict], compared: &[Vec<String>]) -> String {
     out
 }
 
-/// What the figures below cannot show.
+/// Warnings: what the figures below cannot show.
 pub(crate) fn warnings(warnings: &[String]) -> String {
     if warnings.is_empty() {
         return String::new();
@@ -301,7 +302,7 @@ pub(crate) fn warnings(warnings: &[String]) -> String {
     )
 }
 
-/// What the run cannot resolve.
+/// Caveats: what the run could not resolve.
 fn caveats(report: &Report) -> String {
     let mut out = "<section class=\"stack\"><h2>What this run can resolve</h2>\n<div class=\"card text\">\n".to_owned();
     let mut rows = Vec::new();

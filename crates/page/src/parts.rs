@@ -7,11 +7,11 @@ use crate::text::{details, figures, table};
 use measure::figures::{bits, brief, counted, digits, share, thousands, time};
 use measure::{LimitReport, LimitedUser, PipelineReport, RatePlot, SourceArrivals, SourceCurve, Tally};
 
-/// Classes that are drawn; all are in the table.
+/// Maximum number of classes that are drawn. All are in the table.
 const DRAWN: usize = 16;
-/// Streams that are listed; all are among the figures.
+/// Maximum number of streams that are listed. All are among the figures.
 const LISTED: usize = 256;
-/// What a cell without a figure shows.
+/// Text of a cell without a figure.
 const NONE: &str = "–";
 
 /// Figures of each stream from the stamps that a receiver read.
@@ -179,7 +179,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
     out
 }
 
-/// Effects of stages on the frames of each class. Classes ask for different values, so there is no row for all of a
+/// Effects of stages on the frames of each class. Classes are configured differently, so there is no row for a whole
 /// direction.
 fn impaired(classes: &[PipelineReport]) -> String {
     let mut rows = Vec::new();
@@ -238,7 +238,7 @@ pub(crate) fn segments(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Segments between changes</h3>\n{}</div>\n", table(&caption, &head, &rows))
 }
 
-/// The sources that were put in order.
+/// The synchronised sources.
 pub(crate) fn sources(report: &PipelineReport, id: &str) -> String {
     curves(report, id)
         + &match table_of_sources(report, "crests as they came and as they left") {
@@ -275,7 +275,7 @@ fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
     table(&format!("Sources: {caption}"), &head, &rows)
 }
 
-/// The rate of each source over time, as its frames came and as they left.
+/// The rate of each source over time, on arrival and on departure.
 fn curves(report: &PipelineReport, id: &str) -> String {
     let Some(plots) = report.plots.as_ref().filter(|plots| !plots.sources.is_empty()) else { return String::new() };
     let lanes = |of: fn(&SourceCurve) -> Option<&RatePlot>| -> Vec<Lane> {
@@ -301,7 +301,7 @@ pub(crate) fn crest_gaps(report: &PipelineReport, id: &str) -> String {
     plot.zip(report.crest_gap.as_ref()).map_or_else(String::new, |(plot, gap)| plots::crest_gaps(plot, gap, id))
 }
 
-/// Sources as a receiver saw them.
+/// Sources as seen by a receiver.
 pub(crate) fn arrivals(report: &PipelineReport) -> String {
     let Some(arrivals) = &report.arrivals else { return String::new() };
     let row = |source: &SourceArrivals| {

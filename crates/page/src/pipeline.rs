@@ -174,7 +174,7 @@ fn conformance(report: &PipelineReport) -> String {
     format!("<div class=\"card\"><h3>Conformance</h3>\n{}</div>\n", table(&caption, &[], &rows))
 }
 
-/// How well the gaps fit the law that was asked or expected.
+/// How well the gaps fit the configured or expected law.
 fn fit(report: &PipelineReport) -> String {
     let Some(fit) = &report.fit else { return String::new() };
     let mut rows = Vec::new();
@@ -250,7 +250,7 @@ pub(crate) fn impairments(report: &PipelineReport) -> Vec<Vec<String>> {
     rows
 }
 
-/// Where every frame went.
+/// Accounting for every frame.
 fn accounting(report: &PipelineReport) -> String {
     let mut out = "<div class=\"card\"><h3>Where every frame went</h3>\n".to_owned();
     let all = report.came.frames + report.copies;

@@ -8,7 +8,7 @@ use measure::{Bins, CrestGapPlot, CrestGapReport, GapPlot, LatenessReport, Pipel
 /// Rates are drawn on a logarithmic axis if the fastest is at least this many times the slowest.
 const DECADES: f64 = 1_000.0;
 
-/// Rows of the table beside a curve. It shows the course; the JSON report has every point.
+/// Rows of the table beside a curve. The table shows the trend; the JSON report has every point.
 const ROWS: usize = 24;
 
 /// All drawings of a pipeline or a class; `id` identifies it within the page.
@@ -163,7 +163,7 @@ fn rate(plot: &RatePlot, id: &str, got: &str) -> String {
     figure("Rate over time", &caption, &chart, (!asked.is_empty(), got), &data)
 }
 
-/// The gaps between crests over time, beside the asked one.
+/// The gaps between crests over time, together with the asked gap.
 pub(crate) fn crest_gaps(plot: &CrestGapPlot, gap: &CrestGapReport, id: &str) -> String {
     let most = gap.asked_ns.unwrap_or(0.0).max(gap.max_ns);
     let end = plot.at_ns.last().copied().unwrap_or(0.0);
@@ -199,12 +199,12 @@ pub(crate) fn crest_gaps(plot: &CrestGapPlot, gap: &CrestGapReport, id: &str) ->
     figure("Gaps between crests", &caption, &chart, (gap.asked_ns.is_some(), "got"), &data)
 }
 
-/// The start of bin number `n`, which is the end of the bin before it.
+/// The start of bin number `n`, which is the end of the preceding bin.
 fn edge(plot: &GapPlot, n: usize) -> f64 {
     plot.edges_ns.get(n).copied().unwrap_or(plot.first_ns + n as f64 * plot.width_ns)
 }
 
-/// The index and the end of each bin.
+/// The start and the end of each bin.
 fn edges(plot: &GapPlot) -> impl Iterator<Item = (f64, f64)> + '_ {
     (0..plot.got.counts.len()).map(|n| (edge(plot, n), edge(plot, n + 1)))
 }
@@ -406,7 +406,7 @@ fn lateness(late: &LatenessReport, id: &str, got: &str) -> String {
         id: format!("{id}-lateness"),
         description: format!("Histogram of lateness, both axes logarithmic: {caption}."),
         x: Axis::logarithmic(0.5, last, "departure − ask", short),
-        // The axis starts between one departure and a half, so that a single departure is visible.
+        // The axis starts between half a departure and one, so that a single departure is visible.
         y: Axis::logarithmic(0.6, most * 2.0, "departures", |count| {
             if count >= 1e6 {
                 format!("{}M", count / 1e6)
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn half_of_the_errors_are_counted_and_not_read() {
-        // 49.9999 %, which is printed as 50 %.
+        // 49.9999 %, which prints as 50 %.
         let text = errors(&[(10.0, 499_999), (20.0, 500_001)], 1_000_000, "id", "got");
         assert!(text.contains("Half of them are within 20"), "{text}");
     }

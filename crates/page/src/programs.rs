@@ -1,4 +1,4 @@
-//! The programs of a scenario: how each ended, and what it printed.
+//! The programs of a scenario: how each ended, and its output.
 
 use crate::text::{details, escape, table};
 use measure::figures::{digits, time};
@@ -37,7 +37,7 @@ fn row(program: &ProgramReport) -> Vec<String> {
     ]
 }
 
-/// What a program printed, to be opened.
+/// The output of a program, in sections that the reader can expand.
 fn printed(program: &ProgramReport) -> String {
     let outputs = [
         ("standard output", program.stdout_bytes, &program.stdout),

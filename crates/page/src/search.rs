@@ -1,5 +1,5 @@
-//! The page of a search: for each size the loss of each trial against its load with the bounds that were found, and the
-//! delays at the found rates by size.
+//! The page of a search: for each frame size, the loss of each trial against its load with the bounds that were found,
+//! and the delays at the found rates by size.
 
 use crate::chart::{Axis, Chart, Mark};
 use crate::text::{details, escape, figures, notes, table};
@@ -19,7 +19,7 @@ pub struct Search {
     pub notes: Vec<String>,
 }
 
-/// One size.
+/// One frame size.
 #[derive(Clone, Debug, Default)]
 pub struct SearchedSize {
     /// The size as it was written.
@@ -40,7 +40,7 @@ pub struct SearchedSize {
 pub struct FoundGoal {
     /// The loss it allows, as a fraction.
     pub loss: f64,
-    /// The highest load within it, in frames/s.
+    /// The highest load that meets the goal, in frames/s.
     pub lower: Option<f64>,
     /// Measured in the trials at that load: frames/s offered, and the share of frames lost.
     pub obtained: Option<(f64, f64)>,
@@ -48,7 +48,7 @@ pub struct FoundGoal {
     pub settled: bool,
     /// The lowest load that did not meet the goal, in frames/s.
     pub upper: Option<f64>,
-    /// What limits it.
+    /// What limits the result.
     pub verdict: String,
     /// One-way delay at the found rate, in ns: name of a quantile, and its value.
     pub delay: Vec<(&'static str, f64)>,
@@ -65,15 +65,15 @@ pub struct DrawnTrial {
     pub sent: u64,
     /// Frames lost.
     pub lost: u64,
-    /// Why the trial does not count, if so.
+    /// Why the trial does not count; `None` if it does.
     pub flaw: Option<String>,
 }
 
-/// Losses below this are drawn at the foot of the plot: a logarithm has no zero.
+/// Smaller losses are drawn at the bottom of the plot, because a logarithm has no zero.
 const LEAST_LOSS: f64 = 1e-7;
 /// Loads are drawn on a logarithmic axis if the highest is at least this many times the lowest.
 const DECADES: f64 = 100.0;
-/// Delays below this, in ns, are drawn at this value: in virtual time some are zero.
+/// Smaller delays, in ns, are drawn at this value: in virtual time some are zero.
 const LEAST_DELAY: f64 = 1.0;
 
 /// The page of a search.
@@ -117,7 +117,7 @@ fn within(size: &SearchedSize, goal: &FoundGoal) -> String {
     format!("{}, loss up to {}", size.name, percent(goal.loss))
 }
 
-/// The verdict: what was asked and what was obtained for each goal, and whether a bound was found.
+/// The verdict: the asked and obtained values for each goal, and whether a bound was found.
 fn verdict(search: &Search) -> String {
     let goals = || search.sizes.iter().flat_map(|size| size.goals.iter().map(move |goal| (size, goal)));
     let (all, open) = (goals().count(), goals().filter(|(_, goal)| !goal.settled).count());
@@ -215,7 +215,7 @@ fn losses(size: &SearchedSize, i: usize) -> String {
     let decades = low > 0.0 && high / low >= DECADES;
     let margin = ((high - low) * 0.05).max(high * 1e-3);
     let (least, most) = if decades { (low / 1.2, high * 1.2) } else { (low - margin, high + margin) };
-    // A short stroke for each trial, of equal width at every load. Trials that do not count are broad and pale.
+    // A short stroke for each trial, equally wide at every load. Trials that do not count are broad and pale.
     let around = |load: f64| match decades {
         true => {
             let ratio = (most / least).powf(1.0 / 90.0);
@@ -419,9 +419,9 @@ mod tests {
         let place = |text: &str| page.find(text).expect("it is there");
         assert!(place("Goals met") < place("<h2>Warnings") && place("<h2>Warnings") < place("<svg"));
         assert_eq!(page.matches("<svg").count(), 3, "two sizes and their delays");
-        // Three trials, two of which count, and the curve through those; the bound is a rule.
+        // Three trials, two of which count, and the curve through these two; the bound is a rule.
         let losses = losses(&size, 0);
-        // Ticks and the bound's name are read in the unit of their axis.
+        // Ticks and the name of the bound use the unit of their axis.
         for text in [">0.0001 %<", ">0.001 %<", ">100 %<", ">123.4<", "load, thousand frames/s"] {
             assert!(losses.contains(text), "no {text} in {losses}");
         }

@@ -19,7 +19,7 @@ pub struct Slices {
     pub head: Vec<&'static str>,
     /// Its rows.
     pub rows: Vec<Vec<String>>,
-    /// What was counted and what was subtracted, in words.
+    /// What was counted and what was subtracted, as text.
     pub notes: Vec<String>,
 }
 
@@ -56,12 +56,12 @@ pub fn slices(command: &str, slices: &Slices, about: &PageHeader) -> String {
     document(command, about, "", &main, "The same report for programs is in report.json beside this page.")
 }
 
-/// The title of a section about the slices of `whose`, if there may be several.
+/// The title of a section about the slices of `whose`, which is empty if there is only one.
 fn title(what: &str, whose: &str) -> String {
     if whose.is_empty() { what.to_owned() } else { format!("{what}: {}", escape(whose)) }
 }
 
-/// A section that says why no slices of `whose` are drawn.
+/// A section that explains why no slices of `whose` are drawn.
 pub(crate) fn nothing(whose: &str, why: &str) -> String {
     format!(
         "<section class=\"stack\"><h2>{}</h2>\n<div class=\"card\"><p class=\"note\">{}</p></div></section>\n",
@@ -143,7 +143,7 @@ pub(crate) fn waterfall(whose: &str, what: &str, parts: &[(String, f64)], means:
     )
 }
 
-/// The path from program to program, for each direction if there are several.
+/// The path from program to program, per direction if there are several.
 pub(crate) fn end_to_end(report: &measure::EndToEnd) -> String {
     if !report.directions.is_empty() {
         return report.directions.iter().map(end_to_end).collect();
@@ -193,7 +193,7 @@ mod tests {
         assert!(page.contains("width=\"240.0\"") && page.contains("width=\"720.0\""), "a quarter and three: {page}");
         assert!(page.contains("250 ns, 25.0 %") && page.contains("from a &lt; b") && page.contains("udp &lt;1&gt; B"));
         assert_eq!(page.matches("<rect").count(), 4);
-        // The values of one packet are text, not only bars.
+        // The values of one packet are also text, not only bars.
         let part = "link</th><td><svg aria-hidden=\"true\"><rect x=\"25.00%\" width=\"75.00%\"";
         assert!(page.contains(part) && page.contains("</svg></td><td>300 ns</td>"), "{page}");
     }

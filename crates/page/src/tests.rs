@@ -8,7 +8,7 @@ use units::{FrameLen, Span, Time};
 
 mod slices;
 
-/// A report of `frames` departures asked every `gap`, each late by `late`.
+/// A report of `frames` departures with a target gap of `gap`, each late by `late`.
 fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport {
     let mut meter = DepartureMeter::new(Some(gap), None, Span::from_ms(1));
     let mut books = FrameCounters::default();
@@ -41,7 +41,7 @@ fn as_read(page: &str) -> String {
     page.replace('\u{a0}', " ")
 }
 
-/// Checks that every element that is opened is closed, in order.
+/// Checks that every opened element is closed, in order.
 fn assert_well_formed(page: &str) {
     let mut open = Vec::new();
     let body = page.split_once("</style>").expect("a style").1;
@@ -53,11 +53,11 @@ fn assert_well_formed(page: &str) {
             open.push(tag.split_whitespace().next().unwrap_or_default().to_owned());
         }
     }
-    // The style and the head were removed from the front.
+    // The style and the opening tags of the head are not part of the checked text.
     assert!(open.is_empty(), "{open:?} are open at the end");
 }
 
-/// `</head>`, `</body>` and `</html>` close what was cut off with the style.
+/// Restores the elements that `</head>`, `</body>` and `</html>` close, which were cut off with the style.
 fn checked(page: &str) -> &str {
     let whole = page.replacen("</style>", "</style><html><head>", 1);
     assert_well_formed(&whole);
@@ -185,7 +185,7 @@ fn compares_nothing_without_a_target() {
     checked(&text);
     assert!(!text.contains("asked</p>") && !text.contains("Conformance</h3>") && !text.contains("Lateness</h3>"));
     assert!(text.contains("Gaps</h3>") && text.contains("Rate over time</h3>"));
-    // Stages that hold frames set their departures.
+    // Stages that hold frames determine their departures.
     let mut report = pipeline(5_000, Span::from_us(10), |_| 0);
     report.add_effects(&measure::Effects::default(), &delays([Span::from_ms(10)]));
     report.forget_ask();
@@ -195,7 +195,7 @@ fn compares_nothing_without_a_target() {
     assert!(text.contains("<td>10 ms</td><td>10 ms</td>"), "asked and got are side by side");
 }
 
-/// A meter of frames that left when these delays were over.
+/// A meter of frames that left at the end of these delays.
 fn delays(asked: impl IntoIterator<Item = Span>) -> measure::HeldMeter {
     let mut meter = measure::HeldMeter::default();
     for asked in asked {
@@ -302,7 +302,7 @@ fn impairments_are_shown_asked_and_got_with_their_direction() {
     assert_eq!(text.matches("<h3>Impairments</h3>").count(), 1, "the other direction is untouched");
     assert!(text.contains("Direction backward") && text.contains("20.00 %") && text.contains("25.00 %"));
     assert!(text.contains("p1-delays") && text.contains("500 of 2 000"));
-    // One thousand quantiles were asked and two thousand delays were measured: the table scales them to the same
+    // There are one thousand asked quantiles and two thousand measured delays: the table scales them to the same
     // number.
     let delays = text.split("p1-delays").last().and_then(|rest| rest.split("</table>").next()).expect("a table");
     let cells = |row: &str| -> Vec<f64> {

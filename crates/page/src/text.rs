@@ -1,4 +1,4 @@
-//! Text that is safe in HTML, and tables.
+//! HTML-safe text, and tables.
 
 use std::fmt::Write;
 
@@ -42,7 +42,7 @@ pub(crate) fn notes(heading: &str, notes: &[String]) -> String {
     )
 }
 
-/// A table; the first cell of a row is its heading, cells are text.
+/// A table. The first cell of a row is its heading. Cells are plain text.
 pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = format!("<div class=\"wide\"><table><caption>{}</caption>\n", figures(caption));
     // Writing to a string cannot fail.

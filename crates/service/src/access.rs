@@ -1,4 +1,4 @@
-//! Access control: checks the peer of a socket, the token, and the name in the address.
+//! Access control: checks the peer of a socket, the token, and the host name in the address.
 
 use crate::listen::Peer;
 use crate::problem::Problem;
@@ -19,14 +19,14 @@ pub struct Token {
 
 /// The minimum length of a token, in characters.
 const SHORTEST: usize = 16;
-/// Files with more bytes are not tokens.
+/// Maximum size of a token file, in bytes.
 const LONGEST: u64 = 4096;
 
 impl Token {
     /// Reads the token. Creates the file with a random token if it does not exist.
     ///
     /// # Errors
-    /// The file cannot be read or made, can be read by others, or holds no token.
+    /// The file cannot be read or created, can be read by other users, or contains no token.
     pub fn open(path: &Path) -> io::Result<Self> {
         match rustix::fs::open(
             path,
@@ -46,7 +46,7 @@ impl Token {
     }
 
     fn read(path: &Path) -> io::Result<Self> {
-        // A pipe would wait for its writer.
+        // With O_NONBLOCK, opening a named pipe does not wait for its writer.
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         let file = File::from(file);
         let metadata = file.metadata()?;
@@ -72,7 +72,7 @@ impl Token {
         Ok(Token { secret, made: false })
     }
 
-    /// Whether the file was created for it.
+    /// Whether the file was created by [`Token::open`].
     pub fn is_made(&self) -> bool {
         self.made
     }
@@ -93,7 +93,7 @@ fn random() -> io::Result<Vec<u8>> {
     Ok(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect())
 }
 
-/// The rules for requests.
+/// The access rules for requests.
 pub(crate) struct Access {
     pub(crate) token: Option<Token>,
     /// The host in the service's address, if it listens on TCP.
@@ -101,7 +101,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Accepts a request, or returns why not.
+    /// Accepts a request, or returns why it is rejected.
     pub(crate) fn check(&self, peer: &Peer, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         if let Peer::Unix { uid } = peer
             && ![Some(rustix::process::geteuid().as_raw()), Some(0)].contains(uid)
@@ -115,7 +115,8 @@ impl Access {
         if let Some(host) = &self.host {
             check_host(host, uri, headers)?;
         }
-        // The page itself asks for the token, because browsers send none for typed addresses.
+        // The page is served without a token, because browsers send none for typed addresses. It asks for the token
+        // itself.
         let is_page = uri.path() == "/" && [Method::GET, Method::HEAD].contains(method);
         let Some(token) = self.token.as_ref().filter(|_| !is_page) else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
@@ -131,12 +132,12 @@ impl Access {
     }
 }
 
-/// Refuses names that are not ours: a page of another site that its owner pointed to this machine (DNS rebinding) sends
-/// that site's name. An address is no name, so it is safe.
+/// Rejects host names other than ours. Another site may point its name to this machine (DNS rebinding), but the pages
+/// of that site then send its name. An IP address is no name and therefore safe.
 fn check_host(ours: &str, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     let sent = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let authority: Option<axum::http::uri::Authority> = sent.parse().ok();
-    // HTTP/2 has it in the address.
+    // In HTTP/2 the host is part of the address.
     let host = uri.host().or(authority.as_ref().map(|authority| authority.host())).unwrap_or_default();
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     if bare.parse::<IpAddr>().is_ok() || bare.eq_ignore_ascii_case("localhost") || bare.eq_ignore_ascii_case(ours) {

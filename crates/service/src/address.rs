@@ -4,16 +4,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// An address: `unix:PATH`, `HOST:PORT`, or `:PORT` for this machine alone.
+/// An address: `unix:PATH`, `HOST:PORT`, or `:PORT` for this machine only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A socket in the file system.
+    /// A Unix socket.
     Unix(PathBuf),
-    /// A name or an address, and a port.
+    /// A host name or IP address, and a port.
     Tcp(String, u16),
 }
 
-/// The longest path of a socket, in bytes: `sun_path` with its zero.
+/// Maximum length of a socket path, in bytes: `sun_path` without its terminating zero.
 const LONGEST_PATH: usize = 107;
 
 impl FromStr for Address {

@@ -1,4 +1,4 @@
-//! Bodies of requests and answers that do not come from a run.
+//! Bodies of requests and responses that the service itself defines.
 
 use crate::control::{Figures, PipelineFigures, RunState};
 use serde::de::Error as _;
@@ -69,17 +69,17 @@ pub(crate) struct ChangeRequest {
     pub(crate) at_ns: Option<u64>,
 }
 
-/// A whole number; `1.0` is accepted, because JSON does not distinguish it from `1`.
+/// Reads a whole number. `1.0` is accepted, because JSON does not distinguish it from `1`.
 fn whole<'de, D: Deserializer<'de>>(number: D) -> Result<Option<u64>, D::Error> {
     let Some(number) = Option::<serde_json::Number>::deserialize(number)? else { return Ok(None) };
-    // Above this, a floating-point number is not exact.
+    // Floating-point numbers above this are not exact.
     let exact = |value: &f64| value.fract().abs() < f64::MIN_POSITIVE && (0.0..9_007_199_254_740_992.0).contains(value);
     let whole = number.as_i64().and_then(|number| u64::try_from(number).ok());
     let whole = whole.or_else(|| number.as_f64().filter(exact).map(|value| value as u64));
     whole.map(Some).ok_or_else(|| D::Error::custom("at_ns is not a whole number of ns since the run began"))
 }
 
-/// A map of texts that is not empty.
+/// The schema of a non-empty map of strings.
 fn some_values() -> utoipa::openapi::schema::Object {
     let text = utoipa::openapi::ObjectBuilder::new().schema_type(utoipa::openapi::schema::Type::String);
     utoipa::openapi::ObjectBuilder::new()
@@ -105,11 +105,11 @@ pub struct NewRun {
 }
 
 impl Figures {
-    /// The figures of a report; its pipelines use the same names.
+    /// The figures of a report, whose pipelines use the same names.
     pub(crate) fn of_report(report: &Value) -> Self {
         let pipelines = report["pipelines"].as_array().into_iter().flatten();
-        // Reports without such figures, such as those of a search, show none. The rate is left out, because that of a
-        // report covers windows.
+        // Some reports, for example those of a search, have no such figures and show none. The rate is omitted, because
+        // the rate in a report refers to windows.
         let read = |pipeline: &Value| {
             let mut pipeline = pipeline.clone();
             pipeline.as_object_mut()?.remove("rate");

@@ -1,4 +1,4 @@
-//! A client of a service, over a socket in the file system.
+//! A client of a service, over a Unix socket.
 
 use crate::problem::ErrorBody;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -16,17 +16,17 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// Time limit for an answer.
+/// Time limit for a response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest answer, in bytes: reports with plots have megabytes.
+/// Maximum length of a response, in bytes: reports with plots have megabytes.
 const LONGEST: usize = 256 << 20;
 
-/// Why a request has no answer.
+/// Why a request has no response.
 #[derive(Debug)]
 pub enum ClientError {
-    /// Nothing answers on the socket.
+    /// There is no response on the socket.
     Io(io::Error),
-    /// The service refuses it.
+    /// The service rejected the request.
     Refused(u16, ErrorBody),
 }
 
@@ -50,53 +50,53 @@ impl From<io::Error> for ClientError {
     }
 }
 
-/// A client that waits for each answer.
+/// A client that waits for each response.
 pub struct Client {
     socket: PathBuf,
     runtime: Runtime,
 }
 
 impl Client {
-    /// A client of the service on this socket. Nothing is sent yet.
+    /// A client of the service on this socket. Does not connect yet.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// No file descriptors are left.
     pub fn new(socket: &Path) -> io::Result<Self> {
         Ok(Client { socket: socket.to_owned(), runtime: Builder::new_current_thread().enable_all().build()? })
     }
 
-    /// Requests a text.
+    /// Sends a request and returns the response as text.
     ///
     /// # Errors
-    /// Nothing answers, or the service refuses it.
+    /// There is no response, or the service rejects the request.
     pub fn text(&self, method: &str, path: &str, json: Option<&str>) -> Result<String, ClientError> {
         let method = Method::from_bytes(method.as_bytes()).map_err(io::Error::other)?;
         self.runtime.block_on(text(&self.socket, method, path, json))
     }
 
-    /// Starts a run of a scenario, as the text of its file, at an instant if one is given. Returns the run as JSON.
+    /// Starts a run of a scenario, given as the text of its file, optionally at an instant. Returns the run as JSON.
     ///
     /// # Errors
-    /// Nothing answers, or the service refuses it.
+    /// There is no response, or the service rejects the request.
     pub fn start(&self, scenario: &str, start_at: Option<&str>) -> Result<String, ClientError> {
         let query = start_at.map(|at| format!("?start-at={}", utf8_percent_encode(at, NON_ALPHANUMERIC)));
         let path = format!("/v1/runs{}", query.unwrap_or_default());
         self.runtime.block_on(answer(&self.socket, Method::POST, &path, Some(("application/toml", scenario))))
     }
 
-    /// An answer.
+    /// Gets a resource and parses it.
     ///
     /// # Errors
-    /// Nothing answers, the service refuses it, or the answer is something else.
+    /// There is no response, the service rejects the request, or the response is of another type.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let text = self.text("GET", path, None)?;
         Ok(serde_json::from_str(&text).map_err(io::Error::other)?)
     }
 
-    /// Calls `each` with the kind and the data of every event, until it returns false or the service ends.
+    /// Calls `each` with the kind and the data of every event, until `each` returns false or the service ends.
     ///
     /// # Errors
-    /// Nothing answers, or the service refuses it.
+    /// There is no response, or the service rejects the request.
     pub fn events(&self, mut each: impl FnMut(&str, &str) -> bool) -> Result<(), ClientError> {
         self.runtime.block_on(async {
             let response =
@@ -131,7 +131,7 @@ fn slow(_: tokio::time::error::Elapsed) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the service does not answer")
 }
 
-/// In a folder of everyone, another user may have put a socket where ours is looked for.
+/// In a shared folder, another user may have created a socket at the path that we expect.
 fn check_owner(uid: u32) -> io::Result<()> {
     let us = rustix::process::geteuid();
     if us.is_root() || uid == us.as_raw() || uid == 0 {
@@ -140,13 +140,13 @@ fn check_owner(uid: u32) -> io::Result<()> {
     Err(io::Error::other(format!("it is a service of the user with number {uid}, neither yours nor root's")))
 }
 
-/// Sends a request, whose body has a content type, and gives the head of the answer.
+/// Sends a request, whose body has a content type, and returns the head of the response.
 async fn send(socket: &Path, method: Method, path: &str, body: Option<(&str, &str)>) -> io::Result<Response<Incoming>> {
     let stream = UnixStream::connect(socket).await?;
     check_owner(stream.peer_cred()?.uid())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
-        // The caller that waits for the answer sees any error.
+        // The caller that waits for the response sees any error.
         let _over = connection.await;
     });
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
@@ -157,7 +157,7 @@ async fn send(socket: &Path, method: Method, path: &str, body: Option<(&str, &st
     sender.send_request(request.body(body).map_err(io::Error::other)?).await.map_err(io::Error::other)
 }
 
-/// The text of an answer, unless it is an error.
+/// The text of a response, unless it is an error.
 async fn read(response: Response<Incoming>) -> Result<String, ClientError> {
     let status = response.status();
     let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(io::Error::other)?.to_bytes();
@@ -170,12 +170,12 @@ async fn read(response: Response<Incoming>) -> Result<String, ClientError> {
     Err(ClientError::Refused(status.as_u16(), body))
 }
 
-/// Sends a request and reads the answer.
+/// Sends a request and reads the response.
 pub(crate) async fn text(socket: &Path, method: Method, path: &str, json: Option<&str>) -> Result<String, ClientError> {
     answer(socket, method, path, json.map(|json| ("application/json", json))).await
 }
 
-/// The same, with any content type.
+/// Like [`text`], with any content type.
 async fn answer(socket: &Path, method: Method, path: &str, body: Option<(&str, &str)>) -> Result<String, ClientError> {
     let all = async { read(send(socket, method, path, body).await?).await };
     timeout(PATIENCE, all).await.map_err(slow)?

@@ -1,26 +1,26 @@
-//! A run as clients see it: state, figures, settings, changes. These types define the JSON of the service and the
-//! schemas of its OpenAPI document.
+//! A run from the client's point of view: state, figures, settings, changes. These types define the JSON of the service
+//! and the schemas of its OpenAPI document.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A run that can be watched, and perhaps changed. All functions return at once. The thread of the service calls them,
-/// never one that makes departures.
+/// A run that can be observed, and possibly changed. All functions return at once. They are called on the thread of the
+/// service, never on a thread that paces departures.
 pub trait ControlledRun: Send + Sync {
     /// The command that runs, as in the report.
     fn command(&self) -> &str;
     /// The state of the run.
     fn state(&self) -> RunState;
-    /// The figures so far, or those of the report once the run has ended. They have no rates; the service computes
+    /// The figures so far, or those of the report once the run has ended. Rates are not included; the service computes
     /// them.
     fn figures(&self) -> Figures;
     /// Warnings so far, in words.
     fn warnings(&self) -> Vec<String>;
     /// The report as JSON, once the run has ended.
     fn report(&self) -> Option<String>;
-    /// Ends the run like a signal. Does not wait for the end.
+    /// Ends the run in the same way as a signal. Does not wait for the end.
     fn stop(&self);
     /// The changes that the run accepts, if any.
     fn changes(&self) -> Option<&dyn Changes>;
@@ -30,16 +30,16 @@ pub trait ControlledRun: Send + Sync {
 pub trait Changes: Send + Sync {
     /// All settings, in the order of the scenario.
     fn settings(&self) -> Vec<Setting>;
-    /// Checks a change as a whole and plans it. It takes effect later, between two frames.
+    /// Checks and plans a change as a whole. The change takes effect later, between two frames.
     ///
     /// # Errors
-    /// A path or value is wrong, or the run has ended. Nothing of the change is then done.
+    /// A path or value is wrong, or the run has ended. Then no part of the change is applied.
     fn change(&self, change: Change) -> Result<Accepted, Refusal>;
-    /// The changes that have taken effect so far, in that order, without the first `after`.
+    /// The changes that have taken effect so far, in this order, without the first `after`.
     fn applied(&self, after: usize) -> Vec<AppliedChange>;
     /// How many changes have taken effect.
     fn applied_count(&self) -> u64;
-    /// Holds departures back until [`Changes::resume`].
+    /// Pauses departures until [`Changes::resume`].
     ///
     /// # Errors
     /// This run cannot be paused, or has ended.
@@ -205,14 +205,14 @@ pub struct Lateness {
 }
 
 impl Figures {
-    /// Adds what is asked of each pipeline and of its classes, as these settings of the run say.
+    /// Adds the rates and gaps configured for each pipeline and its classes, according to these settings of the run.
     pub fn add_asked(&mut self, settings: &[Setting]) {
         for pipeline in &mut self.pipelines {
             let asked = settings.iter().filter_map(|setting| {
                 let rest = setting.path.strip_prefix(pipeline.name.as_str())?.strip_prefix('.')?;
                 let class = match rest.rsplit_once('.') {
                     None if matches!(rest, "rate" | "gap") => "",
-                    // A limit has rates of users, which are none of the pipeline.
+                    // A limit has rates of users, which are not rates of the pipeline.
                     Some((class, "rate" | "gap")) if class != "limit" && !class.contains('.') => class,
                     _ => return None,
                 };

@@ -1,5 +1,6 @@
-//! Events for clients that watch: each client has a place in one ring. A client that reads too slowly loses events and
-//! gets their number; it holds up nothing. An event is written once, and all clients send the same bytes.
+//! Events for clients. All clients read from one ring, each at its own position. A client that reads too slowly loses
+//! events and is sent their number; it does not delay other clients. An event is encoded once, and the same bytes are
+//! sent to all clients.
 
 use crate::answers::RunView;
 use crate::control::{AppliedChange, Figures, RunState};
@@ -14,16 +15,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::timeout;
 
-/// Limit on queued events per client. A client loses further ones.
+/// Maximum number of queued events per client. A client that lags further loses events.
 const WAITING: usize = 256;
-/// Limit on clients that watch at a time.
+/// Maximum number of clients that receive events at the same time.
 const CLIENTS: usize = 64;
 /// Interval between progress events of a run.
 const PROGRESS: Duration = Duration::from_millis(500);
-/// A client that gets no event for so long gets a comment: proxies end connections that are silent.
+/// Interval after which a client without events is sent a comment: proxies close silent connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Where events come from, as they are sent. Without a sender the service is ending.
+/// Distributes encoded events to clients. Without a sender the service is ending.
 pub(crate) struct Hub(Mutex<Option<broadcast::Sender<Bytes>>>);
 
 #[derive(Serialize)]
@@ -59,7 +60,7 @@ impl Hub {
 
     fn send(&self, kind: &'static str, data: &impl Serialize) {
         if let Some(sender) = self.sender() {
-            // Without a client there is no receiver.
+            // Fails only if there is no client.
             let _clients = sender.send(event(kind, data));
         }
     }
@@ -69,7 +70,7 @@ impl Hub {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// The events from now on; none if there are too many clients, or the service is ending.
+    /// The events from now on; `None` if there are too many clients, or the service is ending.
     pub(crate) fn subscribe(&self) -> Option<impl Stream<Item = Result<Bytes, Infallible>> + use<>> {
         let sender = self.sender().filter(|sender| sender.receiver_count() < CLIENTS)?;
         Some(stream::unfold(sender.subscribe(), |mut events| async {
@@ -84,13 +85,13 @@ impl Hub {
     }
 }
 
-/// An event as it is sent.
+/// Encodes an event.
 fn event(kind: &str, data: &impl Serialize) -> Bytes {
     let data = serde_json::to_string(data).expect("names and numbers are JSON always");
     Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
 }
 
-/// What clients know of a run.
+/// The state of a run as last sent to clients.
 struct Known {
     state: RunState,
     changes: u64,
@@ -98,10 +99,10 @@ struct Known {
     progress: Instant,
 }
 
-/// Compares the runs with what clients know, and sends events for the differences.
+/// Compares the runs with the state last sent to clients, and sends events for the differences.
 #[derive(Default)]
 pub(crate) struct Watcher {
-    /// `None` while no client watches.
+    /// `None` while there is no client.
     known: Option<BTreeMap<u64, Known>>,
 }
 
@@ -114,7 +115,7 @@ impl Watcher {
         }
         let views = runs.list().await;
         let Some(known) = &mut self.known else {
-            // The state before the first client is not an event.
+            // The state before the first client connected is not an event.
             self.known = Some(views.into_iter().map(|view| (view.id, Known::of(view))).collect());
             return;
         };
@@ -122,7 +123,7 @@ impl Watcher {
         for mut view in views {
             let before = known.entry(view.id).or_insert_with(|| {
                 hub.send("state", &view);
-                // A run that has already ended still needs its end event.
+                // A run that has already ended still requires its end event.
                 let state = if view.state == RunState::Ended { RunState::Running } else { view.state };
                 Known { state, changes: 0, figures: Figures::default(), progress: Instant::now() }
             });

@@ -1,8 +1,8 @@
-//! Control of runs over HTTP: the interface of a run, and the service that shows and changes runs.
+//! Control of runs over HTTP: the API of a run, and the service that shows and changes runs.
 //!
-//! [`control`] has the types of requests and answers, and the traits that a run implements. It does not depend on
-//! ports, pipelines or clocks; the command line converts its own types. [`serve_run`] serves one run from a separate
-//! thread; [`serve_runs`] starts runs as processes and passes requests on to them. [`Client`] talks to either.
+//! [`control`] has the types of requests and responses, and the traits that a run implements. It does not depend on
+//! ports, pipelines or clocks; the command line converts its own types. [`serve_run`] serves one run on a separate
+//! thread. [`serve_runs`] starts runs as processes and forwards requests to them. [`Client`] is a client for both.
 
 mod access;
 mod address;

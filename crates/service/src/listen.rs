@@ -25,7 +25,7 @@ pub(crate) enum Socket {
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
-    /// A socket in the file system, with the user if the kernel reports it.
+    /// A Unix socket, with the user ID if the kernel reports it.
     Unix { uid: Option<u32> },
     /// TCP.
     Tcp(SocketAddr),
@@ -42,8 +42,7 @@ impl Peer {
 }
 
 impl Listener {
-    /// Opens a socket. A socket in the file system has mode 0600 from its creation, and replaces one left by a killed
-    /// service.
+    /// Opens a socket. A Unix socket has mode 0600 from its creation, and replaces one left behind by a killed service.
     ///
     /// # Errors
     /// The address is in use, or this user may not use it.
@@ -64,12 +63,12 @@ impl Listener {
         })
     }
 
-    /// Whether other machines, or other users of this machine, can reach it.
+    /// Whether the socket can be reached from other machines, or by other users of this machine.
     pub fn is_tcp(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Its address. For port 0, this has the port that the kernel chose.
+    /// The address of the socket. For port 0 it has the port that the kernel chose.
     pub fn address(&self) -> String {
         match &self.socket {
             Socket::Unix(_, file) => Address::Unix(file.path.clone()).to_string(),
@@ -80,8 +79,8 @@ impl Listener {
     }
 }
 
-/// A socket whose file only its owner may use. The mode of the socket before it is bound is the mode of the file, so there is
-/// no moment in which others may connect, and the process's umask stays as it is.
+/// Creates a socket whose file only its owner may use. The mode of the file is the mode of the socket before it is
+/// bound. Other users therefore cannot connect at any moment, and the process's umask stays unchanged.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -91,13 +90,13 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Removes a socket that nothing listens on.
+/// Removes a socket without a listener.
 fn remove_dead(path: &Path) {
     let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
     let refuses =
         || matches!(UnixStream::connect(path), Err(cause) if cause.kind() == io::ErrorKind::ConnectionRefused);
     if is_socket && refuses() {
-        // If it cannot be removed, the address is in use.
+        // If it cannot be removed, binding reports that the address is in use.
         let _removed = fs::remove_file(path);
     }
 }
@@ -118,7 +117,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
-            // There is nothing else to do about it.
+            // An error cannot be handled here.
             let _removed = fs::remove_file(&self.path);
         }
     }

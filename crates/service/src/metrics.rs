@@ -1,5 +1,5 @@
 //! The figures of all runs for Prometheus, in the text format of OpenMetrics. Counters are those of the report. There
-//! are few labels, which limits the number of series: run, pipeline, direction, and reason of a drop.
+//! are only a few labels, which limits the number of series: run, pipeline, direction, and drop reason.
 
 use crate::answers::RunView;
 use crate::control::{FrameCount, Octaves, PipelineFigures, RunState};
@@ -19,12 +19,12 @@ use std::fmt;
 pub(crate) enum Format {
     /// OpenMetrics.
     Text,
-    /// That of Prometheus, which has native histograms.
+    /// Prometheus's protobuf format, which has native histograms.
     Protobuf,
 }
 
 impl Format {
-    /// The format that a client prefers by its `Accept` header: text, unless it prefers protobuf.
+    /// The format that the client prefers according to its `Accept` header: text, unless it prefers protobuf.
     pub(crate) fn accepted(accept: &str) -> Format {
         let quality = |wanted: &[&str]| {
             let ranges = accept.split(',').filter(|range| wanted.iter().all(|part| range.contains(part)));
@@ -38,7 +38,7 @@ impl Format {
         if protobuf > quality(&["application/openmetrics-text"]) { Format::Protobuf } else { Format::Text }
     }
 
-    /// Its content type.
+    /// The content type of the format.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Format::Text => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -51,7 +51,7 @@ impl Format {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// All figures.
+/// Encodes all figures.
 pub(crate) fn write(runs: Vec<RunView>, format: Format) -> Result<Vec<u8>, prometheus_protobuf::EncodeError> {
     let registry = registry(runs);
     match format {
@@ -75,7 +75,7 @@ fn registry(runs: Vec<RunView>) -> Registry {
 struct AllRuns(Vec<RunView>);
 
 impl AllRuns {
-    /// Every pipeline with its labels, and its way back, whose directions have separate names.
+    /// Every pipeline with its labels and the names of its directions, and every return path.
     fn lines(&self) -> impl Iterator<Item = (Labels, &PipelineFigures, [&'static str; 2])> {
         self.0.iter().flat_map(|run| {
             run.figures.pipelines.iter().flat_map(|pipeline| {
@@ -120,7 +120,7 @@ impl AllRuns {
         Ok(())
     }
 
-    /// A histogram. Its classic buckets are those of schema 0 of native histograms, which the protobuf format has besides.
+    /// A histogram. Its classic buckets are those of schema 0 of native histograms; the protobuf format has both.
     fn histogram(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -145,7 +145,7 @@ impl AllRuns {
                 zero_threshold: bound(-30),
                 zero_count: count(-30),
                 negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
-                // Times above 256 s are in the bucket up to 512 s.
+                // Times above 256 s are in the bucket of up to 512 s.
                 positive: NativeHistogramBuckets { spans: &[(-29, above.len() as u32)], deltas: &deltas },
                 created: None,
             };

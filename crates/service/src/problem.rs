@@ -1,4 +1,4 @@
-//! Errors for clients: a status, and JSON with the problem, its place and the remedy.
+//! Errors for clients: a status, and JSON with the problem, its position and the remedy.
 
 use crate::control::{Refusal, RefusalKind};
 use axum::Json;
@@ -60,7 +60,7 @@ impl Problem {
         )
     }
 
-    /// An answer of the service of a run, passed on.
+    /// Forwards an error response of the service of a run.
     pub(crate) fn passed_on(status: StatusCode, body: ErrorBody) -> Self {
         Problem { status, detail: body.error, is_early: false }
     }

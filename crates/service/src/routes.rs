@@ -26,9 +26,9 @@ use tokio::time::timeout;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-/// The largest body of a request, in bytes.
+/// Maximum size of a request body, in bytes.
 const LARGEST_BODY: usize = 1 << 20;
-/// Time limit for a body.
+/// Time limit for reading a body.
 const SLOWEST_BODY: Duration = Duration::from_secs(10);
 
 /// State shared by the routes.
@@ -61,7 +61,7 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// The description of all routes, as OpenAPI 3.1 in JSON.
+/// The OpenAPI 3.1 document of all routes, in JSON.
 pub fn openapi() -> String {
     Document::openapi().to_pretty_json().expect("a description is JSON") + "\n"
 }
@@ -86,7 +86,7 @@ impl Modify for BearerToken {
     }
 }
 
-/// Checks access, and refuses queries on routes without one, so that a misspelt query is not ignored.
+/// Checks access. Rejects queries on routes that have none, so that a misspelt query is not ignored.
 async fn let_in(
     State(service): State<Arc<Service>>,
     Extension(peer): Extension<Peer>,
@@ -95,7 +95,8 @@ async fn let_in(
 ) -> Result<Response, Problem> {
     service.access.check(&peer, request.method(), request.uri(), request.headers())?;
     let path = request.uri().path();
-    // Of a list of runs only the POST takes one. Methods that the path does not take are refused as such.
+    // For the list of runs, only POST has a query. Methods that the path does not have are rejected later, with their
+    // own error.
     let lists = matches!(*request.method(), Method::GET | Method::HEAD);
     let takes_query = path.ends_with("/changes") || path == "/v1/runs" && !lists;
     if request.uri().query().is_some() && !takes_query {
@@ -106,7 +107,7 @@ async fn let_in(
         ));
     }
     let mut response = next.run(request).await;
-    // Browsers must not cache answers or guess their type.
+    // Browsers must neither cache responses nor guess their type.
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -253,14 +254,14 @@ async fn create(State(service): State<Arc<Service>>, request: Request) -> Result
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(view)).into_response())
 }
 
-/// The instant in the query of a request that starts a run. Its signs may stand as they are or percent-encoded.
+/// The instant in the query of a request that starts a run. Its characters may be percent-encoded.
 fn start_of(query: &str) -> Result<String, Problem> {
     let wrong = || {
         let remedy = "write ?start-at=INSTANT once, such as ?start-at=+5s or ?start-at=2026-11-25T18:00:00Z";
         Problem::new(StatusCode::BAD_REQUEST, "the query is wrong", remedy).at("start-at")
     };
     let written = query.strip_prefix("start-at=").filter(|written| !written.contains('&')).ok_or_else(wrong)?;
-    // Forms write a space as '+'. Other such signs begin +5s and offsets from UTC.
+    // In forms, '+' stands for a space. Other plus signs start a delay such as +5s, or an offset from UTC.
     let written = written.replace("+TAI", " TAI");
     percent_decode_str(&written).decode_utf8().map(String::from).map_err(|_| wrong())
 }
@@ -450,7 +451,7 @@ async fn resume(
     Ok((StatusCode::ACCEPTED, Json(service.runs.pause(id, &peer.name(), true).await?)).into_response())
 }
 
-/// The content type without its parameters, in small letters.
+/// The content type without its parameters, in lower case.
 fn content_type(headers: &HeaderMap) -> String {
     let written = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     written.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -479,15 +480,15 @@ async fn text_of(body: Body) -> Result<String, Problem> {
     })
 }
 
-/// The text of a scenario that was sent as JSON.
+/// Converts a scenario from JSON to the text of a scenario file.
 ///
 /// # Errors
-/// It is not a JSON object, or has values that a scenario cannot have.
+/// The text is not a JSON object, or has values that are not possible in a scenario.
 pub fn scenario_from_json(text: &str) -> Result<String, ErrorDetail> {
     from_json(text).map_err(Problem::into_detail)
 }
 
-/// The same, for an answer.
+/// The same, with the error as a response.
 fn from_json(text: &str) -> Result<String, Problem> {
     let wrong = |what: String| {
         Problem::new(
@@ -504,7 +505,7 @@ fn from_json(text: &str) -> Result<String, Problem> {
     toml::to_string(&table).map_err(|error| wrong(error.to_string()))
 }
 
-/// The first whole number beyond 64 bits: the JSON reader has rounded it to a float already.
+/// The first whole number that exceeds 64 bits. The JSON reader has already rounded it to a float.
 fn beyond_64_bits(value: &toml::Value) -> Option<f64> {
     const FIRST_BEYOND: f64 = (1u64 << 63) as f64;
     match value {

@@ -1,4 +1,4 @@
-//! The private folder of a service's scenarios and sockets.
+//! The private folder of a service, with its scenarios and sockets.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -8,17 +8,18 @@ use std::path::Path;
 use tempfile::TempDir;
 
 const PREFIX: &str = "netlathe-serve-";
-/// A file in it that its service holds locked: the kernel lets go of it however the service ends.
+/// A file in the folder that the service keeps locked. The kernel releases the lock however the service ends.
 const LOCK: &str = "lock";
 
-/// A folder with mode 0700, which goes with the service. That of a killed service goes when the next one starts.
+/// A folder with mode 0700 that is removed with the service. The folder of a killed service is removed when the next
+/// service starts.
 pub(crate) struct RunFolder {
     folder: TempDir,
     _lock: File,
 }
 
 impl RunFolder {
-    /// Makes one in `place`, and removes those of this user that killed services left there.
+    /// Creates a folder in `place`. Removes folders of this user that killed services left there.
     pub(crate) fn make_in(place: &Path) -> io::Result<Self> {
         remove_dead(place);
         let private = Permissions::from_mode(0o700);
@@ -33,19 +34,20 @@ impl RunFolder {
     }
 }
 
-/// A folder without a lock is one whose service is starting, or none of ours.
+/// Removes folders that are left behind. A folder without a lock file belongs to a service that is starting, or is not
+/// ours.
 fn remove_dead(place: &Path) {
     let us = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        // Not of what a link names.
+        // Does not follow symbolic links.
         let is_ours = || entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == us);
         if is_named
             && is_ours()
             && let Ok(lock) = File::open(entry.path().join(LOCK))
             && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
-            // What cannot be removed does no harm.
+            // A folder that cannot be removed is harmless.
             let _removed = fs::remove_dir_all(entry.path());
         }
     }

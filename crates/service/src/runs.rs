@@ -1,4 +1,4 @@
-//! The runs of a service: the one of this process, or the processes that it starts.
+//! The runs of a service: the run of this process, or the processes that it starts.
 
 use crate::answers::RunView;
 use crate::control::{Accepted, AppliedChange, Change, Changes, ControlledRun, Refusal, RunState, Setting};
@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The location of the runs.
+/// Where the runs are.
 pub(crate) enum Runs {
     /// In this process. Its number is 1.
     One(Arc<dyn ControlledRun>),
@@ -16,14 +16,14 @@ pub(crate) enum Runs {
     Many(Supervisor),
 }
 
-/// The number of a run with its own service.
+/// The number of the run in a service for one run.
 pub(crate) const ONLY: u64 = 1;
 
 /// The effect of a `DELETE`.
 pub(crate) enum Ending {
     /// The run was asked to end.
     Asked(Box<RunView>),
-    /// It had ended, and is forgotten.
+    /// The run had ended and was removed.
     Forgotten,
 }
 
@@ -64,7 +64,7 @@ impl Runs {
         }
     }
 
-    /// The same, drawn as HTML. A service of one run ends with it, so it draws none.
+    /// The report, drawn as HTML. A service for one run ends with the run, so it draws none.
     pub(crate) fn page(&self, id: u64) -> Result<String, Problem> {
         match self {
             Runs::One(run) => {
@@ -94,7 +94,7 @@ impl Runs {
         }
     }
 
-    /// The changes that have taken effect after the first `after`.
+    /// The changes that have taken effect, without the first `after`.
     pub(crate) async fn applied(&self, id: u64, after: u64) -> Result<Vec<AppliedChange>, Problem> {
         match self {
             Runs::One(run) => {
@@ -115,7 +115,7 @@ impl Runs {
         }
     }
 
-    /// Ends a run, or forgets one that has ended.
+    /// Ends a run, or removes one that has ended.
     pub(crate) async fn end(&self, id: u64) -> Result<Ending, Problem> {
         match self {
             Runs::One(run) => {
@@ -128,7 +128,7 @@ impl Runs {
     }
 }
 
-/// The answer to a request for a report that is not available yet.
+/// The error for a report that is not available yet.
 pub(crate) fn goes_on() -> Problem {
     Problem::new(StatusCode::CONFLICT, "the run has not ended", "wait for the event 'end', or end it by DELETE")
 }

@@ -1,5 +1,5 @@
-//! Serves each connection until its client or the service ends. Connections, headers and bodies are bounded, so that a
-//! stalled client occupies one connection and nothing else.
+//! Serves each connection until its client or the service ends. The number of connections and the sizes of headers and
+//! bodies are bounded, so a stalled client occupies one connection and nothing else.
 
 use crate::access::{Access, Token};
 use crate::control::ControlledRun;
@@ -36,32 +36,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{interval, sleep, timeout};
 use tower::ServiceExt as _;
 
-/// Limit on connections at a time.
+/// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 128;
 /// Time limit for the headers of a request.
 const HEADERS: Duration = Duration::from_secs(10);
-/// A body that takes longer is given up, if it is one of another interface.
+/// Time limit for the body of a request to another API.
 const BODY: Duration = Duration::from_secs(60);
-/// Larger bodies of another interface are read and carried out one at a time: parsed, they take many times their size.
+/// Size above which bodies for another API are read and processed one at a time: parsed, they take many times their
+/// size.
 const LARGE_BODY: usize = 64 << 10;
-/// A client by TCP that reads nothing of an answer for this time is cut off.
+/// A TCP client that reads nothing of a response for this time is disconnected.
 const UNREAD_MS: u32 = 30_000;
-/// Streams of a connection by HTTP/2.
+/// Maximum number of concurrent streams of an HTTP/2 connection.
 const STREAMS: u32 = 32;
-/// Between two looks at the runs.
+/// Interval between comparisons of the runs.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long clients may read queued data when the service ends.
+/// Time for clients to read queued data when the service ends.
 const FAREWELL: Duration = Duration::from_millis(300);
-/// Priority below that of every thread that makes departures.
+/// Niceness, so that the priority is below that of every thread that paces departures.
 const NICE: i32 = 10;
 
-/// The service of one run, on its own thread.
+/// The service for one run, on its own thread.
 pub struct RunService {
     thread: JoinHandle<()>,
     end: oneshot::Sender<()>,
 }
 
-/// Starts the service of a run, on a thread with a lower priority than others.
+/// Starts the service for one run, on a thread with a lower priority than others.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -71,11 +72,11 @@ pub fn serve_run(listener: Listener, token: Option<Token>, run: Arc<dyn Controll
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (end, ended) = oneshot::channel();
     let serve = move || {
-        // On Linux this applies only to this thread. The service also works without it.
+        // On Linux this applies only to this thread. The service also works if it fails.
         let _lower = rustix::process::setpriority_process(None, NICE);
         let ended = async { drop(ended.await) };
         if let Err(cause) = runtime.block_on(serve(listener, &service, ended)) {
-            // The run continues: it matters more than its service.
+            // The run is more important than its service and continues.
             drop(cause);
         }
     };
@@ -86,17 +87,17 @@ pub fn serve_run(listener: Listener, token: Option<Token>, run: Arc<dyn Controll
 impl RunService {
     /// Sends the last events and ends the service. Does not wait for clients that do not read.
     pub fn finish(self) {
-        // It has already ended if it could not accept connections.
+        // The service has already ended if it could not accept connections.
         let _asked = self.end.send(());
         let _ended = self.thread.join();
     }
 }
 
-/// Serves runs in separate processes until `is_over`, then ends them. The calling thread starts them, and must live as
-/// long as the process, because the kernel ends them together with it.
+/// Serves runs in separate processes until `is_over`, then ends them. The calling thread starts the processes, and must
+/// live as long as this process, because the kernel ends them together with the thread.
 ///
 /// # Errors
-/// The socket cannot be used, or there is no place for scenarios.
+/// The socket cannot be used, or the folder for scenarios cannot be created.
 pub fn serve_runs(
     listener: Listener,
     token: Option<Token>,
@@ -144,9 +145,9 @@ async fn serve(listener: Listener, service: &Arc<Service>, ended: impl Future<Ou
     over
 }
 
-/// Serves another interface by HTTP/1.1 and HTTP/2 until `ended`, with the bounds and the rules of the service: the user of a
-/// socket, the name in the address. It has no token, so requests that pages of other sites send are refused. Bodies have at
-/// most `largest` bytes.
+/// Serves another API over HTTP/1.1 and HTTP/2 until `ended`. The limits and access rules are those of the service: the
+/// user of a Unix socket, and the host name in the address. There is no token, so requests sent by pages of other sites
+/// are rejected. Bodies have at most `largest` bytes.
 ///
 /// # Errors
 /// The socket cannot be used.
@@ -170,15 +171,15 @@ pub async fn serve_other(
     over
 }
 
-/// What requests of another interface pass.
+/// The checks for requests to another API.
 struct Door {
     access: Access,
     largest: usize,
-    /// The place of a request with a large body.
+    /// A permit for a request with a large body.
     large: Semaphore,
 }
 
-/// Checks a request, and reads its body.
+/// Checks a request and reads its body.
 async fn let_in(
     State(door): State<Arc<Door>>,
     Extension(peer): Extension<Peer>,
@@ -244,9 +245,9 @@ impl Connections {
                 let socket = TcpListener::from_std(socket)?;
                 self.accept(async || {
                     let (stream, address) = socket.accept().await?;
-                    // Events are short, and are to arrive at once.
+                    // Events are short and must be sent immediately.
                     let _delayed = stream.set_nodelay(true);
-                    // Without it a client could hold its place for ever by reading nothing.
+                    // Without the timeout, a client could occupy its connection indefinitely by reading nothing.
                     let _kept = set_tcp_user_timeout(&stream, UNREAD_MS);
                     Ok((stream, Peer::Tcp(address)))
                 })
@@ -263,7 +264,7 @@ impl Connections {
             let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
             match next().await {
                 Ok((stream, peer)) => self.serve(stream, peer, place),
-                // Out of descriptors, or the client has gone.
+                // No file descriptors are left, or the client has disconnected.
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }
@@ -289,7 +290,7 @@ impl Connections {
             builder.timer(TokioTimer::new()).header_read_timeout(HEADERS);
             let connection = self.graceful.watch(builder.serve_connection(stream, answer));
             tokio::spawn(async move {
-                // A client may break off.
+                // The client may have disconnected.
                 let _over = connection.await;
                 drop(place);
             });
@@ -306,7 +307,8 @@ impl Connections {
         let connection = self.graceful.watch(builder.serve_connection(stream, answer).into_owned());
         tokio::spawn(async move {
             let mut connection = pin!(connection);
-            // Until the version is known there is no limit on the time of headers.
+            // The time limit for headers applies only once the HTTP version is known, so silent connections need this
+            // one.
             let silent = async {
                 sleep(HEADERS).await;
                 if asked.load(Ordering::Relaxed) {
@@ -329,7 +331,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
-    /// Another interface that answers the length of each body, and its address.
+    /// Starts another API that responds with the length of each body. Returns its address.
     fn start(largest: usize) -> String {
         let listener = Listener::bind(&Address::Tcp("127.0.0.1".to_owned(), 0)).expect("a port");
         let address = listener.address();
@@ -342,12 +344,12 @@ mod tests {
         address
     }
 
-    /// What is answered until the connection ends.
+    /// Everything that is received until the connection ends.
     fn answer(address: &str, request: &str) -> String {
         let mut stream = TcpStream::connect(address).expect("it listens");
         stream.write_all(request.as_bytes()).expect("it is read");
         let mut text = String::new();
-        // It may be reset, when not all was read.
+        // The connection may be reset if the server has not read everything.
         let _over = stream.read_to_string(&mut text);
         text
     }
@@ -379,13 +381,13 @@ mod tests {
         let address = start(100);
         thread::scope(|scope| {
             for begun in ["", "PRI * HTTP/2.0\r\n", "POST / HTTP/1.1\r\nHost: a\r\nX-A"] {
-                // Reads until the service ends it: the test hangs if it does not.
+                // Reads until the service ends the connection. If it does not, the test hangs.
                 scope.spawn(|| answer(&address, begun));
             }
         });
     }
 
-    /// The service says `100 Continue` when it begins to read a body.
+    /// The service sends `100 Continue` when it starts to read a body.
     #[test]
     fn large_bodies_wait_for_each_other_and_small_ones_for_none() {
         const GO_ON: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -1,5 +1,5 @@
-//! Runs as processes: one per run, because DPDK's memory and ports belong to a process. Each has its scenario and its
-//! socket in a private folder, and writes its report to a pipe.
+//! Runs as processes, one per run, because DPDK's memory and ports belong to a process. Each run has its scenario and
+//! its socket in a private folder, and writes its report to a pipe.
 
 use crate::answers::{ChangeList, ChangeRequest, RunList, RunView, SettingList};
 use crate::client::{self, ClientError};
@@ -32,22 +32,22 @@ pub struct RunFiles {
     pub scenario: PathBuf,
     /// The control socket.
     pub socket: PathBuf,
-    /// The folder of the drawn report, which is made for it.
+    /// The folder of the drawn report, created for this run.
     pub page: PathBuf,
 }
 
-/// Creates the command that runs a scenario file with a control socket, prints its report as JSON and draws it. The second
-/// argument is the instant of its start, if one was asked.
+/// Creates the command that runs a scenario file with a control socket, prints its report as JSON and draws it. The
+/// second argument is the instant of its start, if one was requested.
 pub type Launch = Box<dyn Fn(&RunFiles, Option<&str>) -> io::Result<std::process::Command> + Send + Sync>;
 
-/// Checks that a scenario can be run, that it names nothing that clients may not use, and that it can start at the asked
-/// instant. Returns that instant in UTC.
+/// Checks that a scenario can be run, that it uses nothing that clients may not use, and that it can start at the
+/// requested instant. Returns that instant in UTC.
 pub type Permit = Box<dyn Fn(&str, Option<&str>) -> Result<Option<String>, ScenarioProblem> + Send + Sync>;
 
-/// Returns the problem with a new value of a setting, if clients may not write it.
+/// Returns the problem with a new value of a setting, if clients may not set it.
 pub type PermitValue = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Why a scenario or its start is refused.
+/// Why a scenario or its start is rejected.
 #[derive(Debug)]
 pub struct ScenarioProblem {
     /// What is wrong.
@@ -64,29 +64,29 @@ pub struct SupervisorOptions {
     pub launch: Launch,
     /// Checks a scenario.
     pub permit: Permit,
-    /// Returns the problem with a new value of a setting that names something clients may not use.
+    /// Checks a new value of a setting.
     pub permit_value: PermitValue,
-    /// Limit on concurrent runs.
+    /// Maximum number of concurrent runs.
     pub most: usize,
     /// Whether the page shows controls.
     pub page_changes: bool,
 }
 
-/// Tables and values of a scenario that clients may write. Others start programs, mount disks or build labs.
+/// Top-level keys of a scenario that clients may use. Other keys start programs, mount disks or build labs.
 const OF_CLIENTS: [&str; 7] = ["schema", "seed", "duration", "pipeline", "expect", "timeline", "profile"];
-/// Limit on stored runs that have ended. The oldest is removed.
+/// Maximum number of ended runs that are kept. The oldest is removed first.
 const KEPT: usize = 64;
-/// Bytes of all reports that are kept. The oldest reports go first.
+/// Maximum size in bytes of all kept reports. The oldest is removed first.
 const KEPT_REPORTS: usize = 256 << 20;
-/// The drawn report, in its folder.
+/// File name of the drawn report.
 const PAGE: &str = "report.html";
-/// The longest report, and the longest page, that is kept, in bytes.
+/// Maximum size in bytes of a kept report, and of a kept page.
 const LONGEST_REPORT: usize = 64 << 20;
-/// Bytes of a run's messages that are stored: the last ones.
+/// Maximum size in bytes of a run's kept messages. The last ones are kept.
 const LONGEST_MESSAGES: usize = 64 << 10;
-/// How long a run may take to show itself. After that it is shown as it was last.
+/// Time limit for a run to report its state. After it, the last known state is used.
 const VIEW: Duration = Duration::from_secs(1);
-/// How long runs may take to end when the service ends.
+/// Time limit for runs to end when the service ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The runs of a service.
@@ -97,7 +97,7 @@ pub(crate) struct Supervisor {
     started: AtomicU64,
 }
 
-/// A run, as a process.
+/// A run in its own process.
 struct Run {
     id: u64,
     files: RunFiles,
@@ -105,9 +105,9 @@ struct Run {
     ended: watch::Sender<bool>,
 }
 
-/// Its observed state.
+/// The last known state of a run.
 struct Known {
-    /// `None` once it has ended, because its ID may be reused.
+    /// `None` once the process has ended, because its ID may be reused.
     process: Option<Pid>,
     view: RunView,
     report: Option<Arc<str>>,
@@ -132,18 +132,18 @@ impl Run {
 
     fn signal(&self, signal: Signal) {
         if let Some(process) = self.known().process {
-            // It may be ending at this moment, which is fine.
+            // The process may be ending at this moment, which is harmless.
             let _sent = kill_process(process, signal);
         }
     }
 
-    /// Also ends a process that was stopped.
+    /// Asks the process to end, even if it is stopped.
     fn ask_to_end(&self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
     }
 
-    /// Asks the run itself.
+    /// Forwards a request to the run.
     async fn ask(&self, method: Method, path: &str, json: Option<&str>) -> Result<String, Problem> {
         if self.has_ended() {
             return Err(Problem::new(StatusCode::CONFLICT, "the run has ended", "start another one"));
@@ -161,7 +161,7 @@ impl Run {
         })
     }
 
-    /// Its current or last known state.
+    /// The current state of the run, or the last known one.
     async fn view(&self) -> RunView {
         if !self.has_ended()
             && let Ok(Ok(text)) = timeout(VIEW, client::text(&self.files.socket, Method::GET, "/v1/runs", None)).await
@@ -169,7 +169,7 @@ impl Run {
             && let Some(view) = list.runs.into_iter().next()
         {
             let mut known = self.known();
-            // It may have ended meanwhile.
+            // The run may have ended in the meantime.
             if known.process.is_some() {
                 known.view = while_it_lives(&known.view, view);
             }
@@ -177,7 +177,7 @@ impl Run {
         self.known().view.clone()
     }
 
-    /// Monitors the process to its end.
+    /// Monitors the process until its end.
     async fn follow(self: Arc<Self>, mut child: Child) {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (report, messages, status) = tokio::join!(report(out), last(err), child.wait());
@@ -209,20 +209,20 @@ impl Known {
             self.view.warnings = value["warnings"].as_array().into_iter().flatten().filter_map(words).collect();
             self.view.caveats = value["caveats"].as_array().cloned().unwrap_or_default();
             let of_report = Figures::of_report(&value);
-            // The last time that it reported may be long before the end.
+            // The last reported time may be long before the end.
             self.view.figures = Figures { passed_ns, ..of_report };
             self.report = report;
         }
     }
 }
 
-/// The page that a run wrote; `None` if it wrote none, or too much.
+/// The page that a run wrote; `None` if there is none, or if it is too large.
 fn drawn(path: &Path) -> Option<String> {
     let length = std::fs::metadata(path).ok()?.len();
     if length > LONGEST_REPORT as u64 { None } else { std::fs::read_to_string(path).ok() }
 }
 
-/// The report that a run prints; `None` if it prints nothing, or too much.
+/// The report that a run prints; `None` if there is none, or if it is too large.
 async fn report(pipe: Option<impl AsyncRead + Unpin>) -> Option<String> {
     let mut pipe = pipe?;
     let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
@@ -231,7 +231,7 @@ async fn report(pipe: Option<impl AsyncRead + Unpin>) -> Option<String> {
         && count > 0
     {
         fits &= text.len() + count <= LONGEST_REPORT;
-        // Reads the rest as well, because the run would otherwise block.
+        // Reads the rest even if it is too large, because the run would otherwise block.
         if fits {
             text.extend_from_slice(&part[..count]);
         }
@@ -255,7 +255,7 @@ async fn last(pipe: Option<impl AsyncRead + Unpin>) -> String {
 
 impl Supervisor {
     pub(crate) fn new(options: SupervisorOptions) -> io::Result<Self> {
-        // Mode 0700, below $XDG_RUNTIME_DIR if that exists, because it is removed at the end of the session in any
+        // A folder with mode 0700. Prefers $XDG_RUNTIME_DIR, because that is removed at the end of the session in any
         // case.
         let place = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
         let folder = RunFolder::make_in(&place.unwrap_or_else(std::env::temp_dir))?;
@@ -317,7 +317,8 @@ impl Supervisor {
         let files = RunFiles { scenario: file("toml"), socket: file("sock"), page: file("page") };
         std::fs::write(&files.scenario, scenario)?;
         let mut command = tokio::process::Command::from((self.options.launch)(&files, start_at.as_deref())?);
-        // Only the service handles signals of the terminal, and passes them on.
+        // In their own process groups, runs receive no signals of the terminal. The service handles these and forwards
+        // them.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let child = command.spawn()?;
         let process = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
@@ -330,7 +331,7 @@ impl Supervisor {
 
     pub(crate) async fn list(&self) -> Vec<RunView> {
         let runs = self.all();
-        // Beside each other: one that is stopped holds up the others no longer than itself.
+        // Concurrently, so that a stopped run delays the others only by its own time limit.
         join_all(runs.iter().map(|run| run.view())).await
     }
 
@@ -347,7 +348,7 @@ impl Supervisor {
         self.ended(id, |known| known.page.as_deref())
     }
 
-    /// What a run that has ended left.
+    /// A result of a run that has ended.
     fn ended(&self, id: u64, left: impl Fn(&Known) -> Option<&str>) -> Result<String, Problem> {
         let run = self.run(id)?;
         let known = run.known();
@@ -409,7 +410,7 @@ impl Supervisor {
         Ok(Ending::Asked(Box::new(view)))
     }
 
-    /// Ends all runs, and waits for their end.
+    /// Ends all runs and waits until they have ended.
     pub(crate) async fn end_all(&self) {
         let all = self.all();
         for run in &all {
@@ -417,7 +418,7 @@ impl Supervisor {
         }
         let all_ended = async {
             for run in &all {
-                // The run, which has the sender, is alive here.
+                // The sender cannot be closed here, because the run owns it.
                 let mut ended = run.ended.subscribe();
                 let _ended = ended.wait_for(|ended| *ended).await;
             }
@@ -430,14 +431,15 @@ impl Supervisor {
     }
 }
 
-/// The state of a run whose process lives, as `said` by the run itself. A run says that it has ended before its process has,
-/// and only then is there a status and a report.
+/// The state of a run whose process is alive, as `said` by the run itself. A run reports its end before its process has
+/// ended, but status and report are available only after that.
 fn while_it_lives(known: &RunView, said: RunView) -> RunView {
     let state = if said.state == RunState::Ended { known.state } else { said.state };
     RunView { id: known.id, start_at: known.start_at.clone(), state, ..said }
 }
 
-/// Which of the runs that have ended, given in the order of their start with the bytes of their reports, are forgotten.
+/// The runs to remove. `ended` are the runs that have ended, in order of their start, with the sizes of their reports
+/// in bytes.
 fn beyond(ended: &[(u64, usize)]) -> Vec<u64> {
     let mut bytes = 0_usize;
     let kept = ended.iter().rev().take(KEPT).take_while(|(_, length)| {
@@ -448,7 +450,7 @@ fn beyond(ended: &[(u64, usize)]) -> Vec<u64> {
     ended[..ended.len() - kept].iter().map(|(id, _)| *id).collect()
 }
 
-/// Refuses tables that are not for clients. What is no TOML is left to the reader of scenarios, which says where.
+/// Rejects keys that clients may not use. Invalid TOML is left to the scenario parser, which reports its position.
 fn check_tables(scenario: &str) -> Result<(), Problem> {
     let table = scenario.parse::<toml::Table>().unwrap_or_default();
     match table.keys().find(|key| !OF_CLIENTS.contains(&key.as_str())) {
@@ -461,7 +463,7 @@ fn check_tables(scenario: &str) -> Result<(), Problem> {
     }
 }
 
-/// An answer of the service of a run, which has the same version.
+/// Parses a response of the service of a run, which has the same version.
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     serde_json::from_str(text).map_err(|_| {
         Problem::new(
@@ -485,7 +487,7 @@ mod tests {
         assert_eq!(beyond(&[]), [0; 0]);
     }
 
-    /// A client that waits for the end wants the status and the report.
+    /// A client that waits for the end needs the status and the report.
     #[test]
     fn a_run_ends_with_its_process() {
         let known =
