@@ -239,7 +239,7 @@ pub(crate) struct PortMeters {
     pub(crate) tx_bytes: AtomicU64,
     pub(crate) rx_frames: AtomicU64,
     pub(crate) rx_bytes: AtomicU64,
-    /// Frames that the receiver lost in total, and those lost before the last reset.
+    /// Number of frames that the receiver has lost since its start.
     pub(crate) lost: AtomicU64,
     /// Frames that arrived before this belong to an earlier run.
     since_ns: AtomicU64,

@@ -33,7 +33,7 @@ pub fn frames(config: &Value) -> Result<Vec<Vec<u8>>, Vec<Problem>> {
 /// again.
 ///
 /// # Panics
-/// If the second decoding gives another message.
+/// If the second decoding fails, or encodes to other bytes.
 pub fn message(call: usize, bytes: &[u8]) -> Option<Value> {
     let (asks, _) = SCHEMA.call(CALLS[call % CALLS.len()])?;
     let value = SCHEMA.decode(asks, bytes, "").ok()?;

@@ -112,7 +112,7 @@ impl Arrivals {
         match gap {
             _ if stamp == Record::NO_TIME => self.reader.anomalies.stray_stamps += 1,
             Some(gap) if gap < MIXED_NS => self.advance(gap, stamp)?,
-            // A later stamp follows as if this record were not there, so this one is stray.
+            // Stray if the next stamp continues as if this record were not there.
             Some(gap) => match self.look_ahead() {
                 None if gap > REACH_NS => self.reader.anomalies.stray_stamps += 1,
                 Some(next) if next.saturating_add(MIXED_NS) < stamp && next.saturating_add(MIXED_NS) > self.line_ns => {

@@ -20,7 +20,7 @@ const TABLE: usize = 512;
 /// Accuracy of users' rates: obtained ÷ asked over windows of 10 ms, 100 ms and 1 s.
 ///
 /// A window of a user counts if the user wanted more than its rate both in that window and in the preceding one. If the
-/// limiter drops excess frames, this means that it dropped some and that at least as much arrived as the rate allows.
+/// limiter refuses frames, this means that it refused some and that at least as much arrived as the rate allows.
 /// If frames wait, all of them must have waited. The user should then have obtained its rate × the window, to within
 /// one frame at either end.
 ///

@@ -34,7 +34,7 @@ impl Index {
     /// Bytes of memory per two users of capacity.
     pub(super) const BYTES_FOR_TWO: usize = size_of::<u64>() * SPREAD;
 
-    /// An index for `slots` slots. A secret `seed` prevents attackers from choosing keys that share a row.
+    /// An index for `slots` slots. Without knowing `seed`, an attacker cannot choose keys that share a row.
     pub(super) fn new(slots: usize, seed: u64, advise: Option<Advise>) -> Self {
         let rows = (slots * SPREAD / 2).div_ceil(ROW) + 1;
         Index { rows: vacant(rows, advise), seed: mix(seed, 0x9e37_79b9_7f4a_7c15) | 1 }

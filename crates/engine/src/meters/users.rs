@@ -96,8 +96,8 @@ impl Users {
     /// free slots. Each distinct rate takes another 24.
     pub const BYTES_PER_USER: usize = size_of::<Slot>() + Index::BYTES_FOR_TWO / 2 + 4;
 
-    /// A table for `capacity` users. `default` is the bucket of users without a configured rate. A secret `seed`
-    /// prevents attackers from choosing keys that share a row.
+    /// A table for `capacity` users. `default` is the bucket of users without a configured rate. Without knowing
+    /// `seed`, an attacker cannot choose keys that share a row.
     ///
     /// # Panics
     /// If `capacity` is 0 or more than 2³¹.

@@ -365,7 +365,7 @@ impl Schedule for AsReady {
     fn forgive(&mut self, _: Span) {}
 }
 
-/// The ratio of wire time at line rate to wire time at this share of it.
+/// The time per wire bit in seconds, as a fraction. The line is then busy for `share` of the time.
 fn wire_share(share: Share, line: BitRate) -> (u128, u128) {
     let units = u128::from(Share::ONE.ppb());
     (units, u128::from(line.bps()) * u128::from(share.ppb()))

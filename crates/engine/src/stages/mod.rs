@@ -59,8 +59,8 @@ macro_rules! stages {
                 }
             }
 
-            /// Number of full-size frames that the stage may hold after a line of 10 Gbit/s. Sets the number of buffers
-            /// of a live run.
+            /// Number of full-size frames that the stage may hold if its input is a line of 10 Gbit/s. Determines the
+            /// number of buffers of a live run.
             #[must_use]
             pub fn room(&self) -> u64 {
                 match self {
@@ -290,7 +290,7 @@ trait Configuration: Sized + Clone + fmt::Display {
     }
     /// Applies the line rate of the output, if it has one, to settings that depend on it.
     fn settle(&mut self, _: Option<BitRate>) {}
-    /// Number of full-size frames that it may hold after a line of 10 Gbit/s.
+    /// Number of full-size frames that the stage may hold if its input is a line of 10 Gbit/s.
     fn room(&self) -> u64 {
         0
     }

@@ -318,7 +318,7 @@ impl Limit {
     }
 
     /// The parts of the stage for `workers` threads that share the table: one part per worker, and one part that
-    /// collects. A secret `seed` prevents attackers from choosing users that share a row of the table.
+    /// collects. Without knowing `seed`, an attacker cannot choose users that share a row of the table.
     ///
     /// # Panics
     /// If the settings were not parsed from text and are incompatible, or with colours and more than one worker.

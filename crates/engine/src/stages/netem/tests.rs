@@ -82,7 +82,7 @@ fn specs_survive_printing_and_parsing() {
         "profile 3g-down loss 1%",
     ] {
         let mut netem = Netem::parse_spec(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
-        // The spelling of the rate is not printed.
+        // The original spelling of the rate is not printed.
         netem.bytes_rate = None;
         let printed = netem.to_string();
         let spec_again = printed.strip_prefix("netem ").unwrap_or_else(|| panic!("{spec} prints as {printed}"));
@@ -208,7 +208,7 @@ fn effect_of_duplicate_is_a_counted_copy() {
     assert_eq!(numbers.len(), 50_000, "a copy is beside its frame");
 }
 
-/// A duplicate that is lost leaves one frame, as in the kernel: the frame itself, without a copy.
+/// If a duplicated frame is lost, one frame remains, as in the kernel: the frame itself, without a copy.
 #[test]
 fn effect_of_losing_a_duplicated_frame_is_nothing() {
     let out = run("duplicate 100% loss 100%", 1_000, 60);
@@ -251,8 +251,8 @@ fn effect_of_reorder_with_a_gap() {
     let again = hastened.windows(2).filter(|pair| pair[1] - pair[0] == 5).count() as f64 / hastened.len() as f64;
     assert!((again - 0.625).abs() < 0.02, "{again}");
 
-    // With a probability of 100 %, each fifth frame is sent at once and overtakes. Without a gap, nothing is delayed at
-    // all.
+    // With a probability of 100 %, each fifth frame is sent at once and overtakes. Without a gap, no frame is delayed
+    // at all.
     let out = run("delay 1ms reorder 100% gap 5", 1_000, 60);
     let early = |item: &&Item<HeapFrame>| item.at.as_ps() == number(item) * 1_000_000;
     assert!(out.released.iter().filter(early).map(number).eq((4..1_000).step_by(5)));
@@ -311,7 +311,7 @@ fn effect_of_a_step_in_delay_at_every_instant() {
         run(spec, 10, 60).released.iter().for_each(|item| at[number(item) as usize] = item.at.as_ps() / 1_000_000);
         at
     };
-    // Frames arrive 1 µs apart. Those from 4 µs on, and from 8 µs on, have another delay.
+    // Frames arrive 1 µs apart. The delay changes at 4 µs and at 8 µs.
     let steps = "delay 5us then 20us at 4us then 1us at 8us";
     assert_eq!(leaves(steps), [5, 6, 7, 8, 24, 25, 26, 27, 9, 10]);
     assert_eq!(leaves(&format!("{steps} keep-order")), [5, 6, 7, 8, 24, 25, 26, 27, 27, 27]);
@@ -357,7 +357,7 @@ fn effect_of_corruption_is_one_bit() {
     let seen = out.released.iter().filter(wrong).count() as u64;
     let corrupted = out.effects.counted(Effect::Corrupted);
     assert!(corrupted.abs_diff(2_000) < 170, "{corrupted}");
-    // Eight of sixty bytes hold the number.
+    // The number is in eight of sixty bytes.
     assert!(seen.abs_diff(corrupted * 52 / 60) < 80, "{seen} of {corrupted}");
 }
 
@@ -382,7 +382,7 @@ fn the_limit_follows_the_rate_and_the_line() {
 #[test]
 fn notes_the_effects_of_a_jitter() {
     let notes = |spec: &str| Netem::parse_spec(spec).expect(spec).notes().join("; ");
-    // (1 + 5)² ÷ 20 ms, and 4 of 10 ms are below zero.
+    // The mean is (1 + 5)² ÷ 20 ms, and 4 of 10 ms of the range are below zero.
     let note = notes("delay 1ms 5ms");
     assert!(note.contains("40.0 % of the frames") && note.contains("the mean is 1.800 ms"), "{note}");
     assert!(notes("delay 1ms 5ms distribution normal").contains("the mean is longer"));
@@ -409,7 +409,7 @@ fn notes_the_effects_of_a_jitter() {
 fn effect_profiles_have_a_queue_of_their_size() {
     for (name, longest) in [("3g-up", 450), ("3g-down", 450), ("dsl-up", 225), ("cable-up", 214), ("lte", 235)] {
         let out = run(&format!("profile {name}"), 3_000, 1_514);
-        // The last frame waits for less than the queue lasts, and takes its own time.
+        // The last frame waits for less than the capacity of the queue, plus its own transmission time.
         let delay = |item: &Item<HeapFrame>| item.at.since(Time::from_ps(number(item) * 1_000_000));
         let most = out.released.iter().map(delay).max().expect("frames passed");
         assert!(most <= Span::from_ms(longest + 35) && most >= Span::from_ms(longest - 1), "{name}: {most}");

@@ -118,7 +118,7 @@ fn refuses_settings_incompatible_with_a_queue() {
 
 #[test]
 fn queue_without_selections_equals_tail_drop() {
-    // In bursts, of any size, with jitter: the departures are equal to the ps.
+    // Bursts of frames of any size, with jitter: the departures are equal to the picosecond.
     let mut random = Random::stream(3, "sizes");
     let frames: Vec<_> = (0..3_000_u64)
         .map(|n| (Time::ZERO + MS(1) * (n / 7 * 3), frame(1, 60 + random.below(1_440) as usize)))
@@ -299,8 +299,8 @@ fn flows_take_turns_and_new_flows_go_first() {
         let waits = out.released.iter().zip(waits).filter(|(item, _)| port(&item.frame) == of).map(|(_, wait)| wait);
         waits.collect::<Vec<_>>()
     };
-    // Behind at most one frame of the other flow, plus its own 67 µs; the first frame waits behind two, since both
-    // flows are new.
+    // A frame waits for at most one frame of the other flow, plus its own 67 µs. The first frame waits for two, since
+    // both flows are new.
     let sparse = waits_of("rate 12mbit limit 500 queue fq_codel", 2);
     assert!(sparse.len() == 1_000 && sparse[1..].iter().all(|wait| *wait < 1.07), "{sparse:?}");
     assert!(waits_of("rate 12mbit limit 500", 2).len() < 100, "a tail that is full has no room for it");
@@ -322,8 +322,8 @@ fn flows_take_turns_and_new_flows_go_first() {
 
 #[test]
 fn red_recovers_after_a_pause() {
-    // The mean is far above max when the link becomes idle. The first frame after the pause still meets that mean and
-    // is dropped; after that the mean falls.
+    // The mean is far above max when the link becomes idle. The first frame after the pause still finds this mean and
+    // is dropped; then the mean falls.
     let full = (0..400).map(|_| (Time::ZERO, frame(1, 1_500)));
     let later = (0..20).map(|n| (Time::ZERO + MS(430) + MS(2_000) * n, frame(1, 1_500)));
     let (out, _) = run("rate 12mbit limit 10000 queue red min 15kB max 30kB weight 0.1%", full.chain(later));
@@ -362,8 +362,8 @@ fn returning_flow_resumes_its_drop_rate() {
 
 #[test]
 fn longest_flow_with_the_arriving_frame_makes_room() {
-    // One frame on the link; then 100 B + 900 B of one flow against 950 B of another: the first frame of the former is
-    // dropped.
+    // One frame on the link; then 100 B + 900 B of one flow against 950 B of another: the first frame of the former flow
+    // is dropped.
     let frames = [(9, 60), (1, 100), (2, 950), (1, 900)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
     let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
     let dropped: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
@@ -400,7 +400,7 @@ fn drops_half_of_the_longest_flow_to_make_room() {
     // any arriving flow.
     let (out, _) = run("rate 12mbit limit 12 queue fq_codel", full([1, 7, 4], 2));
     assert_eq!(dropped(&out), [1, 2, 3, 4]);
-    // With the arriving frame they are eight: again four are dropped.
+    // With the arriving frame there are eight: again four are dropped.
     let (out, _) = run("rate 12mbit limit 12 queue fq_codel", full([1, 7, 4], 1));
     assert_eq!(dropped(&out), [1, 2, 3, 4]);
     // At most 64 are dropped.
@@ -410,7 +410,7 @@ fn drops_half_of_the_longest_flow_to_make_room() {
 
 #[test]
 fn flow_counts_as_started_even_if_all_its_frames_are_dropped() {
-    // The frame of flow 3 is the longest and is dropped. Its next frame arrives after that of flow 4, but flow 3
+    // The frame of flow 3 is the longest and is dropped. Its next frame arrives after the one of flow 4, but flow 3
     // started earlier.
     let first = [(9, 60), (1, 100), (2, 950), (3, 1_500)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
     let later = [4, 3].map(|port| (Time::ZERO + Span::from_us(120), frame(port, 100)));
@@ -455,7 +455,7 @@ fn codel_restarts_once_its_queue_is_empty() {
     (0..20).for_each(|_| queue.push(Time::ZERO, waiting(Time::ZERO), &mut hits));
     queue.pop(Time::ZERO + MS(10), &mut hits);
     queue.pop(Time::ZERO + MS(110), &mut hits);
-    // CoDel drops; then the other frames are dropped to make room for another flow.
+    // CoDel drops frames. Then the other frames are dropped to free space for another flow.
     while queue.take().is_some() {}
     assert!(queue.pop(Time::ZERO + MS(120), &mut hits).is_none());
     (0..20).for_each(|_| queue.push(Time::ZERO + MS(300), waiting(Time::ZERO + MS(300)), &mut hits));
@@ -465,7 +465,7 @@ fn codel_restarts_once_its_queue_is_empty() {
 
 #[test]
 fn trace_carries_a_packet_of_1500_bytes_per_opportunity() {
-    // An IPv4 packet of 1500 B, the same behind two VLAN tags, an IPv6 packet of 1500 B, and a frame without IP.
+    // An IPv4 packet of 1500 B, the same after two VLAN tags, an IPv6 packet of 1500 B, and a frame without IP.
     let bytes = |ethertype: &[u8], packet: &[u8]| {
         let mut frame = [&[0x02; 12], ethertype, packet].concat();
         frame.resize(12 + ethertype.len() + 1_500, 0);
@@ -500,7 +500,7 @@ fn trace_frames_are_judged_at_their_opportunity() {
         assert_eq!(left, [Time::ZERO + MS(10), Time::ZERO + MS(20)]);
         assert_eq!(out.effects.counted(Effect::Marked), marked, "above {above}");
     }
-    // A frame that arrives meanwhile finds the other still waiting.
+    // A frame that arrives in the meantime finds the other one still waiting.
     let mut netem = Netem::parse_spec("rate trace t queue step above 1").expect("a SPEC");
     netem.load(&Text("10\n")).expect("a trace");
     let (out, _) = run_netem(&netem, frames().chain([(Time::ZERO + MS(2), frame(1, 1_514))]));
