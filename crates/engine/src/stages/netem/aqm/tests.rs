@@ -362,8 +362,7 @@ fn returning_flow_resumes_its_drop_rate() {
 
 #[test]
 fn longest_flow_with_the_arriving_frame_makes_room() {
-    // One frame on the link; then 100 B + 900 B of one flow against 950 B of another: the first frame of the former flow
-    // is dropped.
+    // One frame on the link; then 100 B + 900 B of one flow against 950 B of another: the 100 B frame is dropped.
     let frames = [(9, 60), (1, 100), (2, 950), (1, 900)].map(|(port, bytes)| (Time::ZERO, frame(port, bytes)));
     let (out, _) = run("rate 12mbit limit 3 queue fq_codel", frames);
     let dropped: Vec<u32> = out.dropped.iter().map(|(frame, _)| frame.tag()).collect();
