@@ -230,10 +230,10 @@ impl Streams {
         Streams { apart, ..self }
     }
 
-    /// Splits the generation among `parts` independent generators. The fields of part k take the values of frames k, k
-    /// + n, k + 2 n…, so that together the parts walk the same ranges. Random values come from separate random streams.
-    /// Each part numbers its own stamps, under a stream number that is k × `apart` higher, so a receiver sees every
-    /// part in order.
+    /// Splits the generation among `parts` independent generators. The fields of part k take the values of the frames
+    /// k, k + n, k + 2 n…, so that together the parts walk the same ranges. Random values come from separate random
+    /// streams. Each part numbers its own stamps, under a stream number that is k × `apart` higher, so a receiver sees
+    /// every part in order.
     ///
     /// # Errors
     /// There are not enough stream numbers.
