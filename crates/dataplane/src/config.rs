@@ -1,9 +1,9 @@
 use crate::device::Device;
 use crate::replay::{BufferedReplay, FrameSupply};
 use crate::start_gate::StartGate;
-use dpdk::LaunchTime;
-use engine::Line;
+use dpdk::{LaunchTime, Mbuf};
 use engine::sources::Streams;
+use engine::{Line, Pipeline};
 use packet::FillerKind;
 use std::sync::Arc;
 use units::{FrameLen, Span};
@@ -26,7 +26,8 @@ pub struct Config {
     pub asked_gap: Option<Span>,
     /// CPUs to run on. If empty, one thread that the kernel places. Otherwise one thread per CPU, each with a part of
     /// the pipeline ([`engine::Pipeline::parts`]); the last part carries out departures. [`Device::Line`] takes one
-    /// more CPU at the end. A stream without a target is generated on all CPUs, each with its own queue.
+    /// more CPU at the end. Streams are generated on all CPUs, each with its own queue, if they have no target or each queue can
+    /// take its share of the departures.
     pub cpus: Vec<usize>,
     /// Length of the windows of the rate.
     pub window: Span,
@@ -42,6 +43,18 @@ pub struct Config {
 }
 
 impl Config {
+    /// The pipelines of the queues if streams with a target are generated on all CPUs, each with its own queue: none of
+    /// them waits for another one. Empty if one thread must see all frames, or the NIC times the departures.
+    pub(crate) fn shares(&self, pipeline: &Pipeline<Mbuf>) -> Vec<Pipeline<Mbuf>> {
+        let timed = matches!(self.pacing, Pacing::Deadline(LaunchTime::Never | LaunchTime::IfOffered));
+        match &self.feed {
+            Feed::Stream(streams, _) if timed && self.cpus.len() > 1 && !matches!(self.output, Device::Line { .. }) => {
+                pipeline.shares(self.cpus.len(), streams.have_one_length()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The CPUs of the parts of the pipeline, and the CPU of a line's far end.
     pub(crate) fn cpus_of_parts(&self) -> (Vec<usize>, Option<usize>) {
         match (&self.output, self.cpus.as_slice()) {

@@ -41,6 +41,15 @@ pub struct Counters {
     pub back: Option<Arc<Counters>>,
 }
 
+/// The figures of one of several queues that were added to their common [`Counters`].
+#[derive(Default)]
+pub(crate) struct PublishedShare {
+    books: FrameCounters,
+    depth: u64,
+    starved: u64,
+    distributions: Distributions,
+}
+
 /// [`Distributions`] for observers.
 #[derive(Debug, Default)]
 pub struct OctaveCounters {
@@ -74,6 +83,13 @@ impl OctaveCounters {
         self.delay.copy(&from.delay);
     }
 
+    /// Adds the values since `earlier`.
+    fn add(&self, now: &Distributions, earlier: &Distributions) {
+        self.lateness.add(&now.lateness, &earlier.lateness);
+        self.gap_error.add(&now.gap_error, &earlier.gap_error);
+        self.delay.add(&now.delay, &earlier.delay);
+    }
+
     /// The distributions as they were published last.
     #[must_use]
     pub fn load(&self) -> Distributions {
@@ -94,6 +110,14 @@ impl OctaveCounter {
         for (shown, told) in self.counts.iter().zip(&from.counts).chain(totals) {
             shown.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    fn add(&self, now: &Octaves, earlier: &Octaves) {
+        let counts = self.counts.iter().zip(now.counts.iter().zip(earlier.counts));
+        for (counter, (now, earlier)) in counts.filter(|(_, (now, earlier))| **now != *earlier) {
+            counter.fetch_add(now - earlier, Ordering::Relaxed);
+        }
+        self.total_ns.fetch_add(now.total_ns() - earlier.total_ns(), Ordering::Relaxed);
     }
 
     fn load(&self) -> Octaves {
@@ -165,6 +189,38 @@ impl Counters {
             (&self.gone, (books.left.frames + books.drops().total()).wrapping_sub(books.copies)),
         ] {
             counter.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds the progress of one of several queues since it was `published` last. The median of the lateness is that of
+    /// the queue that published last.
+    pub(crate) fn publish_share(&self, pipeline: &Pipeline<Mbuf>, published: &mut PublishedShare, lateness: bool) {
+        self.running.store(true, Ordering::Relaxed);
+        let (books, depth, starved) = (pipeline.books(), pipeline.held(), pipeline.starved());
+        let earlier = &published.books;
+        self.add_drops(&books.drops(), &earlier.drops());
+        let gone = |books: &FrameCounters| (books.left.frames + books.drops().total()).wrapping_sub(books.copies);
+        for (counter, value, earlier) in [
+            (&self.came, books.came.frames, earlier.came.frames),
+            (&self.came_bytes, books.came.bytes, earlier.came.bytes),
+            (&self.left, books.left.frames, earlier.left.frames),
+            (&self.left_bytes, books.left.bytes, earlier.left.bytes),
+            (&self.depth, depth, published.depth),
+            (&self.starved, starved, published.starved),
+            (&self.gone, gone(books), gone(earlier)),
+        ] {
+            counter.fetch_add(value.wrapping_sub(earlier), Ordering::Relaxed);
+        }
+        let width = pipeline.width().map_or(0, |width| width.as_ps() / units::PS_PER_NS);
+        self.width_ns.fetch_max(width, Ordering::Relaxed);
+        (published.books, published.depth, published.starved) = (books.clone(), depth, starved);
+        if lateness {
+            let (median, max) = pipeline.lateness_so_far();
+            self.late_median_ns.store(median, Ordering::Relaxed);
+            self.late_max_ns.fetch_max(max, Ordering::Relaxed);
+            let distributions = pipeline.distributions();
+            self.octaves.add(&distributions, &published.distributions);
+            published.distributions = distributions;
         }
     }
 

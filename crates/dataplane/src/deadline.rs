@@ -2,8 +2,9 @@ use crate::answers::{Answers, CLEAR};
 use crate::outlet::Outlet;
 use crate::return_path::{ReturnPath, with_back};
 use crate::rounds::Rounds;
-use dpdk::BURST;
-use measure::PipelineReport;
+use dpdk::{BURST, Mbuf};
+use engine::Pipeline;
+use measure::{DepthReport, PipelineReport};
 use std::time::Duration;
 use units::{Span, Time};
 
@@ -29,6 +30,25 @@ pub(crate) struct DeadlinePacer {
     refilled: bool,
 }
 
+/// A queue that has sent its part of the frames.
+pub(crate) struct EndedQueue {
+    pacer: DeadlinePacer,
+    pipeline: Pipeline<Mbuf>,
+    depth: u64,
+}
+
+impl EndedQueue {
+    /// The report of all queues together; the first one answers neighbours. `None` without queues.
+    pub(crate) fn report_all(queues: Vec<EndedQueue>) -> Option<PipelineReport> {
+        let max_frames = queues.iter().map(|queue| queue.depth).sum();
+        let mut queues = queues.into_iter();
+        let EndedQueue { pacer, mut pipeline, .. } = queues.next()?;
+        queues.for_each(|queue| pipeline.join(queue.pipeline));
+        let report = PipelineReport { depth: Some(DepthReport { max_frames }), ..pipeline.report() };
+        Some(pacer.complete(report, &pipeline))
+    }
+}
+
 impl DeadlinePacer {
     pub(crate) fn new(outlet: Outlet, back: Option<ReturnPath>, paced: bool) -> Self {
         DeadlinePacer { outlet, back, answers: None, paced, cost: Cost::default(), refilled: false }
@@ -41,6 +61,19 @@ impl DeadlinePacer {
 
     /// Runs to the end and returns the report.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> PipelineReport {
+        self.carry_out(&mut rounds);
+        let report = rounds.report();
+        let report = self.complete(report, &rounds.pipeline);
+        with_back(report, self.back.as_mut())
+    }
+
+    /// Runs one of several queues to the end.
+    pub(crate) fn run_queue(mut self, mut rounds: Rounds<'_>) -> EndedQueue {
+        self.carry_out(&mut rounds);
+        EndedQueue { pacer: self, depth: rounds.intake.depth(), pipeline: rounds.pipeline }
+    }
+
+    fn carry_out(&mut self, rounds: &mut Rounds<'_>) {
         rounds.raise_until_start();
         let lead = self.outlet.lead();
         // Frames that are generated, or ready on another thread, cost the same at any time, so one is taken per
@@ -49,11 +82,11 @@ impl DeadlinePacer {
         let mut busy_at = Time::ZERO;
         while let Some(now) = rounds.next() {
             rounds.change(now);
-            if self.ended(&mut rounds) {
+            if self.ended(rounds) {
                 break;
             }
             self.outlet.keep_up(now);
-            let mut busy = self.depart(now, &mut rounds);
+            let mut busy = self.depart(now, rounds);
             // While the output refuses frames, receiving and the return path continue.
             let stuck = !busy && self.outlet.waiting() > 0;
             let next = if stuck { None } else { rounds.pipeline.due() };
@@ -68,7 +101,7 @@ impl DeadlinePacer {
                     rounds.intake.take(now, owed, self.outlet.waiting() as u64, &mut rounds.pipeline);
                     self.refilled = true;
                 }
-                self.depart_at(rounds.pipeline.due().unwrap_or(at), now, &mut rounds);
+                self.depart_at(rounds.pipeline.due().unwrap_or(at), now, rounds);
                 continue;
             }
             let most = fits.max(owed);
@@ -91,25 +124,25 @@ impl DeadlinePacer {
             busy |= touched > 0;
             if busy {
                 busy_at = now;
-            } else if now.since(busy_at) > IDLE && self.nothing_before(now + lead + NAP_MARGIN, &mut rounds) {
+            } else if now.since(busy_at) > IDLE && self.nothing_before(now + lead + NAP_MARGIN, rounds) {
                 std::thread::sleep(NAP);
             }
         }
         // Frames held by the NIC would not depart after the port is closed.
         rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
         self.outlet.hold_rest();
-        let report = rounds.report();
-        let report = PipelineReport {
-            answers: self
-                .answers
-                .as_ref()
-                .map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
+    }
+
+    /// Adds what this pacer knows to the report of `pipeline`.
+    fn complete(&self, report: PipelineReport, pipeline: &Pipeline<Mbuf>) -> PipelineReport {
+        let answers = self.answers.as_ref();
+        PipelineReport {
+            answers: answers.map(|answers| answers.report(self.outlet.answered(), self.outlet.answers_waiting())),
             // Starvation requires a schedule.
             starved: report.starved.filter(|_| self.paced),
-            shortfall: rounds.pipeline.shortfall(FELL_BEHIND).filter(|_| self.paced),
+            shortfall: pipeline.shortfall(FELL_BEHIND).filter(|_| self.paced),
             ..report
-        };
-        with_back(report, self.back.as_mut())
+        }
     }
 
     /// Receives requests. Answers at once if no departure is near; otherwise the answer follows a departure.

@@ -1,4 +1,5 @@
 use crate::changes::{ChangeReceiver, ChangeSchedule};
+use crate::counters::PublishedShare;
 use crate::intake::Intake;
 use crate::worker::RunContext;
 use dpdk::{Mbuf, TscClock};
@@ -21,6 +22,8 @@ pub(crate) struct Rounds<'a> {
     beat: Time,
     /// Changes of the pipeline.
     changes: ChangeSchedule,
+    /// What was published, if the counters are those of several queues.
+    published: Option<Box<PublishedShare>>,
 }
 
 /// Interval at which a detour's BPF programs are notified that this process carries frames.
@@ -40,7 +43,13 @@ impl<'a> Rounds<'a> {
             started: false,
             beat: Time::ZERO,
             changes: ChangeSchedule::new(None),
+            published: None,
         }
+    }
+
+    /// Publishes its figures as those of one of several queues.
+    pub(crate) fn of_queue(self) -> Self {
+        Rounds { published: Some(Box::default()), ..self }
     }
 
     /// Takes changes of the pipeline from `changes`, if given.
@@ -101,11 +110,17 @@ impl<'a> Rounds<'a> {
             self.beat = now + BEAT;
         }
         if self.round.is_multiple_of(64) {
-            self.run.counters.publish(&self.pipeline);
-            self.changes.look(&mut self.pipeline);
-            if self.round.is_multiple_of(4_096) {
-                self.run.counters.publish_lateness(&self.pipeline);
+            let lateness = self.round.is_multiple_of(4_096);
+            match &mut self.published {
+                Some(published) => self.run.counters.publish_share(&self.pipeline, published, lateness),
+                None => {
+                    self.run.counters.publish(&self.pipeline);
+                    if lateness {
+                        self.run.counters.publish_lateness(&self.pipeline);
+                    }
+                }
             }
+            self.changes.look(&mut self.pipeline);
             if self.run.is_stopped() {
                 return None;
             }

@@ -373,6 +373,41 @@ impl<F: Frame> Pipeline<F> {
         self.books.drop_one(reason);
     }
 
+    /// Pipelines for `queues` queues that send at the same time, each on its own thread: queue k has departures k,
+    /// k + `queues` and so on of this pipeline, which has taken no frame yet. All frames must be ready at the same
+    /// time. `None` if departures depend on more than the schedule: on classes, stages, lateness, or on the lengths of
+    /// frames unless they have `one_length`.
+    #[must_use]
+    pub fn shares(&self, queues: usize, one_length: bool) -> Option<Vec<Self>> {
+        let [lane] = &self.lanes[..] else { return None };
+        if self.path() != Path::Scheduled || !one_length && lane.schedule.counts_lengths() {
+            return None;
+        }
+        let queues = queues as u64;
+        let share = |queue| {
+            let schedule = lane.schedule.share(queue, queues)?;
+            Some(Pipeline::new(Vec::new(), schedule).buffering(lane.buffer))
+        };
+        (0..queues).map(share).collect()
+    }
+
+    /// Measures departures as one of several queues that send from `origin` on.
+    pub fn measure_as_queue(&mut self, window: Span, origin: Time) {
+        self.meter = Some(DepartureMeter::of_queue(window, origin));
+    }
+
+    /// Adds the frames of another queue, of [`Pipeline::shares`], for the report.
+    pub fn join(&mut self, other: Self) {
+        self.taken += other.held() + other.taken;
+        self.books.add_all(&other.books);
+        self.sent.add_all(&other.sent);
+        self.lanes[0].starved += other.starved();
+        match (&mut self.meter, other.meter) {
+            (Some(meter), Some(other)) => meter.join(other),
+            (meter, other) => *meter = meter.take().or(other),
+        }
+    }
+
     /// The counters of all classes together.
     #[must_use]
     pub fn books(&self) -> &FrameCounters {

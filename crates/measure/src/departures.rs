@@ -32,6 +32,8 @@ pub struct DepartureMeter {
     steps: Option<StepMeter>,
     /// The target changed during the run, so no gap, law or step holds for all of it.
     target_changed: bool,
+    /// The departures are those of several queues.
+    joined: bool,
 }
 
 /// The meters that count many equal departures at once.
@@ -128,7 +130,38 @@ impl DepartureMeter {
             classes: Vec::new(),
             steps: None,
             target_changed: false,
+            joined: false,
         }
+    }
+
+    /// A meter of one of several queues that send at the same time from `origin` on, for [`join`](DepartureMeter::join).
+    #[must_use]
+    pub fn of_queue(window: Span, origin: Time) -> Self {
+        let mut meter = DepartureMeter::new(None, None, window);
+        meter.meters.rate = RateMeter::of_queue(window, origin);
+        meter.meters.timeline.begin(origin);
+        meter
+    }
+
+    /// Adds the departures of another queue: their number, rate and lateness. Which frame followed which is unknown, so
+    /// there are no gaps any more.
+    pub fn join(&mut self, mut other: DepartureMeter) {
+        self.end_run();
+        other.end_run();
+        let Meters { rate, lateness, timeline, .. } = other.meters;
+        self.meters.rate.join(rate);
+        self.meters.lateness.add(&lateness);
+        self.meters.timeline.join(timeline);
+        self.meters.gaps = GapMeter::new(None, None);
+        self.meters.conformance = ConformanceMeter::new(None);
+        self.repeated.1 = 0;
+        self.joined = true;
+        let later = |one: (Time, Time), other: (Time, Time)| if other.1 > one.1 { other } else { one };
+        self.first = match (self.first, other.first) {
+            (Some(one), Some(other)) => Some(if other.1 < one.1 { other } else { one }),
+            (one, other) => one.or(other),
+        };
+        self.last = later(self.last, other.last);
     }
 
     /// Allocates memory for all counts: a live departure has no time for the first access to a page.
@@ -317,7 +350,11 @@ impl DepartureMeter {
             ..Distributions::default()
         };
         let gap = gaps.report();
-        let rate = rate.report().map(|rate| rate.with_frames(gap.as_ref()));
+        let elapsed = rate.elapsed().as_ns_f64() / 1e9;
+        let rate = rate.report().map(|rate| match self.joined {
+            true => RateReport { mean_fps: Some((lateness.len() - 1) as f64 / elapsed), ..rate },
+            false => rate.with_frames(gap.as_ref()),
+        });
         let whole = !self.target_changed;
         let gap = gap.map(|gap| crate::GapReport { error: gap.error.filter(|_| whole), ..gap });
         let steps = self.steps.as_ref().filter(|_| whole).map(StepMeter::report).unwrap_or_default();

@@ -79,6 +79,14 @@ impl FrameCounters {
         self.drops.count(reason, n);
     }
 
+    /// Adds the frames of `other`.
+    pub fn add_all(&mut self, other: &FrameCounters) {
+        self.came.add_all(other.came);
+        self.left.add_all(other.left);
+        self.copies += other.copies;
+        self.drops.add_all(&other.drops);
+    }
+
     /// Frames dropped for one reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {

@@ -106,6 +106,13 @@ impl Counts {
         self.tables.iter().enumerate().filter_map(|(n, table)| Some((n, &**table.as_ref()?)))
     }
 
+    /// Adds the counts of `other`.
+    pub(crate) fn add(&mut self, other: &Counts) {
+        for (n, table) in other.found() {
+            self.find(n).iter_mut().zip(table).for_each(|(count, more)| *count += more);
+        }
+    }
+
     /// The non-empty buckets from the lowest on: the largest value of each, and its count.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.found().flat_map(|(n, table)| (n * TABLE..).zip(table));
@@ -168,6 +175,14 @@ impl Tallies {
             (self.value, self.times) = (value, 0);
         }
         self.times += times;
+    }
+
+    /// Adds the values of `other`.
+    pub(crate) fn add(&mut self, other: &Tallies) {
+        self.counts.add(&other.counts);
+        self.counted += other.counted;
+        self.octaves.add(&other.octaves);
+        self.count_many(other.value, other.times);
     }
 
     /// The number of values.

@@ -65,6 +65,21 @@ impl LatenessMeter {
         }
     }
 
+    /// Adds the departures of another queue. Their order is unknown, so hiccups at the same time count as two.
+    pub(crate) fn add(&mut self, other: &LatenessMeter) {
+        self.late.add(&other.late);
+        self.coarse.iter_mut().zip(other.coarse).for_each(|(count, more)| *count += more);
+        self.latest = self.latest.max(other.latest);
+        self.earliest = self.earliest.max(other.earliest);
+        self.hiccups.count += other.hiccups.count;
+        self.hiccups.frames += other.hiccups.frames;
+    }
+
+    /// The number of departures.
+    pub(crate) fn len(&self) -> u64 {
+        self.late.len()
+    }
+
     /// Median (with a resolution of one eighth) and largest lateness in ns. Cheap enough for a pacing loop.
     pub(crate) fn so_far(&self) -> (u64, u64) {
         let half = self.late.len().div_ceil(2);

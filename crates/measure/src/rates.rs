@@ -14,6 +14,45 @@ pub struct RateMeter {
     before_last: u64,
     last_bytes: u64,
     windows: Moments,
+    /// In place of `windows`, if the meter will be joined with those of other queues.
+    of_queue: Option<QueueWindows>,
+}
+
+/// Bytes in each window since an origin that several queues have in common.
+#[derive(Clone, Default)]
+struct QueueWindows {
+    origin: Time,
+    bytes: Vec<u64>,
+    /// There were more windows than are kept.
+    too_many: bool,
+}
+
+/// Limit on the number of windows that are kept: 8 MB per queue.
+const MOST_KEPT: usize = 1 << 20;
+
+impl QueueWindows {
+    fn add(&mut self, window: u64, bytes: u64) {
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        if window >= MOST_KEPT {
+            self.too_many = true;
+            return;
+        }
+        if window >= self.bytes.len() {
+            self.bytes.resize(window + 1, 0);
+        }
+        self.bytes[window] += bytes;
+    }
+
+    /// The bytes of the windows that ended by `last`. None if there were too many.
+    fn moments(&self, last: Time, window: Span) -> Moments {
+        let mut all = Moments::default();
+        if !self.too_many {
+            let whole = (last.since(self.origin).as_ps() / window.as_ps()) as usize;
+            let windows = self.bytes.iter().copied().chain(std::iter::repeat(0)).take(whole);
+            windows.for_each(|bytes| all.add(bytes.cast_signed()));
+        }
+        all
+    }
 }
 
 impl RateMeter {
@@ -29,7 +68,16 @@ impl RateMeter {
             before_last: 0,
             last_bytes: 0,
             windows: Moments::default(),
+            of_queue: None,
         }
+    }
+
+    /// A meter of one of several queues, whose windows count from `origin`, so that those of all can be joined. After
+    /// 2²⁰ windows it has none.
+    #[must_use]
+    pub(crate) fn of_queue(window: Span, origin: Time) -> Self {
+        let of_queue = Some(QueueWindows { origin, ..QueueWindows::default() });
+        RateMeter { of_queue, ..RateMeter::new(window) }
     }
 
     /// Records that a frame of `length` started at `start`.
@@ -43,7 +91,11 @@ impl RateMeter {
             self.first = Some(start);
             self.window_end = start + self.window;
         }
-        if start >= self.window_end {
+        if let Some(windows) = &mut self.of_queue {
+            let window = start.since(windows.origin).as_ps() / self.window.as_ps();
+            windows.add(window, bytes);
+            self.window_end = windows.origin + self.window * (window + 1);
+        } else if start >= self.window_end {
             self.windows.add(self.in_window.cast_signed());
             self.in_window = 0;
             let silent = start.since(self.window_end).as_ps() / self.window.as_ps();
@@ -54,6 +106,25 @@ impl RateMeter {
         self.before_last += self.last_bytes + (bytes - u64::from(last.bytes()));
         self.last_bytes = last.bytes().into();
         self.last = self.last.max(start);
+    }
+
+    /// Adds the frames of another queue with the same origin.
+    pub(crate) fn join(&mut self, other: RateMeter) {
+        let bytes = self.before_last + self.last_bytes + other.before_last + other.last_bytes;
+        if other.last > self.last {
+            (self.last, self.last_bytes) = (other.last, other.last_bytes);
+        }
+        self.before_last = bytes - self.last_bytes;
+        self.first = self.first.into_iter().chain(other.first).min();
+        if let (Some(own), Some(other)) = (&mut self.of_queue, other.of_queue) {
+            own.too_many |= other.too_many;
+            (0..).zip(other.bytes).for_each(|(window, bytes)| own.add(window, bytes));
+        }
+    }
+
+    /// Time between the first frame and the last.
+    pub(crate) fn elapsed(&self) -> Span {
+        self.first.map_or(Span::ZERO, |first| self.last.since(first))
     }
 
     /// End of the window of the last frame.
@@ -69,13 +140,14 @@ impl RateMeter {
             return None;
         }
         let per_window = 8.0 * PS_PER_S as f64 / self.window.as_ps() as f64;
-        let whole = (self.windows.count() > 0).then_some(&self.windows);
+        let windows = self.of_queue.as_ref().map_or(self.windows, |queue| queue.moments(self.last, self.window));
+        let whole = Some(&windows).filter(|windows| windows.count() > 0);
         Some(RateReport {
             mean_fps: None,
             asked: None,
             steps: Vec::new(),
             window_ns: self.window.as_ns_f64(),
-            windows: self.windows.count(),
+            windows: windows.count(),
             mean_bps: self.before_last as f64 * 8.0 * PS_PER_S as f64 / elapsed as f64,
             min_bps: whole.map(|w| w.min() as f64 * per_window),
             max_bps: whole.map(|w| w.max() as f64 * per_window),

@@ -91,6 +91,12 @@ impl SentStreams {
         self.0[stream] += 1;
     }
 
+    /// Adds the frames of `other`.
+    pub fn add_all(&mut self, other: &SentStreams) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        self.0.iter_mut().zip(&other.0).for_each(|(sent, more)| *sent += more);
+    }
+
     /// A report with only the numbers sent.
     #[must_use]
     pub fn report(&self) -> Vec<StreamReport> {

@@ -86,13 +86,35 @@ impl Timeline {
             return self.found.1;
         }
         while passed / self.width >= MOST as u64 {
-            self.width *= 2;
-            halve(&mut self.asked);
-            halve(&mut self.got);
+            self.widen();
         }
         let number = passed / self.width;
         self.found = (number * self.width, number as usize);
         self.found.1
+    }
+
+    /// Merges windows in pairs.
+    fn widen(&mut self) {
+        self.width *= 2;
+        halve(&mut self.asked);
+        halve(&mut self.got);
+        // The window found last has another index now.
+        self.found = (0, 0);
+    }
+
+    /// Adds the frames of `other`, whose windows have the same origin.
+    pub(crate) fn join(&mut self, mut other: Timeline) {
+        while self.width < other.width {
+            self.widen();
+        }
+        while other.width < self.width {
+            other.widen();
+        }
+        for (windows, more) in [(&mut self.asked, other.asked), (&mut self.got, other.got)] {
+            more.into_iter().enumerate().for_each(|(window, bytes)| add(windows, window, bytes));
+        }
+        self.frames += other.frames;
+        self.last = self.last.max(other.last);
     }
 
     /// Sets the start of the first window to `origin`, unless it is set.

@@ -3,8 +3,8 @@ use super::values::{Cores, parse, parse_cores, parse_count};
 use std::path::PathBuf;
 
 /// Help of `--cores` for `gen`, which can generate streams on several CPUs.
-const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --rate, --gap and --class are generated on all of them, \
-each with its own queue; otherwise one CPU runs the pipeline, and a second one runs the departures";
+const CORES: &str = "CPUs for live ports, as 2,3 or 2-5. Streams without --class are generated on all of them, \
+each with its own queue and its share of the departures; otherwise one CPU runs the pipeline, and a second one runs the departures";
 
 /// Generate traffic from a description, or replay a capture
 #[derive(clap::Args)]

@@ -62,6 +62,8 @@ pub struct Worker {
     pipeline: Pipeline<Mbuf>,
     back: Option<ReturnStages>,
     pool: Pool,
+    /// The pipelines of the queues, if each CPU sends a share of the frames on its own queue.
+    shares: Vec<Pipeline<Mbuf>>,
     fillers: Option<Fillers>,
     limit: u64,
     /// The input port and its queues; `None` if frames do not come from a port.
@@ -114,13 +116,14 @@ impl Worker {
             Feed::Stream(..) | Feed::Replay { .. } => None,
         };
         let more_inputs = config.more_inputs.iter().map(receive).collect::<Result<_, _>>()?;
+        let shares = config.shares(&pipeline);
         let launch_time = match config.pacing {
-            Pacing::Deadline(wanted) => wanted,
+            Pacing::Deadline(wanted) if shares.is_empty() => wanted,
             _ => LaunchTime::Never,
         };
         let floods = config.pacing == Pacing::AsReady && pipeline.path() == Path::Counted;
         let senders = match config.feed {
-            Feed::Stream(..) if floods => config.cpus.len().min(usize::from(u16::MAX)) as u16,
+            Feed::Stream(..) if floods || !shares.is_empty() => config.cpus.len().min(usize::from(u16::MAX)) as u16,
             _ => 1,
         };
         let reads = match config.feed {
@@ -154,6 +157,7 @@ impl Worker {
             pipeline,
             back,
             pool,
+            shares,
             fillers,
             limit,
             input,

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::answers::Answers;
 use crate::config::{Config, Feed, Pacing};
 use crate::counters::Counters;
-use crate::deadline::DeadlinePacer;
+use crate::deadline::{DeadlinePacer, EndedQueue};
 use crate::device::{Device, Opened};
 use crate::filler::{self, FillerPacer, Settings};
 use crate::flood::{self, Flood};
@@ -18,6 +18,7 @@ use crate::placement::{Flow, Placement};
 use crate::pools::SHALLOW_POOL;
 use crate::replay;
 use crate::return_path::ReturnPath;
+use crate::rounds::Rounds;
 use crate::slices;
 use dpdk::{
     Detour, Eal, LaunchField, LaunchTime, Pool, Port, PortStats, Pulse, SharedFrame, Started, TscClock, TxQueue,
@@ -35,6 +36,8 @@ use units::{Span, Time};
 
 /// Time in which the kernel's scheduler notices that the receiver is busy and moves the sender to another CPU.
 const SETTLE: Duration = Duration::from_millis(20);
+/// In this time the threads of all queues wake up.
+const WAKE: Span = Span::from_ms(1);
 /// Frames of up to this length, without FCS, are prefilled in their buffers.
 const LONGEST_LAID: usize = 9_600;
 
@@ -125,6 +128,7 @@ impl Worker {
                 run.await_start();
                 Ok(worker.flood_kept(run, &frames, count))
             }
+            LocalSource::Made(maker) if !worker.shares.is_empty() => worker.pace_queues(eal, run, maker),
             LocalSource::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
             LocalSource::None => worker.pace(eal, run, (&cpus, line_cpu), None),
         }?;
@@ -203,46 +207,33 @@ impl Worker {
         let Worker { config, mut pipeline, output: Opened { started: Started { tx, port, .. }, driver }, .. } = self;
         let makers = maker.deal(config.cpus.len().max(1))?;
         let bursts = pipeline.bursts(makers.len(), config.window);
-        // All queues that can start do so at once, or none if a thread cannot be started. A barrier would wait for that
-        // one forever.
-        let (starting, started) = mpsc::channel();
-        let gate = OnceLock::<bool>::new();
-        let report = thread::scope(|scope| {
-            let mut sending = Vec::new();
-            for (i, ((maker, tx), bursts)) in makers.into_iter().zip(tx).zip(bursts).enumerate() {
-                let (config, gate, starting) = (&config, &gate, starting.clone());
-                // The first queue listens.
-                let answers = answers.take();
-                let thread = thread::Builder::new().spawn_scoped(scope, move || {
-                    let registered = eal.register_thread();
-                    let pinned = pin(config.cpus.get(i));
-                    drop(starting);
-                    if !*gate.wait() {
-                        return Ok(PipelineReport::default());
-                    }
-                    let _registered = registered?;
-                    pinned?;
-                    run.await_start();
-                    let flood = Flood::new(tx, run, bursts).answering(answers);
-                    Ok::<_, Error>(flood.of_made(maker, run.clock.wall_at_zero()))
-                });
-                match thread {
-                    Ok(thread) => sending.push(thread),
-                    Err(cause) => {
-                        let _ = gate.set(false);
-                        return Err(Error::Thread(cause.to_string()));
-                    }
-                }
-            }
-            drop(starting);
-            // Ends when no thread is starting any more.
-            let _: Result<(), _> = started.recv();
-            let _ = gate.set(true);
-            let reports = sending
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Worker(config.name.clone()))));
-            Ok::<_, Error>(flood::joined(reports.collect::<Result<_, _>>()?))
+        // The first queue answers neighbours.
+        let queues = makers.into_iter().zip(tx).zip(bursts).map(|queue| (queue, answers.take())).collect();
+        let reports = on_queues(eal, run, &config, queues, |run, (((maker, tx), bursts), answers)| {
+            Flood::new(tx, run, bursts).answering(answers).of_made(maker, run.clock.wall_at_zero())
         })?;
+        Ok(finished(flood::joined(reports), config.name, vec![(port, driver)]))
+    }
+
+    /// Sends the frames of `maker` on all queues, each at its time, with a thread and a CPU per queue.
+    fn pace_queues(mut self, eal: &'static Eal, run: RunContext<'_>, maker: Maker) -> Result<Finished, Error> {
+        let mut answers = self.answers();
+        let stamps = maker.streams().stamped().then(|| run.clock.wall_at_zero());
+        let Worker { config, shares, limit, output, .. } = self;
+        let Opened { started: Started { tx, port, .. }, driver } = output;
+        let makers = maker.deal(shares.len())?;
+        let limit = limit / shares.len() as u64;
+        let queues = makers.into_iter().zip(tx).zip(shares).map(|queue| (queue, answers.take())).collect();
+        let ended = on_queues(eal, run, &config, queues, |run, (((maker, tx), mut pipeline), answers)| {
+            let start = run.start.unwrap_or_else(|| run.begin());
+            pipeline.measure_as_queue(config.window, start);
+            let mut rounds = Rounds::new(run, pipeline, Intake::of_stream(maker, limit, Some(start))).of_queue();
+            // A thread that woke up late ends with the others.
+            rounds.begins(start);
+            let outlet = Outlet::new(vec![tx], None).stamping(stamps);
+            DeadlinePacer::new(outlet, None, true).answering(answers).run_queue(rounds)
+        })?;
+        let report = EndedQueue::report_all(ended).unwrap_or_default();
         Ok(finished(report, config.name, vec![(port, driver)]))
     }
 
@@ -391,6 +382,51 @@ impl Worker {
         };
         Ok(Finished { launched, raised, listed, failure, passed, ..finished(report, config.name, ports) })
     }
+}
+
+/// Runs `send` for each of several queues on its own thread and CPU. The threads begin at one instant, which is the start
+/// of the run, or not at all if one of them cannot be started.
+fn on_queues<Q: Send, R: Send>(
+    eal: &'static Eal,
+    run: RunContext<'_>,
+    config: &Config,
+    queues: Vec<Q>,
+    send: impl Fn(RunContext<'_>, Q) -> R + Sync,
+) -> Result<Vec<R>, Error> {
+    // A barrier would wait forever for a thread that cannot be started.
+    let (starting, started) = mpsc::channel();
+    let gate = OnceLock::<Option<Time>>::new();
+    thread::scope(|scope| {
+        let mut sending = Vec::new();
+        for (i, queue) in queues.into_iter().enumerate() {
+            let (gate, send, starting) = (&gate, &send, starting.clone());
+            let thread = thread::Builder::new().spawn_scoped(scope, move || {
+                let registered = eal.register_thread();
+                let pinned = pin(config.cpus.get(i));
+                drop(starting);
+                let Some(start) = *gate.wait() else { return Ok(None) };
+                let _registered = registered?;
+                pinned?;
+                let run = RunContext { start: Some(start), ..run };
+                run.await_start();
+                Ok::<_, Error>(Some(send(run, queue)))
+            });
+            match thread {
+                Ok(thread) => sending.push(thread),
+                Err(cause) => {
+                    let _ = gate.set(None);
+                    return Err(Error::Thread(cause.to_string()));
+                }
+            }
+        }
+        drop(starting);
+        // Ends when no thread is starting any more.
+        let _: Result<(), _> = started.recv();
+        let _ = gate.set(Some(run.start.unwrap_or_else(|| run.clock.now() + WAKE)));
+        let ended =
+            sending.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Worker(config.name.clone()))));
+        Ok(ended.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    })
 }
 
 /// Results of a run of the pipeline `name` over these ports.

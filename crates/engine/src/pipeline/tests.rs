@@ -174,3 +174,72 @@ fn path_says_what_frames_need() {
     assert_eq!(pipeline(&[], &gap).catching_up(CatchUp::AtMost(0), Span::ZERO).path(), Path::Ordered);
     assert_eq!(pipeline(&["loss 1%"], &gap).path(), Path::Whole);
 }
+
+/// Queues of one pipeline: all departures of the whole one, and the figures that do not depend on their order.
+#[test]
+fn shares_of_a_pipeline_have_the_figures_of_the_whole() {
+    const FRAMES: u64 = 5_001;
+    let (window, origin) = (Span::from_us(100), Time::from_ps(7_000));
+    let send = |pipeline: &mut Pipeline<HeapFrame>, queue: u64, queues: u64| {
+        for number in (queue..FRAMES).step_by(queues as usize) {
+            pipeline.push(origin, origin, HeapFrame::new(vec![0; 60]));
+            let Departure { mut token, .. } = pipeline.next_departure().expect("a frame");
+            token.is_of_stream(queue as u16);
+            let late = if number % 1_000 == 500 { Span::from_us(6) } else { Span::from_ns(number % 50) };
+            let at = token.at() + late;
+            token.complete(pipeline, at);
+        }
+    };
+    let ask = Target::Rate("3.7Mpps".parse().expect("a rate"));
+    for queues in [1, 2, 4] {
+        let mut whole = pipeline(&[], &ask).measuring(None, None, window);
+        let shares = whole.shares(queues as usize, false).expect("a rate in frames needs no lengths");
+        send(&mut whole, 0, 1);
+        let mut joined: Option<Pipeline<HeapFrame>> = None;
+        for (mut share, queue) in shares.into_iter().zip(0..) {
+            share.measure_as_queue(window, origin);
+            send(&mut share, queue, queues);
+            match &mut joined {
+                Some(joined) => joined.join(share),
+                None => joined = Some(share),
+            }
+        }
+        let (whole, joined) = (whole.report(), joined.expect("a queue").report());
+        assert_eq!((joined.came, joined.left, joined.held), (whole.came, whole.left, 0));
+        assert_eq!(joined.streams.len() as u64, queues);
+        let figures = |report: &measure::PipelineReport| {
+            let lateness = report.lateness.clone().expect("departures");
+            let rate = report.rate.clone().expect("departures");
+            let bps = [Some(rate.mean_bps), rate.min_bps, rate.max_bps, rate.std_bps, rate.mean_fps];
+            let bps = bps.map(|figure| figure.map(|figure| figure.round() as u64));
+            let late = [lateness.p50_ns, lateness.p99_ns, lateness.max_ns].map(|figure| figure.to_bits());
+            let frames = lateness.hiccups.map(|hiccups| hiccups.frames);
+            (rate.windows, bps, late, frames, report.first_departure)
+        };
+        let ((windows, bps, late, frames, first), expected) = (figures(&joined), figures(&whole));
+        assert_eq!((late, frames, first), (expected.2, expected.3, expected.4));
+        assert_eq!((bps[0], bps[4]), (expected.1[0], expected.1[4]), "{queues} queues");
+        assert_eq!((windows, joined.gap.is_none()), (expected.0, queues > 1));
+        let frame = 64 * 8 * 10_000;
+        for bps in [bps[1], bps[2]].into_iter().flatten() {
+            assert!(bps.abs_diff(370 * frame) <= 2 * frame, "{bps} in a window of {queues} queues");
+        }
+        let curve = |report: &measure::PipelineReport| {
+            let rate = report.plots.as_ref().and_then(|plots| plots.rate.clone()).expect("a curve");
+            (rate.window_ns, rate.asked_bps, rate.got_bps.len())
+        };
+        assert_eq!(curve(&joined).0.to_bits(), curve(&whole).0.to_bits());
+    }
+}
+
+#[test]
+fn pipelines_with_more_than_a_schedule_have_no_shares() {
+    let rate = |text: &str| Target::Rate(text.parse().expect("a rate"));
+    let shares = |pipeline: &Pipeline<HeapFrame>, one_length| pipeline.shares(2, one_length).is_some();
+    let bits = pipeline(&[], &rate("1Gbps"));
+    assert_eq!((shares(&bits, true), shares(&bits, false)), (true, false));
+    assert!(!shares(&pipeline(&["delay 1us"], &rate("1Mpps")), true));
+    assert!(!shares(&pipeline(&[], &rate("1Gbps ip")), true), "every frame would have to be read");
+    let forgiving = pipeline(&[], &rate("1Mpps")).catching_up(CatchUp::AtMost(0), Span::from_us(1));
+    assert!(!shares(&forgiving, true), "a late departure moves those of the other queue");
+}

@@ -1,3 +1,4 @@
+use super::every_nth::EveryNth;
 use super::{Due, Lengths, Schedule, wire_end};
 use crate::Line;
 use units::{Span, Time};
@@ -45,6 +46,14 @@ impl Schedule for FixedGap {
 
     fn short(&self) -> Option<Span> {
         Some(self.short)
+    }
+
+    fn counts_lengths(&self) -> bool {
+        self.idle_on.is_some()
+    }
+
+    fn share(&self, queue: u64, queues: u64) -> Option<Box<dyn Schedule>> {
+        Some(Box::new(EveryNth::new(self.clone(), queue, queues)))
     }
 }
 

@@ -7,6 +7,7 @@
 //! Laws of gaps are in [`laws`], waveforms in [`waves`].
 
 mod columns;
+mod every_nth;
 mod fixed_gap;
 mod follow_depth;
 pub mod laws;
@@ -51,7 +52,7 @@ pub trait Schedule: Send {
 
     /// Like [`depart`](Schedule::depart), for consecutive frames of these lengths that are all ready at `ready`.
     /// Appends the departures to `dues`. Only for schedules that do not count packets.
-    // A provided method is compiled for each schedule, so many frames take one virtual call.
+    // A provided method is compiled for each schedule: one virtual call for many frames.
     fn depart_all(&mut self, ready: Time, frames: &[FrameLen], dues: &mut Vec<Due>) {
         dues.extend(frames.iter().map(|frame| self.depart(ready, &Lengths { frame: *frame, packet: 0 })));
     }
@@ -91,6 +92,17 @@ pub trait Schedule: Send {
 
     /// The delay of the first departure with which no departure so far would have been starved; `None` if unknown.
     fn short(&self) -> Option<Span> {
+        None
+    }
+
+    /// True if the length of a frame changes later departures.
+    fn counts_lengths(&self) -> bool {
+        true
+    }
+
+    /// The departures of queue number `queue`, from 0, of `queues` that send at the same time and together follow this
+    /// schedule, from its beginning. `None` if they depend on what happens to frames.
+    fn share(&self, _queue: u64, _queues: u64) -> Option<Box<dyn Schedule>> {
         None
     }
 

@@ -1,3 +1,4 @@
+use super::every_nth::EveryNth;
 use super::{Due, Lengths, Schedule, counted, gcd, wire_share};
 use units::{BitRate, FrameRate, Layer, PS_PER_S, Share, Span, Time};
 
@@ -90,6 +91,14 @@ impl Schedule for ConstantRate {
 
     fn short(&self) -> Option<Span> {
         Some(self.short)
+    }
+
+    fn counts_lengths(&self) -> bool {
+        matches!(self.amount, Amount::Bytes(_))
+    }
+
+    fn share(&self, queue: u64, queues: u64) -> Option<Box<dyn Schedule>> {
+        Some(Box::new(EveryNth::new(self.clone(), queue, queues)))
     }
 
     fn counts_packets(&self) -> bool {

@@ -193,6 +193,14 @@ impl Streams {
         }
     }
 
+    /// Whether all frames of all streams have the same length.
+    #[must_use]
+    pub fn have_one_length(&self) -> bool {
+        let mut lengths = self.streams.iter().map(|stream| stream.sizes.only());
+        let first = lengths.next().flatten();
+        first.is_some() && lengths.all(|length| length == first)
+    }
+
     /// Writes the bytes that all frames of an even stream share into a buffer of their length.
     pub fn lay(&mut self, frame: &mut [u8]) {
         let stream = &mut self.streams[0];

@@ -4,6 +4,8 @@ use crate::options::values::Cores;
 use crate::output::Failure;
 use crate::plan::request::Request;
 use dataplane::{Config, Device, Feed, Pacing, has_threads};
+use engine::CatchUp;
+use engine::schedules::Draw;
 use engine::stages::StageConfig;
 use scenario::{Pacer, PipelinePlan};
 
@@ -36,9 +38,10 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
         let workers = limits.filter(|limit| has_threads(limit)).map(|limit| limit.workers).max().unwrap_or(0);
         // The parts of the pipeline come first. Workers get their own CPUs only if there are enough for all.
         let own = if each > workers { each - workers } else { each };
-        // Streams without a target are generated on all CPUs.
-        let floods = straight && matches!(config.feed, Feed::Stream(..));
-        if own > parts.len() && !floods {
+        // Streams are generated on all CPUs, unless one thread must see all frames.
+        let streams = matches!(config.feed, Feed::Stream(..));
+        let on_queues = streams && (straight || has_shares(config, plan, request));
+        if own > parts.len() && !on_queues {
             let beside = match workers {
                 0 => String::new(),
                 _ => format!(", or {} with the {workers} workers of limit", parts.len() + workers),
@@ -56,6 +59,15 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
         *behind = cores[own..].to_vec();
     }
     Ok(behind)
+}
+
+/// Whether each queue can take its share of the departures of streams, see [`engine::Pipeline::shares`].
+fn has_shares(config: &Config, plan: &PipelinePlan, request: &Request) -> bool {
+    let deadline = matches!(plan.pacer, Pacer::Auto | Pacer::Deadline) && matches!(config.pacing, Pacing::Deadline(_));
+    let bare = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
+    let draw = Draw { seed: request.seed(), path: &plan.name, frames: None };
+    let shared = || plan.target.schedule(plan.line, draw).is_ok_and(|schedule| schedule.share(0, 1).is_some());
+    deadline && bare && request.common.slices.is_none() && plan.catch_up == CatchUp::All && shared()
 }
 
 /// The largest number of parts of a pipeline, see [`engine::Pipeline::most_parts`], and the reason for the limit.

@@ -309,6 +309,41 @@ fn several_cores_send_the_same_frames_as_one() {
     assert!(times[2..].iter().all(|times| *times == 5), "every value as often as one core would send it");
 }
 
+/// Each CPU takes every second departure: the rate is that of both, and no frame is made twice.
+#[test]
+fn several_cores_share_the_departures_of_a_rate() {
+    let Some(bed) = Bed::paired("shares") else { return };
+    if thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("SKIP: one CPU only");
+        return;
+    }
+    let stream = "--stream 'udp 10.0.0.1:1-1000 > 10.0.0.2:9 size 64B'";
+    for target in ["--rate 10kpps", "--gap 'exp mean 100us'", "--rate 5.12Mbps"] {
+        let line = format!("gen --out if:a0,driver=af_packet --cores 0,1 --count 5001 --json {stream} {target}");
+        let (sent, measured, got) = received(&bed, 5_001, &line);
+        assert_eq!(["/in/frames", "/out/frames", "/held"].map(|name| number(&sent, name)), [5_001, 5_001, 0]);
+        for (stream, frames) in [(0, 2_501), (1, 2_500)] {
+            assert_eq!(number(&sent, &format!("/streams/{stream}/sent")), frames);
+            let figure = |name: &str| number(&measured, &format!("/streams/{stream}/{name}"));
+            assert_eq!(["received", "lost", "duplicates", "reordered"].map(figure), [frames, 0, 0, 0]);
+        }
+        assert!(sent["gap"].is_null(), "the order of frames of two queues is unknown");
+        let figure = |report: &serde_json::Value, name: &str| report.pointer(name).and_then(|it| it.as_f64());
+        for report in [&sent, &measured] {
+            let fps = figure(report, "/rate/mean_fps").expect("a rate");
+            assert!((fps / 10_000.0 - 1.0).abs() < 0.05, "{target}: {fps} frames/s");
+        }
+        let mut times = vec![0; 1_001];
+        got.iter().for_each(|frame| times[usize::from(u16::from_be_bytes([frame[34], frame[35]]))] += 1);
+        assert_eq!((times[0], times[1]), (0, 6));
+        assert!(times[2..].iter().all(|times| *times == 5), "{target}: every value as often as one core would send it");
+    }
+    // A stage, classes or forgiven lateness need one thread that sees all frames: a second CPU only departs.
+    let line = format!("gen --out a0 --cores 0,1 --count 20 --json {stream} --rate 10kpps --catch-up none");
+    let streams = bed.run(Node::Box, &line).report()["streams"].as_array().map(Vec::len);
+    assert_eq!(streams, Some(1));
+}
+
 /// A stage that changed a frame must not change later frames that reuse its buffer.
 #[test]
 fn a_corrupted_frame_is_corrupted_once() {

@@ -4,6 +4,7 @@ use super::strata::Strata;
 use super::{GapDistribution, GapLaw, Sampling};
 use crate::Line;
 use crate::random::Random;
+use crate::schedules::every_nth::EveryNth;
 use crate::schedules::{Draw, Due, Lengths, Schedule, wire_end};
 use std::sync::Arc;
 use units::{ParseError, Span, Time};
@@ -13,6 +14,7 @@ use units::{ParseError, Span, Time};
 ///
 /// Stratified gaps are whole byte times of the line, if there is one. Rounding the departures instead would change each
 /// gap by up to one byte time at random, which exceeds the variation that strata leave.
+#[derive(Clone)]
 pub struct LawSchedule {
     law: Arc<GapDistribution>,
     draws: Draws,
@@ -26,6 +28,7 @@ pub struct LawSchedule {
 }
 
 /// The source of gaps.
+#[derive(Clone)]
 enum Draws {
     Independent(Random, Sampler),
     Stratified(Strata, Sampler),
@@ -103,6 +106,14 @@ impl Schedule for LawSchedule {
 
     fn short(&self) -> Option<Span> {
         Some(self.short)
+    }
+
+    fn counts_lengths(&self) -> bool {
+        self.idle_on.is_some()
+    }
+
+    fn share(&self, queue: u64, queues: u64) -> Option<Box<dyn Schedule>> {
+        Some(Box::new(EveryNth::new(self.clone(), queue, queues)))
     }
 
     fn law(&self) -> Option<Arc<dyn measure::Reference>> {

@@ -1,6 +1,7 @@
 use super::profile::{Profile, amount};
 use super::{Counts, Wave};
 use crate::Line;
+use crate::schedules::every_nth::EveryNth;
 use crate::schedules::{Due, Impossible, Lengths, Schedule, counted};
 use units::{Layer, ParseError, Span, Time};
 
@@ -8,6 +9,7 @@ use units::{Layer, ParseError, Span, Time};
 /// waveform starts at the first departure.
 ///
 /// The waveform continues while no frame is ready; the unused amount is lost.
+#[derive(Clone)]
 pub struct WaveSchedule {
     pub(super) profile: Profile,
     counts: Counts,
@@ -91,6 +93,14 @@ impl Schedule for WaveSchedule {
 
     fn short(&self) -> Option<Span> {
         Some(self.short)
+    }
+
+    fn counts_lengths(&self) -> bool {
+        self.counts != Counts::Frames
+    }
+
+    fn share(&self, queue: u64, queues: u64) -> Option<Box<dyn Schedule>> {
+        Some(Box::new(EveryNth::new(self.clone(), queue, queues)))
     }
 
     fn counts_packets(&self) -> bool {
