@@ -144,7 +144,7 @@ impl Kernel {
     }
 
     /// Detaches the programs, which stay loaded. Until [`Kernel::resume`] nothing is stamped and the probes cost
-    /// nothing, but child processes are still tracked. Gives up packets in flight, and returns the number of those that
+    /// nothing, but child processes are still tracked. Gives up packets in flight, and returns how many of them
     /// match the filter.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ struct BytesLookup {
 #[derive(Clone, Debug)]
 struct Texts {
     search: Search,
-    /// Bit sets of the alternatives that require a text, and of those that only exclude texts.
+    /// Bit sets of the alternatives: first those that require a text, then those that only exclude texts.
     asking: Vec<u64>,
     excluding: Vec<u64>,
     /// Per text: the alternatives whose first required text this is.

@@ -299,7 +299,7 @@ impl FieldValues {
     }
 }
 
-/// Writes the names of the TCP flags that must be set, and of those that must be clear.
+/// Writes the names of the TCP flags that must be set, then those that must be clear.
 fn flags(f: &mut fmt::Formatter<'_>, set: u8, clear: u8) -> fmt::Result {
     let named =
         |bits: u8, sign| (0..8).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| format!("{sign}{}", FLAGS[bit]));
