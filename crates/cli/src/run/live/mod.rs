@@ -137,7 +137,11 @@ pub(crate) fn run(
     let (ended, arrived) = match far_end {
         Some(far_end) => {
             let is_replay = request.pipelines.iter().any(|plan| matches!(plan.source, SourcePlan::Replay(_)));
-            let (ended, arrived) = far_end.during(send, |ended| sent(ended, is_replay), stop);
+            let (ended, mut arrived) = far_end.during(send, |ended| sent(ended, is_replay), stop);
+            let last = ended.last().and_then(|ended| ended.as_ref().ok()?.as_ref().ok());
+            if let (Some((replay, sent)), Some(last)) = (&mut arrived.replay, last) {
+                replay_frames::leave_out_unsent(replay, *sent, &last.report.drops);
+            }
             (ended, Some(arrived))
         }
         None => (send(), None),

@@ -1,9 +1,9 @@
 //! The frames of a capture replayed to a receiver.
 
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
 use crate::run::assemble;
-use measure::{FrameDigests, ReplayMeter};
+use measure::{DropReason, Drops, FrameDigests, ReplayMeter};
 use packet::{Fingerprint, Frame, HeapFrame};
 use scenario::{Replay, SourcePlan};
 use sim::{CaptureWriter, ReplaySource, Source};
@@ -26,9 +26,21 @@ pub(super) fn expected(request: &Request, receiver: Option<&Arrivals>) -> Result
         source.take(&mut frame);
         frame.make_whole();
         let found = Fingerprint::of(frame.bytes()).expect("a whole frame has an Ethernet header");
-        frames.push(digests(found));
+        let tag = if frame.bytes()[12..14] == [0x81, 0x00] { 4 } else { 0 };
+        frames.push(FrameDigests { length: frame.bytes().len() as u32 - tag, ..digests(found) });
     }
     Ok(Some(ReplayMeter::new(frames, replay.rounds())))
+}
+
+/// Leaves out the frames of the capture that were dropped before they departed. Warns if those are unknown.
+pub(super) fn leave_out_unsent(replay: &mut ReplayMeter, sent: u64, drops: &Drops) {
+    let (dropped, too_long) = (drops.total(), drops.of(DropReason::TooLong));
+    if dropped > 0 && !(dropped == too_long && replay.leave_out_longest(too_long, sent)) {
+        output::warn(format!(
+            "--in: {} of the capture were dropped before they were sent, and which ones is unknown: the frames named as lost may be others",
+            output::counted(dropped, "frame")
+        ));
+    }
 }
 
 /// Writes the frames with these numbers, from 0, as they were sent.
@@ -53,7 +65,7 @@ pub(super) fn write(mut writer: CaptureWriter, request: &Request, missing: &BTre
 /// Converts a fingerprint for the meter.
 pub(super) fn digests(found: Fingerprint) -> FrameDigests {
     let Fingerprint { whole, header, payload } = found;
-    FrameDigests { whole, header, payload }
+    FrameDigests { whole, header, payload, ..FrameDigests::default() }
 }
 
 fn replay(request: &Request) -> Option<&Replay> {

@@ -274,6 +274,36 @@ fn a_replay_names_the_frames_that_a_device_drops_or_changes() {
     }
 }
 
+/// Frames that the link does not carry are no loss of the device, and those after them keep their numbers.
+#[test]
+fn frames_of_a_capture_that_are_not_sent_are_not_lost() {
+    let Some(bed) = Bed::paired("unsent") else { return };
+    let stream = "--stream 'udp 10.0.0.1:1-65535 > 10.0.0.2:9 size 64B:4,2000B:1'";
+    bed.run(Node::Box, &format!("gen --out pcap:in.pcap --count 50 --gap 1ms --json {stream}")).report();
+    bed.await_quiet();
+    let fit = (1..).zip(bed.records("in.pcap").0).filter(|(_, record)| record.bytes.len() <= 1_514);
+    let fit: Vec<u64> = fit.map(|(number, _)| number).collect();
+    assert_eq!(fit.len(), 40);
+    let pattern: String = (0..40).map(|number| if [37, 39].contains(&number) { '1' } else { '0' }).collect();
+    std::fs::write(bed.path("drop.txt"), pattern).expect("our folder");
+    let device = "emulate --in a1 --out b0 --one-way --forward 'loss pattern drop.txt' --duration 60s --json";
+    let device = bed.start(Node::Box, device);
+    thread::sleep(Duration::from_secs(2));
+    let sent = bed.run(Node::Box, "gen --out a0 --in b1 --pcap in.pcap --write-missing missing.pcap --json");
+    assert_eq!(number(&device.stop().report(), "/in/frames"), 40, "no other frames: those would shift the pattern");
+    let report: serde_json::Value = serde_json::from_str(&sent.stdout).expect("a report");
+    let replay = &report["pipelines"][0]["replay"];
+    let named = |fate: &str| -> Vec<u64> {
+        let frames = replay["frames"].as_array().expect("frames").iter().filter(|frame| frame["fate"] == fate);
+        frames.map(|frame| frame["frame"].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(named("lost"), [fit[37], fit[39]]);
+    let unsent: Vec<u64> = (1..=50).filter(|number| !fit.contains(number)).collect();
+    assert_eq!(named("not-sent"), unsent);
+    assert_eq!(["sent", "received", "lost"].map(|name| number(replay, &format!("/{name}"))), [40, 38, 2]);
+    assert_eq!(bed.records("missing.pcap").0.len(), 2);
+}
+
 /// Runs a command that sends through `a0`. Returns its report, the report at `a1`, and the frames received there.
 fn received(bed: &Bed, frames: usize, line: &str) -> (serde_json::Value, serde_json::Value, Vec<Vec<u8>>) {
     let listens =
