@@ -8,19 +8,22 @@
 use crate::detour::bpf_call;
 use crate::interface::Interface;
 use crate::netlink::{self, attributes_in};
-use crate::xdp_stamps::take_off;
+use crate::xdp_stamps::{NAME, take_off};
 use crate::{Error, Result};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, DirEntry, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 /// The folder of claims. The folder and the program IDs start afresh at boot.
 const FOLDER: &str = "/run/netlathe/xdp";
+
+/// How long a record without programs stays for the next netlathe on its interface.
+const UNRECORDED: Duration = Duration::from_secs(3_600);
 
 /// The XDP program of an interface: its ID and, if known, its name. Packet sockets receive only frames that the program
 /// passes on.
@@ -50,11 +53,17 @@ impl Claim {
     pub(crate) fn take(interface: &Interface) -> Result<Claim> {
         let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino());
         let path = Path::new(FOLDER).join(format!("{namespace}-{}", interface.index));
-        sweep(&path);
+        if make_folder().is_ok() {
+            sweep(&path);
+        }
         let mut claim = Claim { interface: interface.clone(), record: lock(path, &interface.name)?, noted: Vec::new() };
         let recorded = claim.recorded();
         let there = programs(interface)?;
-        if let Some(id) = there.iter().find(|id| !recorded.contains(id)) {
+        // There was no program when the previous owner claimed the interface. It may have been killed between attaching
+        // the driver's program and recording it.
+        let unrecorded = |id: u32| recorded.as_ref().is_some_and(Vec::is_empty) && name_of(id).as_deref() == Some(NAME);
+        let is_ours = |id: &u32| recorded.as_ref().is_some_and(|ids| ids.contains(id)) || unrecorded(*id);
+        if let Some(id) = there.iter().find(|id| !is_ours(id)) {
             let name = name_behind_comma(*id);
             return Err(Error::XdpProgram { interface: interface.name.clone(), id: *id, name });
         }
@@ -81,10 +90,11 @@ impl Claim {
         programs(&self.interface).is_ok_and(|there| there != self.noted)
     }
 
-    /// The programs that the previous owner recorded.
-    fn recorded(&mut self) -> Vec<u32> {
-        let text = self.record.as_mut().and_then(|(file, _)| io::read_to_string(file).ok()).unwrap_or_default();
-        recorded_in(&text).collect()
+    /// The programs that the previous owner recorded. `None` without such an owner.
+    fn recorded(&mut self) -> Option<Vec<u32>> {
+        let text = self.record.as_mut().and_then(|(file, _)| io::read_to_string(file).ok())?;
+        text.split_whitespace().next()?;
+        Some(recorded_in(&text).collect())
     }
 
     /// Writes the record: this process's ID and the program IDs.
@@ -146,16 +156,52 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
 /// Opens or creates a record. Only the owner may open, and so lock, the record; the folder is restricted likewise.
 /// Permissions of records from earlier releases are corrected.
 fn open_record(path: &Path) -> io::Result<File> {
-    if let Some(parent) = Path::new(FOLDER).parent() {
-        fs::create_dir_all(parent)?;
-    }
-    match DirBuilder::new().mode(0o700).create(FOLDER) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
-        _ => fs::set_permissions(FOLDER, Permissions::from_mode(0o700))?,
-    }
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    make_folder()?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
+}
+
+fn make_folder() -> io::Result<()> {
+    let folder = Path::new(FOLDER);
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent)?;
+        trust(parent, 0o755, |parent| lchown(parent, Some(0), Some(0)))?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
+        _ => {}
+    }
+    trust(folder, 0o700, |folder| {
+        match folder.symlink_metadata()?.is_dir() {
+            true => fs::remove_dir_all(folder)?,
+            false => fs::remove_file(folder)?,
+        }
+        DirBuilder::new().mode(0o700).create(folder)
+    })
+}
+
+/// Makes sure that a folder is no link and belongs to root or the caller, with these permissions: in a folder of theirs,
+/// other users could lead root to any file. Root takes it over by `take`.
+fn trust(folder: &Path, mode: u32, take: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let caller = rustix::process::geteuid().as_raw();
+    let is_ours = |there: &Metadata| there.is_dir() && [0, caller].contains(&there.uid());
+    if !is_ours(&folder.symlink_metadata()?) {
+        if caller != 0 {
+            let why = format!("{} belongs to another user", folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        take(folder)?;
+        if !is_ours(&folder.symlink_metadata()?) {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, folder.display().to_string()));
+        }
+    }
+    if folder.symlink_metadata()?.uid() == caller {
+        fs::set_permissions(folder, Permissions::from_mode(mode))?;
+    }
+    Ok(())
 }
 
 /// Whether a process with this ID exists.
@@ -186,10 +232,23 @@ fn give_up(path: &Path, text: &str) -> bool {
 /// Removes leftover records whose programs no longer exist. When a network namespace disappears, its interfaces and
 /// programs go with it but the record remains.
 fn sweep(but: &Path) {
-    let records = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_record = |entry: &DirEntry| {
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|name| name.split_once('-'));
+        numbers.is_some_and(|(a, b)| a.parse::<u64>().is_ok() && b.parse::<u64>().is_ok())
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+    };
+    let records = fs::read_dir(FOLDER).into_iter().flatten().flatten().filter(is_record).map(|entry| entry.path());
     for path in records.filter(|path| path != but) {
         let Ok(file) = File::open(&path) else { continue };
-        if try_lock(&file) && io::read_to_string(&file).is_ok_and(|text| recorded_in(&text).all(is_gone)) {
+        // A record without programs may be of an owner that was killed before it recorded one.
+        let is_old = file
+            .metadata()
+            .and_then(|there| there.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNRECORDED));
+        let leftover =
+            |text: String| recorded_in(&text).all(is_gone) && (recorded_in(&text).next().is_some() || is_old);
+        if try_lock(&file) && io::read_to_string(&file).is_ok_and(leftover) {
             // On failure the next sweep tries again.
             let _left = fs::remove_file(&path);
         }

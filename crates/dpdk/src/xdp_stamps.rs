@@ -119,7 +119,7 @@ fn waited(stamp: [u8; STAMP], now: u64) -> u32 {
 }
 
 /// The name of the driver's program, by which tools recognise its purpose.
-const NAME: &str = "xsk_def_prog";
+pub(crate) const NAME: &str = "xsk_def_prog";
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_MAP_TYPE_XSKMAP: &str = "17";
 const BPF_PSEUDO_MAP_FD: u8 = 1;

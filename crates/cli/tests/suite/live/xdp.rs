@@ -86,6 +86,45 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
     assert_carries(&bed, bed.between(XDP, ""));
 }
 
+/// A run that is killed between attaching its program and recording it leaves a record without a program.
+#[test]
+fn takes_over_a_program_that_was_not_recorded_in_time() {
+    let Some(bed) = Bed::alone("unrecorded", |_| {}) else { return };
+    let killed = bed.between(XDP, "");
+    let owner = killed.pid();
+    killed.signal("KILL");
+    killed.wait();
+    let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
+    for interface in ["c0", "s0"] {
+        let index = bed.stdout(Node::Box, &format!("cat /sys/class/net/{interface}/ifindex"));
+        let record = format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim());
+        std::fs::write(record, format!("{owner}\n")).expect("a killed netlathe leaves its record");
+    }
+    assert!(program(&bed, "c0").contains("xsk_def_prog"));
+    assert_carries(&bed, bed.between(XDP, ""));
+    assert!(!bed.has_xdp("c0"));
+}
+
+#[test]
+fn folder_of_another_user_leads_to_no_other_files() {
+    let Some(bed) = Bed::alone("link", |_| {}) else { return };
+    let (folder, kept) = (PathBuf::from("/run/netlathe"), bed.path("kept"));
+    std::fs::create_dir_all(&kept).expect("our folder");
+    for name in ["config", "12-3"] {
+        std::fs::write(kept.join(name), "x").expect("our file");
+    }
+    let _none = std::fs::remove_dir_all(folder.join("xdp"));
+    std::os::unix::fs::symlink(&kept, folder.join("xdp")).expect("root may");
+    std::os::unix::fs::chown(&folder, Some(65_534), Some(65_534)).expect("root may");
+    assert_carries(&bed, bed.between(XDP, ""));
+    let files: Vec<_> =
+        std::fs::read_dir(&kept).expect("it is there").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let there = std::fs::symlink_metadata(folder.join("xdp")).expect("a new folder");
+    assert_eq!((there.is_dir(), there.permissions().mode() & 0o777), (true, 0o700));
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&folder).expect("it is there")), 0);
+}
+
 #[test]
 fn rejects_unread_queues() {
     let Some(bed) = bed("queues", |topology| topology.queues = 2) else { return };
