@@ -3,11 +3,15 @@ use super::values::{parse, parse_count};
 use std::path::PathBuf;
 use units::{PS_PER_S, Share, Span};
 
+/// Help of `--take-over` for `measure`, whose usual ports leave frames to the host.
+const TAKE_OVER: &str = "Receive by driver=af_xdp or dpdk: from an interface that carries this host's own traffic, and \
+cut that traffic off";
+
 /// Measure gaps, rates, loss and delay of frames that arrive
 #[derive(clap::Args)]
 // Both are refused, and the error names the alternative.
 #[command(mut_arg("slices", |option| option.hide(true)), mut_arg("cores", |option| option.hide(true)),
-    mut_arg("take_over", |option| option.hide(true)))]
+    mut_arg("take_over", |option| option.help(TAKE_OVER)))]
 #[cfg_attr(feature = "service", command(mut_arg("control", |option| option.hide(true))))]
 #[command(override_usage = "\
 netlathe measure --in <PORT> [OPTIONS]

@@ -50,11 +50,6 @@ impl Measure {
         if self.common.slices.is_some() {
             return Err(Failure::new("--slices: measure has no stages to trace frames through: leave it out"));
         }
-        if self.common.take_over {
-            return Err(Failure::new(
-                "--take-over: measure only listens and takes no traffic from the host: leave it out",
-            ));
-        }
         #[cfg(feature = "service")]
         if self.common.control.is_some() {
             return Err(Failure::new(
@@ -99,6 +94,9 @@ impl Measure {
         }
         if self.common.start_at.is_some() && matches!(port, PortSpec::Pcap(_)) {
             return Err(Failure::new(NO_START));
+        }
+        if self.common.take_over && matches!(port, PortSpec::Pcap(_)) {
+            return Err(Failure::new("--take-over: a capture takes no traffic from the host: leave it out"));
         }
         if !self.common.clock_peers.is_empty() && matches!(port, PortSpec::Pcap(_)) {
             return Err(Failure::new(NO_CLOCKS));

@@ -35,6 +35,20 @@ pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<()
     Err(refusal(&used, &remedy))
 }
 
+/// Refuses a port of `measure` that takes arriving frames from this host. Usual ports only listen.
+pub(super) fn check_listener(port: &PortSpec, take_over: bool) -> Result<(), Failure> {
+    match (takes_arrivals(port), take_over) {
+        (false, true) => Err(Failure::new(format!(
+            "--take-over: measure only listens on {port} and takes no traffic from the host: leave it out"
+        ))),
+        (true, false) => {
+            let remedy = "name the interface alone, since af_packet only listens; to take it from the host anyway, add --take-over";
+            refuse_used(&interfaces(port), remedy)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses interfaces that this host uses itself.
 pub(super) fn refuse_used(interfaces: &[&str], remedy: &str) -> Result<(), Failure> {
     let used: Vec<(&str, String)> =
@@ -66,7 +80,7 @@ pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
 fn takes_arrivals(port: &PortSpec) -> bool {
     match port {
         PortSpec::Interface { driver, .. } => *driver == Some(Driver::AfXdp),
-        PortSpec::Dpdk(arguments) => arguments.contains("af_xdp"),
+        PortSpec::Dpdk(arguments) => arguments.contains("af_xdp") || arguments.contains("remote="),
         _ => false,
     }
 }
@@ -77,8 +91,10 @@ pub(super) fn interfaces(port: &PortSpec) -> Vec<&str> {
         PortSpec::Interface { name, .. } => vec![name],
         // A TAP device of this name is created, unless it exists.
         PortSpec::Dpdk(arguments) => {
-            let options = arguments.split(',').filter_map(|option| option.split_once('='));
-            options.filter(|(key, _)| key.ends_with("iface")).map(|(_, name)| name).collect()
+            // Drivers name others in parentheses: net_failsafe0,dev(net_af_xdp0,iface=eth0).
+            let options = arguments.split([',', '(', ')']).filter_map(|option| option.split_once('='));
+            let names = options.filter(|(key, _)| key.ends_with("iface") || *key == "remote");
+            names.map(|(_, name)| name.trim()).collect()
         }
         _ => Vec::new(),
     }

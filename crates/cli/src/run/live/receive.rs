@@ -10,7 +10,7 @@ use crate::rights::list::{Capability, PACKET};
 use crate::rights::{self, RunCapabilities};
 use crate::run::clock::watch::ClockWatch;
 use crate::run::live::devices::{device, log_level};
-use crate::run::live::{nic_links, required_rights, stream_receiver};
+use crate::run::live::{host_ports, nic_links, required_rights, stream_receiver};
 use crate::run::measure::receiver::{Receiver, Reception};
 use crate::run::outcome::Outcome;
 use crate::run::readiness;
@@ -37,6 +37,7 @@ pub(crate) fn receive(
     reception: &Reception<'_>,
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
+    host_ports::check_listener(input, reception.common.take_over)?;
     let clocks = ClockWatch::begin(reception.common)?;
     let mut start = Start::new(reception.common.start_at, reception.common.verbose > 0)?;
     let mut stats = Stats::open(reception.common, "measure")?;

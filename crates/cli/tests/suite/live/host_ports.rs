@@ -32,7 +32,18 @@ fn ports_of_a_host_are_refused_by_every_command() {
     }
     bed.run(HOST, "search --out b1 --in a0 --trial 10ms --max 1kpps")
         .assert_refused(&["a0", "10.99.0.1/24", "--take-over"]);
-    run(&bed, "shape --in dpdk:net_af_packet0,iface=a0 --out null").assert_refused(&["a0", "--take-over"]);
+    for port in [
+        "dpdk:net_af_packet0,iface=a0",
+        "dpdk:net_failsafe0,dev(net_af_xdp0,iface=a0)",
+        "dpdk:net_tap0,iface=t,remote=a0",
+    ] {
+        run(&bed, &format!("shape --in '{port}' --out null")).assert_refused(&["a0", "--take-over"]);
+    }
+    for port in ["if:a0,driver=af_xdp", "dpdk:net_af_xdp0,iface=a0", "dpdk:net_failsafe0,dev(net_af_xdp0,iface=a0)"] {
+        run(&bed, &format!("measure --in '{port}'"))
+            .assert_refused(&["a0", "10.99.0.1/24", "af_packet only listens", "--take-over"]);
+    }
+    run(&bed, "measure --in a0 --take-over").assert_refused(&["--take-over", "only listens"]);
     for command in COMMANDS.iter().filter(|command| !command.starts_with("gen")) {
         let finished = run(&bed, &format!("{command} --take-over"));
         assert_eq!(finished.status.code(), Some(0), "{command}: {finished:?}");
