@@ -154,7 +154,9 @@ pub(crate) fn warn(text: impl fmt::Display) {
 /// Warns that a file lacks records, if it does.
 pub(crate) fn warn_of_lacks(path: &Path, missed: u64, what: &str) {
     if missed > 0 {
-        warn(format!("{} lacks {} because its reader was too slow", path.display(), counted(missed, what)));
+        // A disk that is full has its own message.
+        let why = if path.is_file() { "the disk was too slow or is full" } else { "its reader was too slow" };
+        warn(format!("{} lacks {} because {why}", path.display(), counted(missed, what)));
     }
 }
 

@@ -216,7 +216,8 @@ pub(crate) fn reason(rc: c_int, log: &str) -> String {
         "; XDP sockets need root outside of any user namespace, an MTU of at most 3500, and buffers of at most 3700 B: \
          use af_packet otherwise"
     } else if log.contains("TUNSETIFF") {
-        "; an interface of that name exists and is not a free TAP device: choose another name"
+        "; an interface of that name exists and is not a free TAP device: choose another name, or make it by `ip tuntap add NAME \
+         mode tap multi_queue`"
     } else if log.contains("failed to parse device") {
         text = "there is no such driver".to_owned();
         "; DPDK's begin with net_, such as net_null0, net_ring0, net_memif0"

@@ -23,9 +23,20 @@ pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems
             problems.add(&text.origin, format!("a second neighbour for {version}: {how}"));
         } else if !specs.is_empty() && !specs.iter().any(goes) {
             let why = format!("no stream of {version} leaves its dmac open");
-            problems.add(&text.origin, format!("no stream uses {gateway}, since {why}: leave it out"));
+            problems.add(
+                &text.origin,
+                format!("no stream uses {gateway}, since {why}: leave it out, or write in eth dmac MAC in tunnels"),
+            );
         }
         gateways.push(gateway);
+    }
+    let has = |spec: &StreamSpec| gateways.iter().any(|gateway| gateway.is_ipv6() == spec.is_v6());
+    if let (Some(text), false) = (texts.first(), gateways.is_empty())
+        && let Some(number) = specs.iter().position(|spec| spec.wants_neighbour() && !has(spec))
+    {
+        let version = if specs[number].is_v6() { "IPv6" } else { "IPv4" };
+        let how = format!("name one of {version}, too, or write dmac MAC in the stream");
+        problems.add(&text.origin, format!("stream {number} is of {version} and has no gateway: {how}"));
     }
     gateways
 }

@@ -37,7 +37,7 @@ pub struct ReplaySource {
 /// Times that a replay does not take from its capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pauses {
-    /// Time from the last frame of a round to the first of the next; if not set, the mean gap of the capture.
+    /// Time from the last frame of a round to the first of the next; if not set, the mean gap of the round.
     pub loop_gap: Option<Span>,
     /// Longer gaps are shortened to this value.
     pub max_gap: Option<Span>,
@@ -101,8 +101,12 @@ impl ReplaySource {
                 None if self.again > 0 && self.records > 0 => {
                     self.again -= 1;
                     self.arrivals.restart(&self.path)?;
-                    let mean = Span::from_ps(self.since.as_ps() / (self.records - 1).max(1));
-                    let pause = self.pauses.loop_gap.unwrap_or_else(|| (self.scale)(mean));
+                    let gaps = (self.records - 1).max(1);
+                    let mean = match self.shortened {
+                        Span::ZERO => (self.scale)(Span::from_ps(self.since.as_ps() / gaps)),
+                        _ => Span::from_ps((self.last - self.began).as_ps() / gaps),
+                    };
+                    let pause = self.pauses.loop_gap.unwrap_or(mean);
                     (self.began, self.shortened) = (self.last + pause, Span::ZERO);
                     self.records = 0;
                 }

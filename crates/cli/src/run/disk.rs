@@ -40,6 +40,9 @@ impl Disk {
             rights::require(&DISK)?;
         }
         let stop = Stop::on_signals()?;
+        // Programs that use the folder would wait for a command that a terminal stopped.
+        #[cfg(feature = "live")]
+        dpdk::ignore_stops();
         let start = Instant::now();
         let mounted = disk::mount(ask).map_err(Failure::new)?;
         // For other users fusermount3 unmounts, which needs to gain rights.

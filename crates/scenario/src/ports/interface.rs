@@ -58,7 +58,9 @@ fn interface(text: &str) -> Result<PortSpec, ParseError> {
 /// An interface name that Linux and the arguments of DPDK's drivers accept: 1 to 15 bytes without slashes, spaces and
 /// control characters, and without the characters that are special there (`,` `:` `%`).
 pub(super) fn interface_name(name: &str) -> Result<String, ParseError> {
-    let refused = |c: char| c.is_whitespace() || c.is_control() || "/,:%".contains(c);
+    // Invisible characters make a name look like another one, or turn the text around it.
+    let invisible = |c: char| matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let refused = |c: char| c.is_whitespace() || c.is_control() || invisible(c) || "/,:%".contains(c);
     if name.is_empty() || name.len() > 15 || name.contains(refused) || name == "." || name == ".." {
         let what = format!("'{}' cannot be the name of an interface", name.escape_debug());
         let how = match name.split_once(',') {

@@ -221,7 +221,10 @@ mod tests {
 
     #[test]
     fn refuses_interface_names_that_drivers_would_misread() {
-        for name in ["x,iface=zz", "t0,queues=2", "%d", "a%sb", "a:b", "a b", "a/b", "a\u{1b}[2J", "a\0b", "..", ""] {
+        for name in [
+            "x,iface=zz", "t0,queues=2", "%d", "a%sb", "a:b", "a b", "a/b", "a\u{1b}[2J", "a\0b", "\u{202e}evil",
+            "\u{2066}x", "a\u{200b}", "..", "",
+        ] {
             for kind in ["tap:", "if:"] {
                 let options = kind == "if:" && name == "t0,queues=2";
                 assert_eq!(PortSpec::parse(&format!("{kind}{name}")).is_ok(), options, "{kind}{name}");

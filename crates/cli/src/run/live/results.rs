@@ -104,8 +104,9 @@ impl<'a> ReportBuilder<'a> {
             let name = spec.to_string();
             if port.rx_missed + port.rx_no_buffer > 0 {
                 output::warn(format!(
-                    "{name} lost {} frames in its ring before they were counted as in, and had no buffer for {} polls",
-                    port.rx_missed, port.rx_no_buffer
+                    "{name} lost {} in its ring before they were counted as in, and had no buffer {}",
+                    output::counted(port.rx_missed, "frame"),
+                    output::counted(port.rx_no_buffer, "time")
                 ));
             }
             if port.rx_completed > 0 {
@@ -169,7 +170,7 @@ impl<'a> ReportBuilder<'a> {
         }
         report.flow = Some(arrived.flow);
         let output = request.pipelines.last().and_then(|plan| plan.output.interface());
-        let own = receiver.is_some_and(|arrivals| output == arrivals.port.interface());
+        let own = output.is_some() && receiver.is_some_and(|arrivals| output == arrivals.port.interface());
         let of_replay = report.replay.as_ref().map_or(0, |replay| replay.received + replay.changed);
         let of_streams = report.streams.iter().filter_map(|stream| stream.received.as_ref());
         if own && of_replay == 0 && of_streams.map(|came| came.received).sum::<u64>() == 0 {

@@ -71,6 +71,10 @@ fn values_that_mean_nothing() {
             &["--gateway", "IPv6", "leave it out"],
         ),
         (
+            "gen --out if:lo --gateway 10.0.0.9 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --stream 'udp [fd00::1]:1 > [fd00::2]:2'",
+            &["--gateway", "stream 1 is of IPv6", "dmac"],
+        ),
+        (
             "gen --out eth0 --gateway 10.0.0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1",
             &["--gateway", "'10.0.0' is not an IP address"],
         ),

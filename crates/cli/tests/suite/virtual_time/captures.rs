@@ -312,6 +312,9 @@ fn replays_pause_between_rounds_and_not_longer_than_asked() {
     assert_eq!(sent("--max-gap 1s --speed 2"), [0, 5, 1_005]);
     assert_eq!(sent("--max-gap 100ms --loop 2 --loop-gap 1s"), [0, 10, 110, 1_110, 1_120, 1_220]);
     assert_eq!(sent("--max-gap 100ms --loop 2 --loop-gap 0s"), [0, 10, 110, 110, 120, 220]);
+    // The mean of the gaps as they are sent.
+    assert_eq!(sent("--max-gap 100ms --loop 2"), [0, 10, 110, 165, 175, 275]);
+    assert_eq!(sent("--max-gap 100ms --loop 3 --speed 2"), [0, 5, 105, 157, 162, 262, 315, 320, 420]);
     assert_eq!(sent("--max-gap 100ms --loop 0 --loop-gap 1s --count 5"), [0, 10, 110, 1_110, 1_120]);
     assert_eq!(sent("--max-gap 100ms --loop 0 --loop-gap 1s --duration 1115ms"), [0, 10, 110, 1_110]);
     assert_eq!(sent("--loop 2 --speed 1000 --loop-gap 5s"), [0, 0, 3_600, 8_600, 8_600, 12_200]);
