@@ -27,6 +27,7 @@ pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems
                 &text.origin,
                 format!("no stream uses {gateway}, since {why}: leave it out, or write in eth dmac MAC in tunnels"),
             );
+            return gateways;
         }
         gateways.push(gateway);
     }

@@ -48,17 +48,16 @@ pub(crate) enum Rule {
 }
 
 /// Command lines that a test machine cannot run, with the reason.
-pub(crate) const ELSEWHERE: [(&str, &str); 7] = [
+pub(crate) const ELSEWHERE: [(&str, &str); 6] = [
     ("cmp l.csv w.csv && echo the same to the picosecond", "holds on a quiet machine: line.rs"),
     ("id -u", "an ordinary user: ordinary_user.rs"),
     ("netlathe lab run --on server -- id", "an ordinary user: ordinary_user.rs"),
     ("netlathe lab run -- true", "a machine without user namespaces: ordinary_user.rs"),
     (
         "ip link set eth1 down && modprobe vfio-pci && echo vfio-pci > /sys/bus/pci/devices/0000:03:00.0/driver_override && echo 0000:03:00.0 > /sys/bus/pci/devices/0000:03:00.0/driver/unbind && echo 0000:03:00.0 > /sys/bus/pci/drivers_probe",
-        "takes a NIC from the machine",
+        "takes a NIC from the machine: make test-nic, in guests",
     ),
     ("ip link add va type veth peer name vb && ip link set va up && ip link set vb up", "two ports: live/otg.rs"),
-    ("iperf3 -c SERVER -R -C bbr -t 9", "needs a server of the reader's"),
 ];
 
 /// Tools that documents use on the output files of runs.
