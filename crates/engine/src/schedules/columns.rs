@@ -19,22 +19,34 @@ pub(crate) fn read<T>(
     // Number of columns that the header names.
     let mut named = None;
     let mut first = true;
+    // Names in a comment before the first value, as numpy.savetxt writes them, and their line.
+    let mut heading = None;
+    let several = |number: usize, names: usize| {
+        let what = format!("{}:{number}: {names} columns, of which one can be used", name.display());
+        ParseError::new(what, "keep one, as cut -d , -f 2 does for commas")
+    };
     for (number, line) in (1..).zip(text.lines()) {
-        let line = line.split('#').next().unwrap_or_default().trim();
+        let (line, comment) = line.split_once('#').unwrap_or((line, ""));
+        let line = line.trim();
         if line.is_empty() || unit(line).is_some() {
+            let names = split(comment);
+            if first && unit(comment).is_none() && names.len() > 1 && names.iter().all(is_name) {
+                heading = Some((number, names.len()));
+            }
             continue;
         }
         let mut words = split(line);
-        if std::mem::take(&mut first) && words.iter().all(|word| is_name(word)) {
+        let is_first = std::mem::take(&mut first);
+        if is_first && words.iter().all(is_name) {
             let names = words.iter().filter(|word| !word.text.is_empty()).count();
             if names > 1 {
-                return Err(ParseError::new(
-                    format!("{}:{number}: {names} columns, of which one can be used", name.display()),
-                    "keep one, as cut -d , -f 2 does",
-                ));
+                return Err(several(number, names));
             }
             named = Some(names);
             continue;
+        }
+        if let Some((number, names)) = heading.filter(|(_, names)| is_first && *names == words.len()) {
+            return Err(several(number, names));
         }
         // Row names are quoted, or stand in a column without a name.
         if words.iter().any(|word| !word.quoted) {
@@ -97,6 +109,18 @@ mod tests {
     fn values(text: &str) -> Result<Vec<f64>, String> {
         let parse = |word: &str| word.parse().map_err(|_| ("is not a number".to_owned(), "write one".to_owned()));
         read(text, Path::new("f"), parse).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn refuses_several_columns() {
+        for (text, line) in
+            [("i,gap\n1,1.5\n", 1), ("# i gap\n0 1.5\n1 2.5\n", 1), ("# by numpy.savetxt of 3.1\n# i,gap\n0,1.5\n", 2)]
+        {
+            let error = values(text).expect_err("two columns");
+            assert!(error.contains(&format!("f:{line}: 2 columns")), "{error}");
+        }
+        assert_eq!(values("# measured gaps\n1.5\n2.5\n"), Ok(vec![1.5, 2.5]), "a comment");
+        assert_eq!(values("# three values\n1 2 3\n"), Ok(vec![1.0, 2.0, 3.0]), "a list");
     }
 
     #[test]
