@@ -48,7 +48,7 @@ impl Config {
     pub(crate) fn shares(&self, pipeline: &Pipeline<Mbuf>) -> Vec<Pipeline<Mbuf>> {
         let timed = matches!(self.pacing, Pacing::Deadline(LaunchTime::Never | LaunchTime::IfOffered));
         match &self.feed {
-            Feed::Stream(streams, _) if timed && self.cpus.len() > 1 && !matches!(self.output, Device::Line { .. }) => {
+            Feed::Stream(streams, _) if timed && self.cpus.len() > 1 && self.output.has_queues() => {
                 pipeline.shares(self.cpus.len(), streams.have_one_length()).unwrap_or_default()
             }
             _ => Vec::new(),

@@ -180,7 +180,7 @@ impl DeadlinePacer {
             }
         }
         let now = rounds.clock.spin_until(handed.min(rounds.end));
-        if now >= handed && self.outlet.waiting() > 0 {
+        if now >= handed && handed < rounds.end && self.outlet.waiting() > 0 {
             self.outlet.send(|| now, &mut rounds.pipeline);
             self.refilled = false;
         }

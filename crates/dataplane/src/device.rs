@@ -225,6 +225,17 @@ impl Device {
         self.gives() && driver != "net_null"
     }
 
+    /// Whether a port may have any number of transmit queues. A line has one, and shared memory (memif) connects only if
+    /// its other end has as many.
+    #[must_use]
+    pub fn has_queues(&self) -> bool {
+        match self {
+            Device::Line { .. } => false,
+            Device::Vdev(arguments) => !arguments.contains("memif"),
+            _ => true,
+        }
+    }
+
     /// The PCI address to pass to EAL.
     #[must_use]
     pub fn pci(&self) -> Option<&str> {

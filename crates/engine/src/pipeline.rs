@@ -391,9 +391,16 @@ impl<F: Frame> Pipeline<F> {
         (0..queues).map(share).collect()
     }
 
-    /// Measures departures as one of several queues that send from `origin` on.
-    pub fn measure_as_queue(&mut self, window: Span, origin: Time) {
-        self.meter = Some(DepartureMeter::of_queue(window, origin));
+    /// Measures departures as one of several queues.
+    pub fn measure_as_queue(&mut self, window: Span) {
+        self.meter = Some(DepartureMeter::of_queue(window));
+    }
+
+    /// All queues send from `origin` on. Call after [`Pipeline::measure_as_queue`] and before the first frame.
+    pub fn begin_at(&mut self, origin: Time) {
+        if let Some(meter) = &mut self.meter {
+            meter.begin_at(origin);
+        }
     }
 
     /// Adds the frames of another queue, of [`Pipeline::shares`], for the report.

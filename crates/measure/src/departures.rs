@@ -134,13 +134,18 @@ impl DepartureMeter {
         }
     }
 
-    /// A meter of one of several queues that send at the same time from `origin` on, for [`join`](DepartureMeter::join).
+    /// A meter of one of several queues, for [`join`](DepartureMeter::join). Allocates all its memory.
     #[must_use]
-    pub fn of_queue(window: Span, origin: Time) -> Self {
+    pub fn of_queue(window: Span) -> Self {
         let mut meter = DepartureMeter::new(None, None, window);
-        meter.meters.rate = RateMeter::of_queue(window, origin);
-        meter.meters.timeline.begin(origin);
+        meter.meters.rate = RateMeter::of_queue(window);
         meter
+    }
+
+    /// All queues send from `origin` on. Call before the first departure.
+    pub fn begin_at(&mut self, origin: Time) {
+        self.meters.rate.begin_at(origin);
+        self.meters.timeline.begin(origin);
     }
 
     /// Adds the departures of another queue: their number, rate and lateness. Which frame followed which is unknown, so

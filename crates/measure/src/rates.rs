@@ -72,12 +72,18 @@ impl RateMeter {
         }
     }
 
-    /// A meter of one of several queues, whose windows count from `origin`, so that those of all can be joined. After
-    /// 2²⁰ windows it has none.
+    /// A meter of one of several queues, whose windows count from a common origin, so that those of all can be joined.
+    /// After 2²⁰ windows it has none.
     #[must_use]
-    pub(crate) fn of_queue(window: Span, origin: Time) -> Self {
-        let of_queue = Some(QueueWindows { origin, ..QueueWindows::default() });
-        RateMeter { of_queue, ..RateMeter::new(window) }
+    pub(crate) fn of_queue(window: Span) -> Self {
+        RateMeter { of_queue: Some(QueueWindows::default()), ..RateMeter::new(window) }
+    }
+
+    /// Sets the origin of the windows.
+    pub(crate) fn begin_at(&mut self, origin: Time) {
+        if let Some(windows) = &mut self.of_queue {
+            windows.origin = origin;
+        }
     }
 
     /// Records that a frame of `length` started at `start`.

@@ -71,11 +71,15 @@ pub(crate) fn of_machine(
     {
         add(CaveatKind::GapBelowClock { gap_ns: gap.as_ns_f64() });
     }
-    if let (Some(floor), Some(conformance)) = (floor, &report.conformance) {
-        let asked = Span::from_ps((conformance.asked_mean_ns.max(0.0) * PS_PER_NS as f64) as u64);
+    // Several queues have no gaps, but a mean rate.
+    let rate = report.rate.as_ref().filter(|_| report.gap.is_none() && report.lateness.is_some());
+    let of_rate = || rate.and_then(|rate| rate.mean_fps).map(|fps| 1e9 / fps);
+    let asked_mean = report.conformance.as_ref().map(|conformance| conformance.asked_mean_ns).or_else(of_rate);
+    if let (Some(floor), Some(asked_mean_ns)) = (floor, asked_mean) {
+        let asked = Span::from_ps((asked_mean_ns.max(0.0) * PS_PER_NS as f64) as u64);
         if floor.is_above(asked) {
             add(CaveatKind::GapsBelowFloor {
-                asked_mean_ns: conformance.asked_mean_ns,
+                asked_mean_ns,
                 floor_p50_ns: floor.p50.as_ns_f64(),
                 floor_p99_ns: floor.p99.as_ns_f64(),
             });

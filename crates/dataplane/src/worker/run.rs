@@ -215,6 +215,7 @@ impl Worker {
         // The first queue answers neighbours.
         let queues = makers.into_iter().zip(tx).zip(bursts).map(|queue| (queue, answers.take())).collect();
         let reports = on_queues(eal, run, &config, queues, |run, (((maker, tx), bursts), answers)| {
+            run.await_start();
             Flood::new(tx, run, bursts).answering(answers).of_made(maker, run.clock.wall_at_zero())
         })?;
         Ok(finished(flood::joined(reports), config.name, vec![(port, driver)]))
@@ -228,10 +229,12 @@ impl Worker {
         let Opened { started: Started { tx, port, .. }, driver } = output;
         let makers = maker.deal(shares.len())?;
         let limit = limit / shares.len() as u64;
-        let queues = makers.into_iter().zip(tx).zip(shares).map(|queue| (queue, answers.take())).collect();
+        let mut queues: Vec<_> = makers.into_iter().zip(tx).zip(shares).map(|queue| (queue, answers.take())).collect();
+        // The first access to the meters' memory takes milliseconds.
+        queues.iter_mut().for_each(|((_, pipeline), _)| pipeline.measure_as_queue(config.window));
         let ended = on_queues(eal, run, &config, queues, |run, (((maker, tx), mut pipeline), answers)| {
             let start = run.start.unwrap_or_else(|| run.begin());
-            pipeline.measure_as_queue(config.window, start);
+            pipeline.begin_at(start);
             let mut rounds = Rounds::new(run, pipeline, Intake::of_stream(maker, limit, Some(start))).of_queue();
             // A thread that woke up late ends with the others.
             rounds.begins(start);
@@ -389,8 +392,8 @@ impl Worker {
     }
 }
 
-/// Runs `send` for each of several queues on its own thread and CPU. The threads begin at one instant, which is the start
-/// of the run, or not at all if one of them cannot be started.
+/// Runs `send` for each of several queues on its own thread and CPU, shortly before the start of the run, which all have in
+/// common. Runs none if a thread cannot be started.
 fn on_queues<Q: Send, R: Send>(
     eal: &'static Eal,
     run: RunContext<'_>,
@@ -412,9 +415,7 @@ fn on_queues<Q: Send, R: Send>(
                 let Some(start) = *gate.wait() else { return Ok(None) };
                 let _registered = registered?;
                 pinned?;
-                let run = RunContext { start: Some(start), ..run };
-                run.await_start();
-                Ok::<_, Error>(Some(send(run, queue)))
+                Ok::<_, Error>(Some(send(RunContext { start: Some(start), ..run }, queue)))
             });
             match thread {
                 Ok(thread) => sending.push(thread),

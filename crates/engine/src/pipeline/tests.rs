@@ -197,7 +197,8 @@ fn shares_of_a_pipeline_have_the_figures_of_the_whole() {
         send(&mut whole, 0, 1);
         let mut joined: Option<Pipeline<HeapFrame>> = None;
         for (mut share, queue) in shares.into_iter().zip(0..) {
-            share.measure_as_queue(window, origin);
+            share.measure_as_queue(window);
+            share.begin_at(origin);
             send(&mut share, queue, queues);
             match &mut joined {
                 Some(joined) => joined.join(share),

@@ -45,9 +45,7 @@ pub(crate) fn read<T>(
             named = Some(names);
             continue;
         }
-        if let Some((number, names)) = heading.filter(|(_, names)| is_first && *names == words.len()) {
-            return Err(several(number, names));
-        }
+        let columns = heading.filter(|(_, names)| is_first && *names == words.len());
         // Row names are quoted, or stand in a column without a name.
         if words.iter().any(|word| !word.quoted) {
             words.retain(|word| !word.quoted);
@@ -60,6 +58,9 @@ pub(crate) fn read<T>(
                 ParseError::new(format!("{}:{number}: '{}' {what}", name.display(), word.text), remedy)
             })?;
             values.push(value);
+        }
+        if let Some((number, names)) = columns {
+            return Err(several(number, names));
         }
     }
     Ok(values)

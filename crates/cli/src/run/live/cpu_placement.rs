@@ -1,7 +1,7 @@
 //! Assigns the CPUs of --cores.
 
 use crate::options::values::Cores;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::plan::request::Request;
 use dataplane::{Config, Device, Feed, Pacing, has_threads};
 use engine::CatchUp;
@@ -55,6 +55,12 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
                 parts.len(),
             )));
         }
+        if straight && streams && own > 1 && matches!(config.output, Device::Vdev(_)) && !config.output.has_queues() {
+            output::note(format!(
+                "--cores: {} connects only if its other end has {own} receive queues: name one CPU otherwise",
+                plan.output
+            ));
+        }
         config.cpus = cores[..own].to_vec();
         *behind = cores[own..].to_vec();
     }
@@ -64,7 +70,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
 /// Whether each queue can take its share of the departures of streams, see [`engine::Pipeline::shares`].
 fn has_shares(config: &Config, plan: &PipelinePlan, request: &Request) -> bool {
     let deadline = matches!(plan.pacer, Pacer::Auto | Pacer::Deadline) && matches!(config.pacing, Pacing::Deadline(_));
-    let bare = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
+    let bare = config.output.has_queues() && plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
     let draw = Draw { seed: request.seed(), path: &plan.name, frames: None };
     let shared = || plan.target.schedule(plan.line, draw).is_ok_and(|schedule| schedule.share(0, 1).is_some());
     deadline && bare && request.common.slices.is_none() && plan.catch_up == CatchUp::All && shared()

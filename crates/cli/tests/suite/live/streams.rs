@@ -368,6 +368,14 @@ fn several_cores_share_the_departures_of_a_rate() {
         assert_eq!((times[0], times[1]), (0, 6));
         assert!(times[2..].iter().all(|times| *times == 5), "{target}: every value as often as one core would send it");
     }
+    // The departure that is due at the end is not sent.
+    for cores in ["0", "0,1"] {
+        let line = format!(
+            "gen --out dpdk:net_null0 --cores {cores} --start-at +300ms --duration 200ms --json {stream} --rate 3kpps"
+        );
+        let sent = number(&bed.run(Node::Box, &line).report(), "/out/frames");
+        assert!((300..=600).contains(&sent), "{sent} frames of 600 on {cores}");
+    }
     // A stage, classes or forgiven lateness need one thread that sees all frames: a second CPU only departs.
     let line = format!("gen --out a0 --cores 0,1 --count 20 --json {stream} --rate 10kpps --catch-up none");
     let streams = bed.run(Node::Box, &line).report()["streams"].as_array().map(Vec::len);
