@@ -104,9 +104,11 @@ impl<'a> ReportBuilder<'a> {
             let name = spec.to_string();
             if port.rx_missed + port.rx_no_buffer > 0 {
                 output::warn(format!(
-                    "{name} lost {} in its ring before they were counted as in, and had no buffer {}",
-                    output::counted(port.rx_missed, "frame"),
-                    output::counted(port.rx_no_buffer, "time")
+                    "{name} lost {} frame{} in its ring before they were counted as in, and had no buffer {} time{}",
+                    port.rx_missed,
+                    if port.rx_missed == 1 { "" } else { "s" },
+                    port.rx_no_buffer,
+                    if port.rx_no_buffer == 1 { "" } else { "s" },
                 ));
             }
             if port.rx_completed > 0 {
