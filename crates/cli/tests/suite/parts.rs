@@ -24,7 +24,13 @@ fn cpus_without_a_part_are_refused() {
     for (pipelines, options, said) in [
         (&[MADE, MADE][..], &["--cores", "0-2"][..], "3 CPUs cannot be divided evenly among 2 pipelines"),
         (&[MADE, MADE], &["--cores", "0"], "1 CPUs cannot be divided evenly among 2 pipelines"),
-        (&[MADE, MADE], &["--cores", "0-5"], "pipeline p0 has 3 CPUs but only 2 parts (receiving, departures)"),
+        // Each CPU has a queue of its own, unless one thread must see all frames.
+        (&[MADE, MADE], &["--cores", "0,1,900-903"], "cannot run on CPU 900"),
+        (
+            &[MADE, MADE],
+            &["--cores", "0-5", "--slices"],
+            "pipeline p0 has 3 CPUs but only 2 parts (receiving, departures)",
+        ),
         (&[CLASSES], &["--cores", "0-4"], "only 4 parts (receiving, classes, stages, departures)"),
         (
             &[CLASSES],
