@@ -73,7 +73,7 @@ fn from_full_rings(eal: &'static Eal, pool: &Pool, queues: usize) -> Result<f64,
                 scope.spawn(move || -> Result<_, dataplane::Error> {
                     let _registered = eal.register_thread()?;
                     pin(Some(&cpu))?;
-                    let mut counts = StampedArrivals::new(0, STREAMS, 1_514);
+                    let mut counts = StampedArrivals::new(0, 0..STREAMS, 1_514);
                     let (mut sequence, mut times) = (0, Vec::new());
                     for _ in 0..FILLS {
                         if let Some(queue) = filler {

@@ -13,6 +13,7 @@ impl Generate {
         let pipeline = PipelineText {
             streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
             gateway: self.gateways.into_iter().map(|gateway| Text::option("--gateway", gateway)).collect(),
+            first_stream: self.first_stream,
             count: self.count,
             replay: self.pcap.map(|file| Text::option("--pcap", file)),
             speed: self.speed.map(|speed| Text::option("--speed", speed)),

@@ -27,6 +27,7 @@ mod live;
 mod manual;
 mod measure;
 mod merge;
+mod netlathe_process;
 mod outcome;
 mod pipelines;
 #[cfg(feature = "live")]

@@ -76,6 +76,11 @@ pub(crate) fn while_ready<T>(
     })
 }
 
+/// Runs `command`, a netlathe process whose readiness is not reported.
+pub(crate) fn unreported<T>(command: &mut Command, run: impl FnOnce(&mut Command) -> T) -> T {
+    run(command.env_remove(SOCKET))
+}
+
 /// Reports readiness only by the protocol; `what` is the status text.
 pub(crate) fn tell_starter(what: &str) {
     if let Some(socket) = env::var_os(SOCKET).filter(|socket| !socket.is_empty())

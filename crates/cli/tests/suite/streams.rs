@@ -50,6 +50,21 @@ fn fields_take_the_values_that_were_asked() {
 }
 
 #[test]
+fn streams_are_numbered_from_the_first_number_asked() {
+    let bench = Bench::new();
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --stream 'udp 10.0.0.1:1 > 10.0.0.2:3'";
+    let report = generate(&bench, "a.pcap", &format!("--count 4 --first-stream 500 {streams}"));
+    let numbers: Vec<u16> = bench.records("a.pcap").iter().map(|record| stamp(record).0).collect();
+    assert_eq!(numbers, [500, 501, 500, 501]);
+    let streams_of_report = report["pipelines"][0]["streams"].as_array().expect("two");
+    let numbers: Vec<_> = streams_of_report.iter().map(|stream| stream["stream"].as_u64()).collect();
+    assert_eq!(numbers, [Some(500), Some(501)]);
+    let refused = bench.run(words(&format!("gen --out null --count 1 --first-stream 65534 {streams}")));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("65535 streams"), "{refused:?}");
+}
+
+#[test]
 fn shares_of_streams_and_sizes_are_exact_over_each_cycle() {
     let bench = Bench::new();
     generate(

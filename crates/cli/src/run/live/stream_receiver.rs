@@ -16,6 +16,7 @@ use measure::{AnswersReport, Flow, QueueReport, ReplayMeter, StreamMeter};
 use packet::{AnsweredRequest, Fingerprint, MacAddr, Stamp};
 use scenario::PortSpec;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -33,8 +34,8 @@ pub(crate) struct FarEnd {
     /// If no frame has arrived for this long since the last one was sent, none is in flight.
     wait: Duration,
     neighbour: Neighbour,
-    /// Streams from this number on belong to other senders.
-    streams: u32,
+    /// Numbers of the streams. Streams with other numbers belong to other senders.
+    streams: Range<u32>,
     /// The frames of a replayed capture, which are recognised by their bytes and not by stamps.
     replay: Option<ReplayMeter>,
 }
@@ -105,13 +106,13 @@ pub(crate) fn ring_of(port: &PortSpec) -> Option<&str> {
 }
 
 impl FarEnd {
-    /// Opens the receiver of frames to `targets`, of streams below the number `streams`. Frames that arrive from now on
+    /// Opens the receiver of frames to `targets`, of the streams numbered `streams`. Frames that arrive from now on
     /// are counted. `replay` recognises frames of a capture.
     pub(crate) fn open(
         eal: &'static Eal,
         arrivals: &Arrivals,
         targets: Vec<Destinations>,
-        (streams, replay): (u32, Option<ReplayMeter>),
+        (streams, replay): (Range<u32>, Option<ReplayMeter>),
     ) -> Result<Self, Failure> {
         let (port, cpus) = (&arrivals.port, arrivals.cpus.clone());
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -224,8 +225,8 @@ impl FarEnd {
         dataplane::pin(self.cpus.first()).map_err(Failure::new)?;
         let longest = self.port.longest().map_err(Failure::new)?;
         let others = self.port.share(self.cpus.len().saturating_sub(1));
-        let (began_ns, streams) = (self.began_ns, self.streams);
-        let new = || StampedArrivals::new(began_ns, streams, longest);
+        let (began_ns, streams) = (self.began_ns, self.streams.clone());
+        let new = || StampedArrivals::new(began_ns, streams.clone(), longest);
         let (shared, mut counts) = (SharedProgress::default(), new());
         let (eal, cpus) = (self.eal, self.cpus.clone());
         let ended = thread::scope(|scope| {

@@ -114,6 +114,7 @@ fn a_router_is_searched_with_its_address_alone() {
     );
     finds(&bed, "--gateway 198.18.0.254");
     finds(&bed, "--gateway fd88::254 --size 100B --stream 'udp [fd88::1]:1024 > [fd89::1]:9'");
+    finds(&bed, "--both --gateway x0=198.18.0.254 --gateway x1=198.19.0.254");
     // Each address is requested by ARP and answered. A ping is answered too.
     let many = "gen --out x0 --in x1 --gateway 198.18.0.254 --rate 1kpps --count 1500 --wait 1s --json \
                 --stream 'udp 198.18.0.1:1024 > 198.19.0.1-198.19.0.20:9'";
