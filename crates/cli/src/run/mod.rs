@@ -51,7 +51,7 @@ use crate::output::Failure;
 use crate::plan::Plan;
 use std::process::ExitCode;
 
-/// Carries out a plan. The status tells whether all expectations were met.
+/// Carries out a plan. The exit status says whether all expectations were met.
 pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
     match plan {
         Plan::Pipelines(request) => pipelines::run(&request),

@@ -1,4 +1,4 @@
-//! The runs of a sweep: one after the other, each in a separate process, so that nothing is left from the previous one.
+//! Carries out the runs of a sweep one after the other. Each run has its own process, so no state carries over.
 
 use crate::output::{self, Failure};
 use crate::plan::sweep::{MARK, SweepPlan};
@@ -62,7 +62,7 @@ pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(Failure::STATUS)))
 }
 
-/// A run with its values.
+/// Returns the JSON object of a run: its values, its report and its failure.
 fn as_json(run: &RunResult) -> Value {
     let values: serde_json::Map<String, Value> =
         run.values.iter().map(|(path, value)| (path.clone(), json!(value))).collect();
