@@ -135,7 +135,7 @@ fn netlathe(mut command: Command, port: &str, options: &[&str], cores: usize) ->
 
 /// Returns the rate in Mpps that testpmd reports. `command` is `timeout` of coreutils.
 fn testpmd(mut command: Command, device: &str, cores: usize) -> Result<f64, Box<dyn Error>> {
-    // The main thread of testpmd only waits, so it shares CPU 0.
+    // The main thread of testpmd, lcore 0, only waits, so it may share CPU 0 with a worker.
     let lcores = if cores == 1 { "0@0,1@1" } else { "0@0,1@0,2@1" };
     command.args(["-s", "INT", "-k", "5", &(SECONDS + 3).to_string(), TESTPMD, "--no-huge", "-m", "512"]);
     command.args(["--no-pci", "--no-telemetry", "--no-shconf", "--iova-mode=va", "--lcores", lcores, "--vdev", device]);

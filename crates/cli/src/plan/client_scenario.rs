@@ -36,7 +36,7 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<Scenario, Scen
     let beside = match (scenario.programs.first(), &scenario.lab, &scenario.sweep) {
         (Some(program), ..) => Some((format!("program '{}'", program.name), "start programs")),
         (None, Some(_), _) => Some(("lab".to_owned(), "build labs")),
-        // An environment variable selects a run of a sweep, so other values could be used than those checked here.
+        // A run of a sweep, which an environment variable selects, has other values than those checked here.
         (None, None, Some(_)) => Some(("sweep".to_owned(), "run sweeps")),
         (None, None, None) => None,
     };

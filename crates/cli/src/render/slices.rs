@@ -372,7 +372,7 @@ impl SlicesReport {
     }
 }
 
-/// Share of the CPU time during the calibration that other programs may take without a warning.
+/// Share of the calibration time that other programs may take on its CPU without a warning.
 const OTHERS: f64 = 0.1;
 
 /// Caveats of the run. All except that of the clock are warnings.
