@@ -404,7 +404,7 @@ fn bursts_that_are_counted_end_streams() {
     assert_eq!(starts.len(), 300);
     let first = starts[0];
     assert!(starts.iter().zip(0..).all(|(ns, k)| ns - first == k / 100 * 10_000_000 + k % 100 * 1_000));
-    // Endless schedules are still refused, and so is a finite schedule of only one class.
+    // Endless schedules are still refused, and so are finite schedules of a single class.
     for rate in [
         "--rate 'burst 1Mpps for 100us every 10ms'",
         "--rate 'ramp 1kpps..2kpps over 10ms'",
