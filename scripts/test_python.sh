@@ -16,7 +16,7 @@ if ! python3 -m venv "$venv" >"$venv.log" 2>&1 || ! "$venv/bin/pip" install --qu
 fi
 rm -f "$venv.log"
 
-# The short PATH leaves cargo out: the package must install without a compiler.
+# A PATH without cargo, because the package must install without building the program.
 echo "test-python: pip install ./python"
 PATH="$venv/bin:/usr/bin:/bin" "$venv/bin/pip" install --quiet './python[test]'
 cd python
