@@ -38,7 +38,7 @@ impl Generate {
     }
 }
 
-/// The receiver, for stamped streams that are sent live.
+/// Reads the port of `--in`. It can count stamped streams and replays, which must be sent live.
 fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
     let mut problems = Problems::default();
     let port = problems.read(text, PortSpec::parse);

@@ -14,7 +14,7 @@ pub(crate) struct Measured {
     pub(crate) duplicates: u64,
     /// Frames of earlier trials that arrived during this one.
     pub(crate) earlier: u64,
-    /// Observations at the ports, if no frame was received.
+    /// What the ports showed, if no frame was received.
     pub(crate) seen: Option<String>,
     /// Warnings in the report of the trial.
     pub(crate) warnings: Vec<String>,

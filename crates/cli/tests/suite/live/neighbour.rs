@@ -1,12 +1,12 @@
-//! A generator's port as the neighbour of a normal Linux host: the host finds it by ARP and neighbour discovery and
-//! pings it, and it finds the host. Also its receiver behind routers. Tests print `SKIP: why` if labs are unavailable.
+//! A generator's port as the neighbour of a normal Linux host. Each resolves the other by ARP and neighbour discovery,
+//! and the host pings the port. Also a receiver behind routers. Tests print `SKIP: why` if labs are unavailable.
 
 use crate::bed::{Bed, number};
 use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Datagrams that the server's stack received without a listener, by the stack's own counters.
+/// Reads a counter of the server's stack: datagrams that it received without a listener.
 fn taken_in(bed: &Bed, file: &str, line: impl Fn(&str) -> Option<u64>) -> u64 {
     bed.stdout(Node::Server, &format!("cat {file}")).lines().filter_map(line).next().expect(file)
 }
@@ -82,7 +82,8 @@ fn forwards(bed: &Bed, node: Node, commands: &[&str]) {
     }
 }
 
-/// A busy machine makes rates unreliable. These options check only that there is a lower bound and that frames arrive.
+/// A busy machine makes rates unreliable. With these options, tests check only that a search has a lower bound and that
+/// frames arrive.
 const SEARCH: &str =
     "--max 2kpps --min 1kpps --trial 300ms --width 50% --confirm 0 --late 1s --tolerance 50% --wait 300ms --json";
 

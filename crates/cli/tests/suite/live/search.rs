@@ -162,7 +162,7 @@ fn a_search_says_when_frames_of_its_first_trial_pass() {
     let found = search.wait();
     assert!(report(&found)["searches"][0]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
     assert_eq!(found.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{found:?}");
-    // Ready is reported once, and not by each trial.
+    // Ready is reported once, not by each trial.
     socket.set_nonblocking(true).expect("it can be asked");
     assert_eq!(notified(&socket), None);
 
@@ -209,7 +209,7 @@ fn search_reports_before_its_failure() {
 #[test]
 fn signal_ends_the_search_and_its_trial() {
     let Some(bed) = Bed::paired("told") else { return };
-    // The trial is longer than a test waits. Only the search gets the signal, as from a supervisor.
+    // The trial is longer than a test waits. Only the search process gets the signal, as from a supervisor.
     let options = "--trial 1000s --max 1kpps --wait 50ms -v --json";
     for driver in ["af_xdp", "af_packet"] {
         let path = bed.path(driver);
@@ -263,7 +263,7 @@ fn the_first_trial_starts_at_the_asked_instant() {
     assert_eq!(found["start"]["asked_unix_ns"].as_u64(), Some(asked), "{found}");
     let miss = found["start"]["miss_ns"].as_i64().expect("frames were sent");
     assert_eq!(found["start"]["obtained_unix_ns"].as_u64(), Some(asked.saturating_add_signed(miss)));
-    // Without the option, the first frames would come seconds earlier.
+    // Without the option, the first frames would arrive seconds earlier.
     let first = bed.records("seen.pcap").0[0].ns;
     assert!(first + 1_000 >= asked, "the receiver has a frame {} ns before the instant", asked - first);
     assert!((first - asked).abs_diff(miss.max(0).unsigned_abs()) < 50_000_000, "{first} against {asked} and {miss}");
