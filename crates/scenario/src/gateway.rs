@@ -7,15 +7,24 @@ use engine::sources::StreamSpec;
 use std::net::IpAddr;
 use units::ParseError;
 
+/// Parses the address of a gateway.
+///
+/// # Errors
+/// Any other text, also an address with a zone: the port determines the link.
+pub fn parse_gateway(text: &str) -> Result<IpAddr, ParseError> {
+    let bare = text.trim_start_matches('[').split(['%', ']']).next().unwrap_or_default();
+    let remedy = match bare.parse::<IpAddr>() {
+        Ok(address) => format!("write {address} alone, which is looked for on the link of the sending port"),
+        Err(_) => "write 10.0.0.1 or fd00::1".to_owned(),
+    };
+    text.parse().map_err(|_| ParseError::new(format!("'{text}' is not an IP address"), remedy))
+}
+
 /// Parses gateways: at most one per IP version, each used by at least one stream.
 pub(crate) fn read(texts: &[Text], specs: &[StreamSpec], problems: &mut Problems) -> Vec<IpAddr> {
     let mut gateways: Vec<IpAddr> = Vec::new();
     for text in texts {
-        let read = problems.read(text, |text| {
-            let bad = || ParseError::new(format!("'{text}' is not an IP address"), "write 10.0.0.1 or fd00::1");
-            text.parse::<IpAddr>().map_err(|_| bad())
-        });
-        let Some(gateway) = read else { continue };
+        let Some(gateway) = problems.read(text, parse_gateway) else { continue };
         let version = if gateway.is_ipv4() { "IPv4" } else { "IPv6" };
         let goes = |spec: &StreamSpec| spec.is_v6() == gateway.is_ipv6() && spec.wants_neighbour();
         if gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {

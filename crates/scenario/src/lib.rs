@@ -31,6 +31,7 @@ pub use document::{Scenario, read, read_sweep, read_with};
 pub use expect::{Comparison, Expectation, Quantity};
 pub use experiment::{After, CommandText, ExpectedStatus, LabPlan, ProgramPlan, Ready};
 pub use filler::FillerSpec;
+pub use gateway::parse_gateway;
 pub use keys::KEYS;
 pub use overrides::Override;
 pub use plan::{BackPlan, Pacer, PipelinePlan, PipelineText, SourcePlan};

@@ -82,6 +82,20 @@ pub(crate) fn read_stage(text: &str, line: Line) -> Result<StageConfig, ParseErr
 /// The sizes of frames on Ethernet (RFC 2544, 9.1).
 const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1518B"];
 
+/// The error for a stream without a size that needs longer frames than some of `size`; `None` if these suffice, or if the
+/// stream has other faults.
+fn too_short(stream: &str, size: &str) -> Option<ParseError> {
+    let words: Vec<&str> = size.split_whitespace().collect();
+    let smallest = SizeSpec::parse(&words).ok()?.0.smallest();
+    let least = parse_stream(stream).ok()?.least_stamped().ok()?;
+    (smallest.bytes() < least).then(|| {
+        ParseError::new(
+            format!("frames of {smallest} have no room for the headers and the stamp, by which --in recognises them"),
+            format!("write --size {least}B or larger"),
+        )
+    })
+}
+
 impl Search {
     /// Creates the plan.
     pub(crate) fn plan(mut self) -> Result<SearchPlan, Failure> {
@@ -153,12 +167,20 @@ impl Search {
             for stream in streams {
                 let text = Text::option("--stream", stream.clone());
                 // The size is included from the start, because the requirements of a stream depend on it.
-                let mut spec = problems.read(&text, |text| parse_stream(&format!("{text} size {size}")));
+                let parsed = |text: &str| {
+                    let spec = parse_stream(&format!("{text} size {size}"));
+                    spec.map_err(|error| too_short(text, size).unwrap_or(error))
+                };
+                let mut spec = problems.read(&text, parsed);
                 if let Some(StreamSpec { stack: Stack::Captured { path, frame, bytes }, .. }) = &mut spec {
                     *bytes = problems.read(&text, |_| OnDisk.frame(path, *frame));
                 }
                 if spec.as_ref().is_some_and(|spec| spec.is_stamped().is_ok_and(|stamped| !stamped)) {
-                    problems.add(&text.origin, format!("frames of {size} have no room for the stamp, so --in cannot recognise them: write larger sizes"));
+                    let why = too_short(stream, size).map_or_else(
+                        || "the frames carry no stamp, so --in cannot recognise them: leave out 'stamp off'".to_owned(),
+                        |error| error.to_string(),
+                    );
+                    problems.add(&text.origin, why);
                 }
                 specs.extend(spec);
             }

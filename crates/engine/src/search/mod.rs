@@ -461,12 +461,18 @@ impl Search {
         Some(Trial { load, duration: goal.trial })
     }
 
-    /// The loads at which full trials disagree.
+    /// The loads at which full trials disagree. A shorter trial that loses more than a full one may lose counts as one
+    /// that misses the goal.
     fn spread(&self, goal: &Goal) -> Option<Spread> {
-        let full = self.runs.iter().filter(|run| run.flaw.is_none() && run.trial.duration >= goal.trial);
-        let (met, missed): (Vec<&TrialResult>, Vec<&TrialResult>) = full.partition(|run| run.within(goal));
-        let from = missed.into_iter().map(|run| run.trial.load).min()?;
-        let to = met.into_iter().map(|run| run.trial.load).max()?;
+        let valid = self.runs.iter().filter(|run| run.flaw.is_none());
+        let met = valid.clone().filter(|run| run.trial.duration >= goal.trial && run.within(goal));
+        let missed = valid.filter(|run| {
+            let length = run.trial.duration.as_secs_f64();
+            let of_full = run.outcome.sent as f64 * (goal.trial.as_secs_f64() / length).max(1.0);
+            !run.within(goal) && run.outcome.lost as f64 > of_full * goal.loss.as_f64()
+        });
+        let from = missed.map(|run| run.trial.load).min()?;
+        let to = met.map(|run| run.trial.load).max()?;
         (from <= to).then_some(Spread { from, to })
     }
 

@@ -537,3 +537,19 @@ fn directions_at_once_are_judged_by_their_sums_and_each_carries_the_load() {
     search.tell(trial, outcome);
     assert_eq!(search.runs()[0].flaw, Some(Flaw::Shortfall));
 }
+
+#[test]
+fn a_short_trial_that_loses_more_than_a_full_one_may_shows_the_spread() {
+    let goal = Goal::mlrsearch(percent(0.0), percent(50.0), S, S * 5, percent(0.5));
+    let mut search = Search::new(settings(vec![goal]));
+    let mut tell = |fps: f64, duration: Span, lost: u64| {
+        let sent = (fps * duration.as_secs_f64()) as u64;
+        let outcome =
+            Outcome { sent, lost, took: duration, missed: 0, late: Span::ZERO, late_frames: 0, directions: 1 };
+        search.tell(Trial { load: rate(fps), duration }, outcome);
+    };
+    tell(50_000.0, Span::from_ms(125), 1);
+    tell(60_000.0, S, 0);
+    let spread = search.found()[0].spread.expect("the device loses a frame at a load below one that it forwards");
+    assert_eq!((spread.from, spread.to), (rate(50_000.0), rate(60_000.0)));
+}

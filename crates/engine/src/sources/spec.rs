@@ -144,6 +144,16 @@ impl StreamSpec {
         self.template(&mut Random::stream(0, ""), 0).map(|(template, ..)| template.is_stamped())
     }
 
+    /// The shortest frames with room for the stamp, in bytes with FCS.
+    ///
+    /// # Errors
+    /// As [`StreamSpec::check`], whatever the size.
+    pub fn least_stamped(&self) -> Result<u32, ParseError> {
+        let natural = StreamSpec { size: None, ..self.clone() };
+        let (template, ..) = natural.template(&mut Random::stream(0, ""), 0)?;
+        Ok((template.least() + Stamp::LENGTH) as u32 + 4)
+    }
+
     /// The template with all constant fields, the sizes, and the sites of the fields in the order of
     /// [`drawn`](StreamSpec::drawn).
     pub(super) fn template(
