@@ -27,6 +27,15 @@ pub enum SimError {
         /// The error of the system.
         cause: std::io::Error,
     },
+    /// A file name asks for a compression that is only read.
+    #[error(
+        "cannot write {}: files are compressed as .gz or .zst only: name one of these, or leave the compression out",
+        path.display()
+    )]
+    Packing {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file accepts no more data.
     #[error(
         "cannot write {} any further: {cause}: it holds the first {records} records, whole: check the free space",

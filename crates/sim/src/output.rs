@@ -46,6 +46,9 @@ impl WhenFull {
     }
 }
 
+/// Extensions of compressed files that are read but not written.
+const READ_ONLY: [&str; 3] = ["xz", "bz2", "lz4"];
+
 /// Compression of a file, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
@@ -126,6 +129,9 @@ impl Output {
     /// Creates the file, or truncates it. A named pipe without a reader is opened once a reader appears.
     pub(crate) fn create(path: &Path, when_full: WhenFull, records: Records) -> Result<Self, SimError> {
         let unwritable = |cause| SimError::Write { path: path.to_owned(), cause };
+        if path.extension().is_some_and(|extension| READ_ONLY.iter().any(|name| extension == *name)) {
+            return Err(SimError::Packing { path: path.to_owned() });
+        }
         let (file, regular) = open(path).map_err(unwritable)?;
         let (queue, pieces) = sync_channel(when_full.waiting());
         let state = Arc::<State>::default();
