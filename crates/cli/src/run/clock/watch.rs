@@ -5,6 +5,7 @@ use super::{bound_ns, too_far};
 use crate::options::common::Common;
 use crate::options::host_clock::HostClock;
 use crate::output::{self, Failure};
+use crate::run::stop::Stop;
 use measure::ClockReport;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +26,8 @@ pub(crate) struct ClockWatch {
 
 impl ClockWatch {
     /// Compares the clocks of all peers, fails if one is too far off, and then continues to compare in the background.
-    /// Returns `None` if no peer was named.
-    pub(crate) fn begin(common: &Common) -> Result<Option<Self>, Failure> {
+    /// Returns `None` if no peer was named, or if the user ends the run meanwhile.
+    pub(crate) fn begin(common: &Common, stop: &Stop) -> Result<Option<Self>, Failure> {
         if common.clock_peers.is_empty() {
             return Ok(None);
         }
@@ -34,7 +35,13 @@ impl ClockWatch {
         let open = |peer: &String| Exchanges::open(peer, clock);
         let mut peers = common.clock_peers.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         for _ in 0..BEFORE {
-            exchange_all(&mut peers)?;
+            for peer in &mut peers {
+                // A silent peer takes some time in each round.
+                if stop.asked() {
+                    return Ok(None);
+                }
+                exchange(peer)?;
+            }
             thread::sleep(BETWEEN);
         }
         for peer in &peers {
@@ -48,7 +55,7 @@ impl ClockWatch {
         let work = move || {
             while !ended.load(Ordering::Relaxed) {
                 // If a peer disappears, the number of answers shows it.
-                let _ = exchange_all(&mut peers);
+                let _ = peers.iter_mut().try_for_each(exchange);
                 thread::park_timeout(DURING);
             }
             peers
@@ -76,9 +83,7 @@ impl ClockWatch {
     }
 }
 
-fn exchange_all(peers: &mut [Exchanges]) -> Result<(), Failure> {
-    for peer in peers {
-        peer.exchange().map_err(|cause| Failure::new(format!("--clock-peer {}: {cause}", peer.name)))?;
-    }
-    Ok(())
+fn exchange(peer: &mut Exchanges) -> Result<(), Failure> {
+    let answered = peer.exchange();
+    answered.map(drop).map_err(|cause| Failure::new(format!("--clock-peer {}: {cause}", peer.name)))
 }

@@ -77,7 +77,7 @@ pub(crate) fn run(
     request.pipelines.iter().try_for_each(loops::check)?;
     host_ports::check(request, receiver)?;
     required_rights::check(request, receiver)?;
-    let clocks = ClockWatch::begin(&request.common)?;
+    let clocks = ClockWatch::begin(&request.common, stop)?;
     let mut start = Start::new(request.common.start_at, request.common.verbose > 0)?;
     let starting = Progress::starting(request.common.shows_progress(), request.command);
     // Before anything slow: until then the signal would end the program.

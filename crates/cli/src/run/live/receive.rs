@@ -38,7 +38,7 @@ pub(crate) fn receive(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     host_ports::check_listener(input, reception.common.take_over)?;
-    let clocks = ClockWatch::begin(reception.common)?;
+    let clocks = ClockWatch::begin(reception.common, stop)?;
     let mut start = Start::new(reception.common.start_at, reception.common.verbose > 0)?;
     let mut stats = Stats::open(reception.common, "measure")?;
     let mut port = open(input, reception)?;
