@@ -52,7 +52,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse::<units::Span>, requires = "input")]
     pub(crate) wait: units::Span,
     /// With --in and --pcap: write the frames that did not arrive as they were sent to this capture
-    #[arg(long, value_name = "FILE", requires = "input", requires = "pcap")]
+    #[arg(long, value_name = "FILE", requires = "input", requires = "pcap", conflicts_with = "streams")]
     pub(crate) write_missing: Option<PathBuf>,
     /// A stream to send; several are interleaved by weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
@@ -82,10 +82,10 @@ pub(crate) struct Generate {
     #[arg(long = "loop", value_name = "N", conflicts_with = "streams")]
     pub(crate) times: Option<u64>,
     /// With --loop: gap between the last frame of a round and the first of the next [default: the capture's mean gap]
-    #[arg(long, value_name = "TIME", requires = "times", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", requires = "times", conflicts_with = "streams", allow_hyphen_values = true)]
     pub(crate) loop_gap: Option<String>,
     /// Shorten longer gaps of the capture to this length
-    #[arg(long, value_name = "TIME", requires = "pcap", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", requires = "pcap", conflicts_with = "streams", allow_hyphen_values = true)]
     pub(crate) max_gap: Option<String>,
     /// Change the capture's frames, checksums included: 'dst 10.0.0.0/8 > 192.168.0.0/16',
     /// 'dmac 02:00:00:00:00:02', 'dport 80 > 8080', 'vlan 5', 'vlan none', 'ttl 64', 'checksums right'

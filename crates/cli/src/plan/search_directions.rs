@@ -3,8 +3,7 @@
 use super::search::Direction;
 use crate::options::search::Search;
 use crate::output;
-use scenario::{Driver, PortSpec, Problems, Text};
-use std::net::IpAddr;
+use scenario::{Driver, PortSpec, Problems, Text, parse_gateway};
 use units::ParseError;
 
 /// The streams of the first pair of ports: UDP between the test networks of RFC 2544, appendix C.2.2.
@@ -168,12 +167,7 @@ impl Search {
                 None => !way.is_reverse,
             };
             if applies {
-                problems.read(&Text::option("--gateway", gateway), |text| {
-                    text.parse::<IpAddr>().map_err(|_| {
-                        let remedy = "write 10.0.0.1 or fd00::1, or eth2=10.0.0.1 for what eth2 sends";
-                        ParseError::new(format!("'{text}' is not an IP address"), remedy)
-                    })
-                });
+                problems.read(&Text::option("--gateway", gateway), parse_gateway);
                 gateways.push(gateway.to_owned());
             }
         }

@@ -66,14 +66,19 @@ fn a_policer_is_found_between_ports() {
 #[test]
 fn both_directions_carry_the_load_at_the_same_time() {
     let Some(bed) = Bed::paired("both") else { return };
-    // From a1 to a0 the wire carries 1 Mbit/s, which is some 2000 frames/s of 60 B. The other way it has no limit.
+    // The bridge carries 1 Mbit/s from b1 to a0, which is some 2000 frames/s of 60 B. The other way has no limit.
+    bed.stdout(Node::Box, "ip link add bridge type bridge forward_delay 0");
+    bed.stdout(Node::Box, "ip link set bridge up");
+    for end in ["a1", "b0"] {
+        bed.stdout(Node::Box, &format!("ip link set {end} master bridge"));
+    }
     bed.stdout(Node::Box, "tc qdisc add dev a1 root tbf rate 1mbit burst 2000 limit 2000");
     let options =
         "--max 8kpps --min 500pps --trial 1s --width 20% --confirm 0 --tolerance 5% --late 200ms --wait 200ms";
-    let line = format!("search --out a0 --in a1 --both {options} -v --trials t.jsonl");
+    let line = format!("search --out a0 --in b1 --both {options} -v --trials t.jsonl");
     let finished = bed.run(Node::Box, &format!("{line} --json"));
     let found = report(&finished);
-    assert_eq!(found["asked"]["directions"][1]["out"], "a1");
+    assert_eq!(found["asked"]["directions"][1]["out"], "b1");
     assert_eq!(found["asked"]["directions"][1]["streams"][0], "udp 198.19.0.1:9 > 198.18.0.1:1024");
     let search = &found["searches"][0];
     let trial = &search["trials"][0];
@@ -85,16 +90,16 @@ fn both_directions_carry_the_load_at_the_same_time() {
     let offered = figure(trial, "/offered_fps");
     assert!((offered / 8_000.0 - 1.0).abs() < 0.06, "of each direction: {trial}");
     assert!(figure(search, "/goals/0/upper_fps") < 4_000.0, "the slower direction decides: {search}");
-    assert!(finished.stderr.contains("lost (a1 to a0: "), "{finished:?}");
+    assert!(finished.stderr.contains("lost (b1 to a0: "), "{finished:?}");
     let text = bed.run(Node::Box, &line);
-    assert!(text.stdout.contains("2 directions at the same time, frames/s of each: a0 to a1, a1 to a0"), "{text:?}");
+    assert!(text.stdout.contains("2 directions at the same time, frames/s of each: a0 to b1, b1 to a0"), "{text:?}");
 
     // A direction that carries nothing is named.
     bed.stdout(Node::Box, "tc qdisc replace dev a1 root tbf rate 8bit burst 1 limit 1");
-    let dead = "search --out a0 --in a1 --both --max 1kpps --min 1kpps --trial 200ms --wait 100ms --late 1s -q";
+    let dead = "search --out a0 --in b1 --both --max 1kpps --min 1kpps --trial 200ms --wait 100ms --late 1s -q";
     let dead = bed.run(Node::Box, dead);
-    assert!(dead.stderr.contains("a1 to a0: nothing came back in any trial"), "{dead:?}");
-    assert!(!dead.stderr.contains("a0 to a1: nothing"), "{dead:?}");
+    assert!(dead.stderr.contains("b1 to a0: nothing came back in any trial"), "{dead:?}");
+    assert!(!dead.stderr.contains("a0 to b1: nothing"), "{dead:?}");
 }
 
 #[test]
