@@ -79,7 +79,7 @@ pub(crate) fn read(
     pool: Pool,
     mut ring: rtrb::Producer<CaptureItem>,
 ) -> Result<JoinHandle<Option<String>>, Error> {
-    let (told, full) = std::sync::mpsc::channel();
+    let (notify, full) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().spawn(move || {
         let _registered = match eal.register_thread() {
             Ok(registered) => registered,
@@ -93,7 +93,7 @@ pub(crate) fn read(
                 }
                 if ring.is_full() {
                     // The receiver is gone once the run has started.
-                    let _ = told.send(());
+                    let _ = notify.send(());
                 } else if let Some(frame) = pool.alloc() {
                     break frame;
                 }

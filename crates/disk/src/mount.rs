@@ -283,13 +283,13 @@ fn by_helper(mount: &Path, flags: UnmountFlags) -> Result<(), Detach> {
         command.arg("-z");
     }
     let output = command.arg("--").arg(mount).output().map_err(|cause| Detach::Other(cause.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
         Ok(())
-    } else if said.contains("busy") {
+    } else if message.contains("busy") {
         Err(Detach::Busy)
     } else {
-        Err(Detach::Other(said.trim().replace('\n', "; ")))
+        Err(Detach::Other(message.trim().replace('\n', "; ")))
     }
 }
 

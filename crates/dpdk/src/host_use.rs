@@ -254,14 +254,14 @@ mod tests {
                 Route { by: vec![7], network: Some("fe80::".parse().expect("an address")), prefix: 64 },
             ],
         };
-        let said = |index| table.uses(index).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(said(1), ["eth0.5 is on top of it: it has the address 192.0.2.5/24"]);
-        assert_eq!(said(2), ["it has the address 192.0.2.5/24"]);
-        assert_eq!(said(3), ["it is a bridge with the port p1"]);
-        assert_eq!(said(4), ["it is a port of the bridge br0"]);
-        assert_eq!(said(5), ["the default route leaves by it"]);
-        assert_eq!(said(6), ["it is a bond"]);
-        assert_eq!(said(7), [""; 0]);
+        let texts = |index| table.uses(index).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(1), ["eth0.5 is on top of it: it has the address 192.0.2.5/24"]);
+        assert_eq!(texts(2), ["it has the address 192.0.2.5/24"]);
+        assert_eq!(texts(3), ["it is a bridge with the port p1"]);
+        assert_eq!(texts(4), ["it is a port of the bridge br0"]);
+        assert_eq!(texts(5), ["the default route leaves by it"]);
+        assert_eq!(texts(6), ["it is a bond"]);
+        assert_eq!(texts(7), [""; 0]);
     }
 
     #[test]

@@ -210,7 +210,7 @@ struct SlotFrame {
 
 impl PacketReceiver {
     /// Makes each frame report its wait from now on, measured with `clock`.
-    pub(crate) fn tell_waits(&mut self, clock: TscClock) {
+    pub(crate) fn measure_waits(&mut self, clock: TscClock) {
         // With this option the kernel stamps a frame when the device delivers it, ahead of the receiving CPU's queue.
         // If the kernel refuses, it stamps the frame when it enters the ring.
         let on: libc::c_int = 1;

@@ -150,10 +150,10 @@ mod tests {
         Reading { wall: (WALL + steady).wrapping_add_signed(set_by), steady, at: Time::from_ps(steady * 1_000) }
     }
 
-    /// Reads the clocks and returns the wait of a frame that arrived at `came`, stamped by the clock of that time.
-    fn waited(clocks: &mut Clocks, now: Reading, came: Reading) -> u64 {
+    /// Reads the clocks and returns the wait of a frame that arrived at `arrived`, stamped by the clock of that time.
+    fn waited(clocks: &mut Clocks, now: Reading, arrived: Reading) -> u64 {
         clocks.read(|| now);
-        clocks.waited(came.wall).into()
+        clocks.waited(arrived.wall).into()
     }
 
     #[test]

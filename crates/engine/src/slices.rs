@@ -123,7 +123,7 @@ impl ClassTraces {
     }
 
     /// Whether a listener receives each traced frame.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_listener(&self) -> bool {
         self.ways.as_ref().is_some_and(|ways| ways.sampling.listener.is_some())
     }
 
@@ -204,14 +204,14 @@ impl ClassTraces {
                 (from, from)
             }
         };
-        let (place, tag) = ways.table.begin();
+        let (index, tag) = ways.table.begin();
         if ways.sampling.listener.is_some() {
-            ways.table.name(place, Identity::of(frame.bytes()), frame.length().bytes());
+            ways.table.name(index, Identity::of(frame.bytes()), frame.length().bytes());
         }
-        let mut marks = ways.table.marks(place);
+        let mut marks = ways.table.marks(index);
         if ways.ring {
-            let came = arrived(frame, from);
-            marks.make(Mark { at: came, intended: came });
+            let arrival = arrived(frame, from);
+            marks.make(Mark { at: arrival, intended: arrival });
         }
         marks.make(Mark { at: from, intended: from });
         let marks = marks.make(Mark { at: entered, intended: from });
@@ -259,14 +259,14 @@ impl ClassTraces {
     }
 
     /// Records that a frame that became ready at `ready` found the queue of its class empty and is at its head.
-    pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
+    pub(crate) fn found_empty_queue<F: Frame>(&mut self, frame: &F, ready: Time) {
         let Some(ways) = self.ways.as_mut().filter(|ways| ways.clock.is_some()) else { return };
         // Time between two threads counts as time in the queue.
         if ways.handed_on || ways.taken_over {
             return;
         }
-        let Some(place) = ways.table.place(frame.tag()) else { return };
-        let mut marks = ways.table.marks(place);
+        let Some(index) = ways.table.index(frame.tag()) else { return };
+        let mut marks = ways.table.marks(index);
         let Mark { at, intended } = marks.last();
         // The frame did not wait, so the last clock reading is still valid.
         marks.make(Mark { at, intended: intended.max(ready).max(self.last) });
@@ -290,7 +290,7 @@ impl ClassTraces {
         // A frame that is handed on is not in a queue yet.
         let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
         let behind = ways.behind;
-        if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).made().len() == behind) {
+        if ways.table.index(tag).is_some_and(|index| ways.table.marks(index).made().len() == behind) {
             ways.mark(tag, ready.max(self.last));
         }
     }
@@ -298,8 +298,8 @@ impl ClassTraces {
     /// Records that a traced frame with target `ask` departed at `start` and is being handed over.
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
         let Some(ways) = self.ways.as_deref_mut() else { return };
-        let Some(place) = ways.table.place(tag) else { return };
-        let mut marks = ways.table.marks(place);
+        let Some(index) = ways.table.index(tag) else { return };
+        let mut marks = ways.table.marks(index);
         let before = marks.last();
         let intended = before.intended.max(ask);
         let (start, end) = match &ways.clock {
@@ -310,9 +310,9 @@ impl ClassTraces {
         marks.make(Mark { at: start, intended });
         marks.make(Mark { at: end.max(start), intended });
         if let Some(listener) = &ways.sampling.listener {
-            listener(&ways.table.way(place), &ways.meter, end);
+            listener(&ways.table.trace(index), &ways.meter, end);
         }
-        if ways.table.depart(place) {
+        if ways.table.depart(index) {
             ways.table.count(&mut ways.meter);
         }
         self.queued -= 1;
@@ -323,18 +323,18 @@ impl ClassTraces {
     #[inline(never)]
     pub(crate) fn lost(&mut self, tag: u32) {
         let Some(ways) = &mut self.ways else { return };
-        let Some(place) = ways.table.place(tag) else { return };
-        ways.table.release(place);
-        let marks = ways.table.marks(place).made().len();
+        let Some(index) = ways.table.index(tag) else { return };
+        ways.table.release(index);
+        let marks = ways.table.marks(index).made().len();
         *self.beside(marks) -= 1;
     }
 
     /// Removes the trace of a frame that goes to another thread; `None` if the frame is not traced.
     pub(crate) fn take(&mut self, tag: u32) -> Option<Box<FrameTrace>> {
         let ways = self.ways.as_mut()?;
-        let place = ways.table.place(tag)?;
-        let way = ways.table.way(place);
-        ways.table.release(place);
+        let index = ways.table.index(tag)?;
+        let way = ways.table.trace(index);
+        ways.table.release(index);
         *self.beside(way.marks.len()) -= 1;
         Some(Box::new(way))
     }
@@ -343,11 +343,11 @@ impl ClassTraces {
     pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<FrameTrace>>) {
         let Some(ways) = &mut self.ways else { return };
         let Some(way) = way else { return frame.set_tag(0) };
-        let (place, tag) = ways.table.begin();
+        let (index, tag) = ways.table.begin();
         if ways.sampling.listener.is_some() {
-            ways.table.name(place, way.identity, way.length);
+            ways.table.name(index, way.identity, way.length);
         }
-        let mut marks = ways.table.marks(place);
+        let mut marks = ways.table.marks(index);
         for mark in &way.marks {
             marks.make(*mark);
         }
@@ -364,7 +364,7 @@ impl ClassTraces {
     pub(crate) fn report(&self) -> Option<PipelineSlices> {
         self.ways.as_ref().map(|ways| {
             let mut meter = ways.meter.clone();
-            ways.table.tell(&mut meter);
+            ways.table.report_to(&mut meter);
             meter.report()
         })
     }
@@ -373,8 +373,8 @@ impl ClassTraces {
 impl ActiveTraces {
     /// Adds a mark for the frame with `tag` and the intended time `intended`. Returns its number of marks.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
-        let place = self.table.place(tag)?;
-        let mut marks = self.table.marks(place);
+        let index = self.table.index(tag)?;
+        let mut marks = self.table.marks(index);
         // Intended times never decrease.
         let intended = intended.max(marks.last().intended);
         let at = self.clock.as_ref().map_or(intended, |clock| clock());
@@ -387,11 +387,11 @@ impl ActiveTraces {
     #[cold]
     #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {
-        let Some(place) = self.table.place(tag) else { return };
-        if let [came, rest @ ..] = self.table.marks(place).made()
+        let Some(index) = self.table.index(tag) else { return };
+        if let [arrival, rest @ ..] = self.table.marks(index).made()
             && let [look, ..] = *rest
         {
-            let waited = look.intended.since(came.intended);
+            let waited = look.intended.since(arrival.intended);
             for mark in rest {
                 mark.intended = Time::ZERO + mark.intended.since(Time::ZERO + waited);
             }

@@ -60,7 +60,7 @@ kinds! {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameCounters {
     /// Frames received.
-    pub came: Tally,
+    pub arrived: Tally,
     /// Frames sent, without fillers.
     pub left: Tally,
     /// Frames made by duplication.
@@ -81,7 +81,7 @@ impl FrameCounters {
 
     /// Adds the frames of `other`.
     pub fn add_all(&mut self, other: &FrameCounters) {
-        self.came.add_all(other.came);
+        self.arrived.add_all(other.arrived);
         self.left.add_all(other.left);
         self.copies += other.copies;
         self.drops.add_all(&other.drops);
@@ -103,7 +103,7 @@ impl FrameCounters {
     /// frames were lost or counted twice.
     #[must_use]
     pub fn should_hold(&self) -> u64 {
-        (self.came.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())
+        (self.arrived.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn counters_give_the_number_of_held_frames() {
         let mut books = FrameCounters::default();
         for _ in 0..5 {
-            books.came.add(FrameLen::MIN);
+            books.arrived.add(FrameLen::MIN);
         }
         books.copies = 1;
         books.left.add(FrameLen::MIN);

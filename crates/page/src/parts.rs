@@ -138,7 +138,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
         vec![
             class.name.clone(),
             class.rule.clone().unwrap_or_else(|| "all that is left".to_owned()),
-            thousands(class.came.frames),
+            thousands(class.arrived.frames),
             thousands(class.left.frames),
             thousands(class.drops.total()),
             thousands(class.held),
@@ -221,7 +221,7 @@ pub(crate) fn segments(report: &PipelineReport) -> String {
                 time(segment.from_ns),
                 time(segment.to_ns),
                 if number == 0 { "start of the run".to_owned() } else { changed_at(segment.from_ns) },
-                thousands(segment.came.frames),
+                thousands(segment.arrived.frames),
                 thousands(segment.left.frames),
                 thousands(segment.drops.total()),
                 segment.rate.map_or_else(none, |rate| bits(rate.mean_bps)),
@@ -261,7 +261,7 @@ fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
         .map(|source| {
             vec![
                 source.source.clone(),
-                thousands(source.came.frames),
+                thousands(source.arrived.frames),
                 thousands(source.left.frames),
                 thousands(source.crests),
                 thousands(source.missed),
@@ -291,7 +291,7 @@ fn curves(report: &PipelineReport, id: &str) -> String {
         plots.sources.iter().map(lane).collect()
     };
     let about = "From the first frame of any source on";
-    lanes::figure("Sources as they came", about, &format!("{id}-came"), &lanes(|source| source.came.as_ref()))
+    lanes::figure("Sources as they came", about, &format!("{id}-came"), &lanes(|source| source.arrived.as_ref()))
         + &lanes::figure("Sources as they left", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn arrivals(report: &PipelineReport) -> String {
         let after = |ns: Option<f64>| ns.map_or_else(|| NONE.to_owned(), brief);
         vec![
             source.source.clone(),
-            thousands(source.came.frames),
+            thousands(source.arrived.frames),
             after(source.first_after_ns),
             after(source.last_after_ns),
             thousands(source.crests),

@@ -15,7 +15,7 @@ fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport
     for i in 0..frames {
         let asked = Time::ZERO + gap * i;
         meter.record(asked, asked + Span::from_ns(late(i)), FrameLen::new(500));
-        books.came.add(FrameLen::new(500));
+        books.arrived.add(FrameLen::new(500));
         books.left.add(FrameLen::new(500));
     }
     PipelineReport { name: "shape".into(), pacer: Some("deadline"), ..meter.report(&books, 0) }
@@ -153,7 +153,8 @@ fn gaps_against_a_law_are_shown_with_their_fit() {
 
 #[test]
 fn shows_answered_requests_below_the_books() {
-    let mut answers = AnswersReport { came: Tally { frames: 7, bytes: 448 }, ignored: 3, ..AnswersReport::default() };
+    let mut answers =
+        AnswersReport { arrived: Tally { frames: 7, bytes: 448 }, ignored: 3, ..AnswersReport::default() };
     answers.answered.arp = 4;
     let report = |answers| PipelineReport { answers: Some(answers), ..pipeline(10, Span::from_us(10), |_| 0) };
     let told = "Of 7 frames that arrived on the port, 4 ARP, 0 neighbour and 0 echo requests were answered";

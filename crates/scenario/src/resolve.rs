@@ -155,7 +155,7 @@ impl PipelineText {
 
     /// The position to report for a missing setting.
     fn missing(&self, option: &'static str) -> Origin {
-        self.place.clone().unwrap_or(Origin::Option(option))
+        self.origin.clone().unwrap_or(Origin::Option(option))
     }
 
     fn source(&self, files: Option<&dyn Files>, problems: &mut Problems) -> Option<SourcePlan> {

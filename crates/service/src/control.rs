@@ -105,7 +105,7 @@ pub struct PipelineFigures {
     pub name: String,
     /// Frames received.
     #[serde(rename = "in")]
-    pub came: FrameCount,
+    pub arrived: FrameCount,
     /// Frames of a receiver that were excluded from the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<FrameCount>,
@@ -180,7 +180,7 @@ pub struct FrameCount {
 pub struct Rates {
     /// Rate of frames received.
     #[serde(rename = "in")]
-    pub came: FrameRate,
+    pub arrived: FrameRate,
     /// Rate of frames sent.
     #[serde(rename = "out")]
     pub left: FrameRate,
@@ -241,7 +241,7 @@ impl PipelineFigures {
             fps: per_second(now.frames, then.frames, seconds),
             bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
         };
-        self.rate = Some(Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) });
+        self.rate = Some(Rates { arrived: rate(self.arrived, earlier.arrived), left: rate(self.left, earlier.left) });
         if let Some(back) = &mut self.back {
             back.since(earlier.back.as_deref(), seconds);
         }

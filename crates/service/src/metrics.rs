@@ -94,8 +94,8 @@ impl AllRuns {
         of: impl Fn(&FrameCount) -> u64,
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, figures, [came, left]) in self.lines() {
-            for (direction, count) in [(came, &figures.came), (left, &figures.left)] {
+        for (labels, figures, [arrived, left]) in self.lines() {
+            for (direction, count) in [(arrived, &figures.arrived), (left, &figures.left)] {
                 let labels = with(&labels, "direction", direction);
                 ConstCounter::new(of(count)).encode(family.encode_family(&labels)?)?;
             }

@@ -206,8 +206,8 @@ mod tests {
         let costs = Costs::default();
         let ends = Ends::new(&records, &costs);
         // 600 ns have passed since the kernel's last stamp. A longer wait reported by the ring is cut off.
-        for (told, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
-            let carried = ForwardedPacket { waited: Some(told), ..carried(3_000, 202_100) };
+        for (waited, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
+            let carried = ForwardedPacket { waited: Some(waited), ..carried(3_000, 202_100) };
             let journey = ends.journey(&carried).expect("both ends are there");
             assert_eq!(journey[3..5], [("to netlathe".into(), 600.0 - ring), ("netlathe ring".into(), ring)]);
             let whole: f64 = journey.iter().map(|(_, ns)| ns).sum();

@@ -23,7 +23,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
         return format!("{what}: write {}", ways.join(", or "));
     }
-    if let Some(how) = place(error).or_else(|| elsewhere(error)) {
+    if let Some(how) = location(error).or_else(|| elsewhere(error)) {
         return format!("{what}: {how}");
     }
     if let Some(owners) = owners(error) {
@@ -100,7 +100,7 @@ fn helps(error: &clap::Error) -> bool {
 }
 
 /// The option for a word that follows the options: a SPEC, a stream, a port.
-fn place(error: &clap::Error) -> Option<String> {
+fn location(error: &clap::Error) -> Option<String> {
     let word = unknown_option(error).filter(|word| !word.starts_with('-'))?;
     let command = std::env::args().nth(1)?;
     let quoted = if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() };
@@ -262,7 +262,7 @@ fn of_number(what: &str) -> Option<String> {
         ("cannot parse integer from empty string", "write a whole number"),
         ("number too large to fit in target type", "the number is too large: write a smaller one"),
     ];
-    remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
+    remedies.into_iter().find_map(|(reason, remedy)| Some(format!("{}{remedy}", what.strip_suffix(reason)?)))
 }
 
 /// A value of several words that the shell has split: its option, the first word, and then an unexpected word.

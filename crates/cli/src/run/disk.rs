@@ -49,7 +49,7 @@ impl Disk {
         #[cfg(feature = "live")]
         if root {
             let keeps = rights::set(DISK.keeps);
-            rights::give_up(rights::RunCapabilities { own: keeps, others: keeps }, None, None);
+            rights::drop_rights(rights::RunCapabilities { own: keeps, others: keeps }, None, None);
         }
         readiness::tell_starter("the disk is mounted");
         if mounted.covers_something() {

@@ -31,8 +31,8 @@ pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
         let mut command = trials::generator().map_err(cannot)?;
         command.args(env::args_os().skip(1)).env(MARK, (number + 1).to_string()).stdin(Stdio::null());
         let finished = trials::output(&mut command, &stop).map_err(cannot)?;
-        let said = String::from_utf8_lossy(&finished.stderr);
-        let lines = said.lines().map(|line| line.trim_start_matches("netlathe: "));
+        let messages = String::from_utf8_lossy(&finished.stderr);
+        let lines = messages.lines().map(|line| line.trim_start_matches("netlathe: "));
         for line in lines.clone() {
             output::say(format_args!("{words}: {line}"));
         }

@@ -152,7 +152,7 @@ fn row(head: [String; 3], name: &str, figures: &PipelineFigures) -> Row<'static>
         drops.iter().map(|(reason, frames)| format!("{reason} {}", output::thousands(**frames))).collect();
     let cells = [
         output::shown(name).into_owned(),
-        output::thousands(figures.came.frames),
+        output::thousands(figures.arrived.frames),
         output::thousands(figures.left.frames),
         figures.asked.as_deref().map(|asked| output::shown(asked).into_owned()).unwrap_or_default(),
         figures.rate.map(|rate| output::bits(output::digits(rate.left.bps, 4))).unwrap_or_default(),

@@ -96,7 +96,7 @@ impl Shape {
     }
 
     /// The bytes of `part` that a value of this shape implies; `None` if it does not imply all of them.
-    fn tells(&self, value: &[u8], part: &Shape) -> Option<Vec<u8>> {
+    fn implies(&self, value: &[u8], part: &Shape) -> Option<Vec<u8>> {
         let skip = part.at.checked_sub(self.at).filter(|_| self.payload == part.payload)?;
         let (value, mask) = (value.get(skip..)?, self.mask.get(skip..)?);
         let mask = mask.get(..part.mask.len())?;
@@ -305,9 +305,9 @@ impl Term {
         for (shape, value) in known {
             let shape = &vocabulary.shapes[shape];
             for (part, asked) in vocabulary.shapes.iter().enumerate() {
-                if let Some(told) = shape.tells(&value, asked) {
-                    let told = Bytes { values: [told].into(), others: false, absent: false };
-                    self.limit_bytes(part, &told);
+                if let Some(implied) = shape.implies(&value, asked) {
+                    let implied = Bytes { values: [implied].into(), others: false, absent: false };
+                    self.limit_bytes(part, &implied);
                 }
             }
             if let Some(level) = shape.payload {

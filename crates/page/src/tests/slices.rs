@@ -32,6 +32,6 @@ fn page_says_that_no_traced_frame_departed() {
     assert!(checked(&text).contains("1 frame in 64 was to be traced, and none of them departed."));
     assert!(!text.contains("One packet"));
     let mut idle = followed("forward", SlicedPackets::default());
-    idle.came = Tally::default();
+    idle.arrived = Tally::default();
     assert!(!page(vec![idle]).contains("Where the time goes"), "the books already show that nothing came");
 }

@@ -27,7 +27,7 @@ pub(super) fn look() -> Vec<TimeService> {
         lines.collect::<Vec<_>>().join("; ")
     });
     [("chrony", chrony), ("ptp4l", ptp), ("hardware clocks", hardware_clocks())]
-        .map(|(name, said)| match said {
+        .map(|(name, answer)| match answer {
             Ok(state) => TimeService { name, present: true, state },
             Err(state) => TimeService { name, present: false, state },
         })
@@ -39,9 +39,9 @@ fn ask(line: &[&str], pick: impl Fn(&str) -> String) -> Result<String, String> {
     let output = Command::new(line[0]).args(&line[1..]).stdin(Stdio::null()).output();
     let output = output.map_err(|_| format!("{} is not installed", line[0]))?;
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = words(&pick(&String::from_utf8_lossy(&output.stdout)));
-    match (output.status.success(), said.is_empty()) {
-        (true, false) => Ok(said),
+    let answer = words(&pick(&String::from_utf8_lossy(&output.stdout)));
+    match (output.status.success(), answer.is_empty()) {
+        (true, false) => Ok(answer),
         _ => {
             let stderr = words(&String::from_utf8_lossy(&output.stderr));
             Err(format!(

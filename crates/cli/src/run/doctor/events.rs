@@ -26,7 +26,7 @@ fn hardware(machine: &Machine) -> Vec<Finding> {
     };
     let found = machine.names(FOLDER).into_iter();
     let dlbs = found.filter(|address| is(address, "vendor", &["0x8086"]) && is(address, "device", &DLB));
-    let told = |address: String| match machine.link(&format!("{FOLDER}/{address}/driver")) {
+    let finding = |address: String| match machine.link(&format!("{FOLDER}/{address}/driver")) {
         Some(driver) if driver == "vfio-pci" => {
             let found = format!("a DLB, ready: limit --algorithm atomic-queue --device {address}; 65 536 flows");
             Finding::good(address, found)
@@ -40,7 +40,7 @@ fn hardware(machine: &Machine) -> Vec<Finding> {
             ),
         ),
     };
-    dlbs.map(told).collect()
+    dlbs.map(finding).collect()
 }
 
 /// The software drivers, found in the memory map of this process.

@@ -178,9 +178,11 @@ mod tests {
             pause("eth1", Ok(text))
         };
         assert_eq!(with("off", "off"), Finding::good("eth1 pause", "off both ways"));
-        for (rx, tx, said) in [("on", "on", "received and sent"), ("on", "off", "received:"), ("off", "on", "sent:")] {
+        for (rx, tx, expected) in
+            [("on", "on", "received and sent"), ("on", "off", "received:"), ("off", "on", "sent:")]
+        {
             let found = with(rx, tx);
-            assert!(found.found.starts_with(said), "{found:?}");
+            assert!(found.found.starts_with(expected), "{found:?}");
             assert_eq!(found.remedy.as_deref(), Some("ethtool -A eth1 autoneg off rx off tx off"));
         }
         assert!(pause("eth1", Err("netlink error: Operation not supported".into())).good);

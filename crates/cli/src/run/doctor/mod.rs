@@ -61,8 +61,8 @@ fn slow_disks(permitted: Result<(), disk::Error>) -> Finding {
     match permitted {
         Ok(()) => Finding::good(WHAT, "/dev/fuse is there, and you can mount"),
         Err(error) => {
-            let said = error.to_string();
-            let (cause, remedy) = said.rsplit_once(": ").unwrap_or((&said, "run as root"));
+            let message = error.to_string();
+            let (cause, remedy) = message.rsplit_once(": ").unwrap_or((&message, "run as root"));
             Finding::bad(WHAT, cause, remedy)
         }
     }

@@ -48,11 +48,11 @@ fn privileges(root: bool, first: bool, lacking: &[(&str, Vec<Capability>)]) -> F
 
 #[cfg(feature = "live")]
 fn user_namespaces(machine: &Machine, root: bool) -> Finding {
-    let who = if root { "ordinary users" } else { "you" };
+    let users = if root { "ordinary users" } else { "you" };
     match ::lab::permit_user_namespaces(&machine.root) {
-        None => Finding::good("user namespaces", format!("permitted: {who} can run labs without root")),
+        None => Finding::good("user namespaces", format!("permitted: {users} can run labs without root")),
         Some(remedy) => {
-            Finding::bad("user namespaces", format!("forbidden: {who} cannot run labs without root"), remedy)
+            Finding::bad("user namespaces", format!("forbidden: {users} cannot run labs without root"), remedy)
         }
     }
 }

@@ -61,13 +61,13 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let kernel = thread::Builder::new()
         .spawn(move || gather(kernel, &costs, &stopped))
         .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
-    let (tell, seen) = mpsc::channel();
+    let (packets, seen) = mpsc::channel();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let directions = Arc::new(Mutex::new(Vec::new()));
     let names = Arc::clone(&directions);
     let hears: ListenerFactory = Arc::new(move |name| {
-        let (tell, counted) = (tell.clone(), Arc::clone(&counted));
+        let (packets, counted) = (packets.clone(), Arc::clone(&counted));
         let direction = {
             let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
             names.push(name.to_owned());
@@ -101,7 +101,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             };
             if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
                 // The channel's receiver is gone after the end of the run.
-                let _late = tell.send(packet);
+                let _late = packets.send(packet);
             }
         })
     });

@@ -212,7 +212,7 @@ impl KernelSlices {
         let pipe = self.write.iter().find(|path| crate::plan::files::is_pipe(path));
         let writable: Vec<std::path::PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
         let others = if pipe.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
-        rights::give_up(rights::RunCapabilities { own, others }, Some(&writable), None);
+        rights::drop_rights(rights::RunCapabilities { own, others }, Some(&writable), None);
     }
 
     fn check_counters(&self) -> Result<(), Failure> {

@@ -78,7 +78,7 @@ const COUNT: u64 = 20_000;
 
 /// Frames counted in a lab: those sent, plus a few of IPv6 in its first second.
 #[track_caller]
-fn assert_came(report: &Value, count: u64) {
+fn assert_received(report: &Value, count: u64) {
     let frames = number(report, "/host/interfaces/0/frames");
     assert!((count..count + 50).contains(&frames), "{frames} of {count}: {report}");
 }
@@ -91,7 +91,7 @@ fn losses_at_a_socket_are_counted_and_explained() {
     send(&bed, "10.77.0.100");
     let report = monitor.report();
     assert_eq!((&report["schema"], &report["command"]), (&Value::from(2), &Value::from("measure")));
-    assert_came(&report, COUNT);
+    assert_received(&report, COUNT);
     let lost = number(&report, "/host/lost/socket");
     // A buffer of 212 992 B holds a few hundred small datagrams.
     assert!(lost > COUNT / 2 && lost < COUNT, "{report}");
@@ -111,7 +111,7 @@ fn distinguishes_unwanted_frames_from_full_buffers() {
         let monitor = monitor(&bed);
         send(&bed, to);
         let report = monitor.report();
-        assert_came(&report, COUNT);
+        assert_received(&report, COUNT);
         assert_eq!(number(&report, "/host/lost/socket"), 0, "{report}");
         assert!(number(&report, "/host/lost/protocol") >= COUNT, "{report}");
         report
@@ -136,8 +136,8 @@ fn softnet_tells_which_cpu_did_the_work() {
     let report = monitor.report();
     let cpu = report["host"]["cpus"].as_array().expect("CPUs").iter().find(|cpu| cpu["cpu"] == 1).expect("CPU 1");
     // Frames that the backlog had no room for never reached the interface.
-    let (came, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
-    assert!(number(cpu, "/processed") + dropped >= COUNT && came + dropped >= COUNT, "{report}");
+    let (arrived, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
+    assert!(number(cpu, "/processed") + dropped >= COUNT && arrived + dropped >= COUNT, "{report}");
     // If the sender ran on that CPU, no wakeup was needed.
     assert!(cpu["received_rps"].is_u64() && cpu["busy_ratio"].is_f64(), "{report}");
 }
@@ -248,7 +248,7 @@ fn interfaces_are_those_of_the_network_namespace_and_not_of_sysfs() {
     let monitor = Ready::start(watch, "watching eth0", true);
     send(&bed, "10.77.0.100");
     let report = monitor.report();
-    assert_came(&report, COUNT);
+    assert_received(&report, COUNT);
     // If the machine has a NIC of this name, it has interrupts of this name. A veth has none.
     assert_eq!(report["host"]["interfaces"][0]["settings"]["driver"], "veth", "{report}");
     assert!(report["host"]["interfaces"][0]["interrupts"].is_null(), "{report}");

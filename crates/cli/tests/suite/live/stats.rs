@@ -35,8 +35,8 @@ fn assert_adds_up(lines: &[Value], report: &Value, at: &str) {
         assert_eq!(last[field], report[field], "{field} of {at}: {last} {report}");
     }
     let dropped: u64 = last["drops"].as_object().expect("reasons").values().filter_map(Value::as_u64).sum();
-    let (came, gone) = (number(last, "/in/frames") + number(last, "/copies"), number(last, "/out/frames") + dropped);
-    assert_eq!(came, gone + number(last, "/held"), "the books of {at} balance: {last}");
+    let (arrived, gone) = (number(last, "/in/frames") + number(last, "/copies"), number(last, "/out/frames") + dropped);
+    assert_eq!(arrived, gone + number(last, "/held"), "the books of {at} balance: {last}");
     for (way, of) in [("in", "frames"), ("out", "frames"), ("in", "bytes"), ("out", "bytes")] {
         let (rate, bits) = if of == "frames" { ("fps", 1.0) } else { ("bps", 8.0) };
         let sum: f64 = lines

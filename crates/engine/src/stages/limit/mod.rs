@@ -382,8 +382,8 @@ impl Configuration for Limit {
     }
 
     fn notes(&self) -> Vec<String> {
-        let said = "limit: no mode is written, so frames that exceed are dropped: write mode police, shape or mark";
-        if self.mode_said { Vec::new() } else { vec![said.to_owned()] }
+        let note = "limit: no mode is written, so frames that exceed are dropped: write mode police, shape or mark";
+        if self.mode_said { Vec::new() } else { vec![note.to_owned()] }
     }
 
     fn build<F: Frame + Send + 'static>(&self, mut random: Random) -> Box<dyn Stage<F>> {

@@ -89,7 +89,7 @@ struct Waiting<F> {
     /// The decisions so far.
     decision: Decision,
     /// When it arrived at the stage.
-    came: Time,
+    arrived: Time,
     /// When it started to wait for the rate.
     since: Time,
     /// Length in bytes without FCS.
@@ -164,7 +164,7 @@ impl Verdict {
 /// Selects frames of one queue.
 trait Manager: Send {
     /// Verdict on an arriving frame that finds `backlog`.
-    fn comes(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
+    fn enqueue(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
     /// Called if the frame selected at departure was marked, not dropped.
@@ -172,7 +172,7 @@ trait Manager: Send {
     /// Called if the link is free and the queue is empty.
     fn empties(&mut self) {}
     /// Verdict on a departing frame of `bytes` bytes that has `waited` and leaves `backlog` behind.
-    fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
+    fn dequeue(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
 }
@@ -202,7 +202,7 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
     }
 
     fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>) {
-        let verdict = self.manager.comes(now, self.backlog());
+        let verdict = self.manager.enqueue(now, self.backlog());
         if let Some(frame) = hits.carry_out(verdict, frame) {
             self.bytes += u64::from(frame.bytes);
             self.frames.push_back(frame);
@@ -211,7 +211,7 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
 
     fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>> {
         while let Some(first) = self.take() {
-            let verdict = self.manager.goes(now, now.since(first.since), first.bytes, self.backlog());
+            let verdict = self.manager.dequeue(now, now.since(first.since), first.bytes, self.backlog());
             let left = hits.carry_out(verdict, first);
             if left.is_some() {
                 if verdict == Verdict::Chosen {
