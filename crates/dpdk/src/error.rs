@@ -116,7 +116,7 @@ pub enum Error {
         why: String,
     },
     /// Frames have no room for a launch time.
-    #[error("frames have no room for the time of their departure: {reason}")]
+    #[error("frames have no field for their departure time: {reason}")]
     Launch {
         /// The errno's text.
         reason: String,

@@ -19,7 +19,7 @@ pub(crate) fn request(interface: &Interface, what: &str) -> Result<Vec<u8>> {
         Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
             Err(Error::NoInterface { name: interface.name.clone() })
         }
-        Err(source) => Err(Error::System { what: format!("asking for {what} of {}", interface.name), source }),
+        Err(source) => Err(Error::System { what: format!("querying {what} of {}", interface.name), source }),
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn dump(kind: u16, family: u8, what: &str) -> Result<Vec<Vec<u8>>> {
             }
         }
     };
-    collect().map_err(|source| Error::System { what: format!("asking for {what}"), source })?;
+    collect().map_err(|source| Error::System { what: format!("querying {what}"), source })?;
     Ok(bodies)
 }
 

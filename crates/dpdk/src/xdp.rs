@@ -270,7 +270,7 @@ fn programs(interface: &Interface) -> Result<Vec<u32>> {
     const WHAT: &str = "the XDP program";
     let answer = netlink::request(interface, WHAT)?;
     programs_in(&answer)
-        .map_err(|source| Error::System { what: format!("asking for {WHAT} of {}", interface.name), source })
+        .map_err(|source| Error::System { what: format!("querying {WHAT} of {}", interface.name), source })
 }
 
 /// Attribute numbers from IFLA_XDP_PROG_ID on, of linux/if_link.h: the program ID, then the program ID of each attach

@@ -403,7 +403,8 @@ impl<F: Frame> Lane<F> {
         self.paused.is_some()
     }
 
-    /// Replaces the stage at index `stage_index`, or appends one after the last. Returns the old one if it holds no frame.
+    /// Replaces the stage at index `stage_index`, or appends one after the last. Returns the old one if it holds no
+    /// frame.
     pub(crate) fn change_stage(
         &mut self,
         stage_index: usize,

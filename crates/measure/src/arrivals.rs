@@ -13,17 +13,17 @@ use units::{FrameLen, Span, Time};
 /// Several sources at one receiver, by its stamps.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct ArrivalsReport {
-    /// From the first frame of the source that came first to the first frame of the source that came last: the skew of their
+    /// From the first frame of the earliest source to the first frame of the latest source: the skew of their
     /// starts on the wire. Absent with fewer than two sources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_ns: Option<f64>,
-    /// Sources of which no frame came.
+    /// Sources of which no frame was received.
     pub silent: u64,
     /// A source's silence of this length ends its crest.
     pub silence_ns: f64,
     /// Crests of all sources.
     pub crests: u64,
-    /// Crests during which a crest of another source went on.
+    /// Crests that overlapped with a crest of another source.
     pub overlapping: u64,
     /// Crests that did not follow one of the source before theirs in the list. The first crest is in turn if it is of the
     /// first source.

@@ -21,8 +21,8 @@ kinds! {
     Duplicated    "duplicated"    "a copy was made";
     Hastened      "hastened"      "sent ahead of the delayed ones, as netem's reorder does";
     Chosen        "chosen"        "chosen to be reordered";
-    Missed        "missed"        "chosen to be reordered, but no later frame of the flow came in time";
-    Answered      "answered"      "longer than the MTU, of which its sender was told (ICMP)";
+    Missed        "missed"        "chosen to be reordered, but no later frame of the flow arrived in time";
+    Answered      "answered"      "longer than the MTU, which was reported to its sender (ICMP)";
     Unlogged      "unlogged"      "beyond the log of decisions that was replayed, and passed unchanged";
 }
 

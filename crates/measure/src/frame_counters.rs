@@ -40,7 +40,7 @@ kinds! {
     Drops:
     Loss     "loss"      "dropped by a loss stage, as asked";
     Pool     "pool"      "no buffer was free to hold the frame";
-    Segments "segments"  "the frame came in several buffers, longer than the port's MTU allows";
+    Segments "segments"  "the frame arrived in several buffers, longer than the port's MTU allows";
     TooLong  "too-long"  "the frame is longer than the output can send, or than the input takes whole";
     Policed  "policed"   "it exceeded the rate and burst of its user";
     Impatient "limit-queue" "it would have waited longer for its user's rate than the queue of limit allows";
@@ -51,8 +51,8 @@ kinds! {
     Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
     Early    "aqm"       "the emulated queue dropped it before it was full, as asked";
     Outage   "outage"    "the emulated link was down, as asked";
-    Mtu      "mtu"       "longer than the emulated link's MTU, which tells its sender with icmp only";
-    Unwritten "unwritten" "the output's file had no room for it, could not be written any further, or had a reader that did not take it";
+    Mtu      "mtu"       "longer than the emulated link's MTU, which is reported to its sender only with icmp";
+    Unwritten "unwritten" "the output's file had no space for it, failed to be written, or had a reader that did not take it";
     Ended    "ended"     "the waveform of its class had ended";
 }
 

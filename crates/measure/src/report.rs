@@ -100,7 +100,7 @@ pub struct PipelineReport {
     /// Frames sent, without fillers.
     #[serde(rename = "out")]
     pub left: Tally,
-    /// The way back, if there is one.
+    /// The return path, if there is one.
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub back: Option<ReturnReport>,
     /// Frames that arrived on a generator's sending port, and its answers.

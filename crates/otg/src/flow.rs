@@ -257,7 +257,7 @@ fn ends(node: &Node<'_>) -> Read<Ends> {
         }
         let pairs: Vec<(String, String)> = if mode == "one_to_one" {
             if receivers.len() != senders.len() {
-                return rx.wrong("one_to_one needs as many names as tx_names");
+                return rx.wrong("one_to_one needs as many rx_names as tx_names");
             }
             senders.into_iter().zip(receivers).collect()
         } else {

@@ -40,8 +40,8 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
         return String::new();
     }
     let head = [
-        "stream", "sent", "came", "lost", "again", "reordered", "extent", "median delay", "p99", "max", "PDV p99",
-        "mean IPDV",
+        "stream", "sent", "received", "lost", "repeated", "reordered", "extent", "median delay", "p99", "max",
+        "PDV p99", "mean IPDV",
     ];
     let first = if received.count() > LISTED { format!(", the first {LISTED}") } else { String::new() };
     let caption = format!("By the stamps in their frames{first}; delays by the clocks of sender and receiver");
@@ -78,10 +78,10 @@ pub(crate) fn limit(report: &PipelineReport) -> String {
     let users = &limit.users;
     let refused = match users.refused {
         0 => String::new(),
-        refused => format!("; {} found no room", counted(refused, "frame")),
+        refused => format!("; {} without room", counted(refused, "frame")),
     };
     let sentence = format!(
-        "{} came, {} made room for others, {} stayed to the end; there is room for {}{refused}.",
+        "{} added, {} removed to make room, {} present at the end; capacity {}{refused}.",
         counted(users.created, "user"),
         thousands(users.reclaimed),
         thousands(users.present),
@@ -241,7 +241,7 @@ pub(crate) fn segments(report: &PipelineReport) -> String {
 /// The synchronised sources.
 pub(crate) fn sources(report: &PipelineReport, id: &str) -> String {
     curves(report, id)
-        + &match table_of_sources(report, "crests as they came and as they left") {
+        + &match table_of_sources(report, "crests as received and as sent") {
             table if table.is_empty() => table,
             table => format!("<div class=\"card\"><h3>Sources in order</h3>\n{table}</div>\n"),
         }
@@ -291,8 +291,8 @@ fn curves(report: &PipelineReport, id: &str) -> String {
         plots.sources.iter().map(lane).collect()
     };
     let about = "From the first frame of any source on";
-    lanes::figure("Sources as they came", about, &format!("{id}-came"), &lanes(|source| source.arrived.as_ref()))
-        + &lanes::figure("Sources as they left", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
+    lanes::figure("Sources as received", about, &format!("{id}-came"), &lanes(|source| source.arrived.as_ref()))
+        + &lanes::figure("Sources as sent", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
 }
 
 /// The gaps between crests of different sources within rounds.

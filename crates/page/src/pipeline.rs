@@ -38,7 +38,7 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
 fn slices(report: &PipelineReport) -> String {
     let Some(slices) = report.slices.as_ref().filter(|_| report.arrived.frames > 0) else { return String::new() };
     if slices.packets.matched == 0 {
-        let why = format!("1 frame in {} was to be traced, and none of them departed.", thousands(slices.every));
+        let why = format!("1 frame in {} was selected for tracing, but none departed.", thousands(slices.every));
         return nothing(&report.name, &why);
     }
     let of = |slice: &PipelineSlice| {
@@ -271,7 +271,7 @@ fn accounting(report: &PipelineReport) -> String {
         "From the input to the output", &report.arrived, report.copies, &report.left, &report.drops, report.held,
     ));
     if let Some(back) = &report.back {
-        out.push_str(&balance("The way back", &back.arrived, 0, &back.left, &back.drops, back.held));
+        out.push_str(&balance("Return path", &back.arrived, 0, &back.left, &back.drops, back.held));
     }
     let mut notes = Vec::new();
     if let Some(fillers) = report.fillers.filter(|fillers| fillers.frames > 0) {
@@ -332,7 +332,7 @@ fn balance(caption: &str, arrived: &Tally, copies: u64, left: &Tally, drops: &Dr
         "<p class=\"verdict good\">Every frame is accounted for.</p>\n".to_owned()
     } else {
         format!(
-            "<p class=\"verdict bad\">{} frames came or were made, {} are accounted for.</p>\n",
+            "<p class=\"verdict bad\">{} frames were received or generated, {} are accounted for.</p>\n",
             thousands(here),
             thousands(there)
         )

@@ -213,7 +213,7 @@ fn books_are_shown_and_judged() {
     report.drops = books.drops();
     let text = page(vec![report.clone()]);
     assert!(text.contains("pool (no buffer was free to hold the frame)"));
-    assert!(text.contains("100 frames came or were made, 107 are accounted for."));
+    assert!(text.contains("100 frames were received or generated, 107 are accounted for."));
     report.copies = 9;
     report.held = 2;
     let text = page(vec![report]);
@@ -401,7 +401,7 @@ fn limit_shows_the_rates_of_users() {
     for wanted in [
         "2 Mbit/s with a burst of 3 036 B for each src-ip, police, gcra",
         "beyond it</th><td>5 600</td><td>788 208</td>",
-        "1 user came, 0 made room for others, 1 stayed to the end; there is room for 1 048 576; 17 frames found no room.",
+        "1 user added, 0 removed to make room, 1 present at the end; capacity 1 048 576; 17 frames without room.",
         "100ms</th><td>23.68 %</td><td>53.66 %</td><td>125 %</td><td>70.57 %</td><td>76.32 %</td><td>40 %</td><td>1 672</td>",
         "10.0.0.&lt;1&gt;</th><td>2 Mbit/s</td><td>7 414</td><td>3 936</td>",
     ] {

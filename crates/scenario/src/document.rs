@@ -283,7 +283,7 @@ impl Reader<'_> {
                 _ => !pipeline.stages.is_empty(),
             };
             if let Some(value) = table.get(key).filter(|_| twice) {
-                self.add(value.span(), format!("{key} is set already: leave one of them out"));
+                self.add(value.span(), format!("{key} is already set: leave one of them out"));
             }
         }
         pipeline.rate = pipeline.rate.take().or_else(|| self.text(table, "rate"));

@@ -207,7 +207,7 @@ impl Settings {
                     stage.settle(direction.line.map(|line| line.rate()));
                     if stage.answers() && !direction.answers {
                         return Err(ParseError::new(
-                            "icmp: nothing is carried back here that could reach the sender",
+                            "icmp: no frames are carried back to the sender here",
                             "leave icmp out",
                         ));
                     }

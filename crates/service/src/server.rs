@@ -207,7 +207,7 @@ async fn let_in(
     };
     let read = timeout(BODY, reading).await.map_err(slow)?;
     let (bytes, place) = read.map_err(|_| {
-        let message = format!("the body ends early, or has more than {} bytes", door.largest);
+        let message = format!("the body is truncated, or has more than {} bytes", door.largest);
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message, "send fewer flows")
     })?;
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;

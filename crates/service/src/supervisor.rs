@@ -285,7 +285,7 @@ impl Supervisor {
         })?;
         let going_on = self.all().iter().filter(|run| !run.has_ended()).count();
         if going_on >= self.options.most {
-            let message = format!("{going_on} runs go on, and no more may");
+            let message = format!("{going_on} runs are active, the maximum of this service");
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 message,

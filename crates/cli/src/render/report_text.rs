@@ -343,7 +343,7 @@ fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
             writeln!(
                 out,
-                "  hiccups   {}, in which {} came later than {}, at most {}",
+                "  hiccups   {}, in which {} were later than {}, at most {}",
                 thousands(hiccups.count),
                 counted(hiccups.frames, "departure"),
                 time(hiccups.above_ns),
@@ -535,7 +535,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     let users = &limit.users;
     writeln!(
         out,
-        "  users     {} present, room for {}, {} B each; {} added, {} removed, {} frames found no room",
+        "  users     {} present, room for {}, {} B each; {} added, {} removed, {} frames without room",
         thousands(users.present),
         thousands(users.capacity as u64),
         users.user_bytes,
@@ -599,7 +599,7 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     }
     write!(
         out,
-        "{} came, {} lost ({})",
+        "{} received, {} lost ({})",
         thousands(received.received),
         thousands(received.lost),
         share(received.loss_ratio)

@@ -116,7 +116,7 @@ pub(super) fn connect(socket: &Path) -> Result<Client, Failure> {
 pub(super) fn failure(socket: &Path, error: &ClientError) -> Failure {
     match error {
         ClientError::Io(cause) => Failure::new(format!(
-            "{}: {cause}: name by --socket the socket of a run that goes on (--control) or of netlathe serve",
+            "{}: {cause}: use --socket to name the socket of an active run (--control) or of netlathe serve",
             socket.display()
         )),
         ClientError::Refused(..) => Failure::new(error),

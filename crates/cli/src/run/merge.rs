@@ -25,7 +25,7 @@ impl Merge {
             let one = named_report(text);
             if named.iter().any(|known| known.host == one.host) {
                 return Err(Failure::new(format!(
-                    "{text}: another report is of host {}, too: write NAME={text} to name its host",
+                    "{text}: another report is also of host {}: write NAME={text} to name its host",
                     one.host
                 )));
             }

@@ -151,7 +151,7 @@ fn warn_of_silent_sources(reports: &[PipelineReport]) {
         let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
         for source in sources.filter(|source| source.arrived.frames == 0 && source.missed > 0) {
             output::warn(format!(
-                "{}: nothing arrived from source {}: {} rounds waited for it in vain",
+                "{}: nothing arrived from source {}: {} rounds waited for it",
                 report.name, source.source, source.missed
             ));
         }

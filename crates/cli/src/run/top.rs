@@ -29,7 +29,7 @@ struct RunList {
 impl Top {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-            return Err(Failure::new("top: it draws on a terminal, and this is none: use netlathe ctl watch"));
+            return Err(Failure::new("top: standard output is not a terminal: use netlathe ctl watch"));
         }
         let socket = self.socket.path();
         let client = ctl::connect(&socket)?;
@@ -120,7 +120,7 @@ fn draw(frame: &mut Frame<'_>, runs: &[RunView]) {
     let header = Row::new(TITLES).style(bold);
     frame.render_widget(Table::new(rows, widths).header(header), table);
     let going = runs.iter().filter(|run| run.state != RunState::Ended).count();
-    let text = format!("{going} of {} runs go on   q: quit", runs.len());
+    let text = format!("{going} of {} runs active   q: quit", runs.len());
     frame.render_widget(Paragraph::new(Line::from(text)).style(Style::new().add_modifier(Modifier::DIM)), foot);
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(150, 5)).expect("a screen");
         terminal.draw(|frame| draw(frame, &runs)).expect("it is drawn");
         let screen = terminal.backend().to_string();
-        for text in ["down", "running", "2Mbps", "1 Mbit/s", "17", "loss 1", "1 of 1 runs go on"] {
+        for text in ["down", "running", "2Mbps", "1 Mbit/s", "17", "loss 1", "1 of 1 runs active"] {
             assert!(screen.contains(text), "{text} is not on\n{screen}");
         }
     }

@@ -145,7 +145,7 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
     let number = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let mut words = match number(seen, "/in/frames") {
         0 => "--in saw no frame at all".to_owned(),
-        others => format!("--in saw none of them, but {}", output::counted(others, "other frame")),
+        others => format!("--in received none of them, but {}", output::counted(others, "other frame")),
     };
     let asked = number(seen, "/answered/arp") + number(seen, "/answered/ndp");
     if asked > 0 {

@@ -101,7 +101,7 @@ impl Exchanges {
         self.report().ok_or_else(|| {
             let why = match self.refused {
                 true => "its host refuses messages to that port",
-                false => "no answer came",
+                false => "no answer arrived",
             };
             Failure::new(format!(
                 "peer {}: {why} ({}): start netlathe clock --answer there, and let UDP port {} pass",

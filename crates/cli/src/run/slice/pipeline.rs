@@ -96,9 +96,7 @@ impl PipelineSlices {
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
         match Arguments::try_parse_from(words) {
             Ok(arguments) => Ok(arguments.command),
-            Err(error) => {
-                Err(Failure::new(format!("behind --: {}", crate::options::usage_errors::in_one_line(&error))))
-            }
+            Err(error) => Err(Failure::new(format!("after --: {}", crate::options::usage_errors::in_one_line(&error)))),
         }
     }
 }

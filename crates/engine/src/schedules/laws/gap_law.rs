@@ -217,7 +217,7 @@ fn sampling(words: &mut Words<'_>) -> Result<Sampling, ParseError> {
     match words.next().unwrap_or_default() {
         "iid" => Ok(Sampling::Independent),
         "stratified" => Ok(Sampling::Stratified),
-        word => Err(ParseError::new(format!("'{word}' is not a way of sampling"), "write iid or stratified")),
+        word => Err(ParseError::new(format!("'{word}' is not a sampling method"), "write iid or stratified")),
     }
 }
 

@@ -288,7 +288,7 @@ impl Limit {
         fresh.load(files)?;
         let rates = fresh.shared.loaded.unwrap_or_default();
         if let Some(limiter) = self.running() {
-            limiter.reload(&rates).map_err(|what| ParseError::new(what, "the run goes on"))?;
+            limiter.reload(&rates).map_err(|what| ParseError::new(what, "the run continues with the old rates"))?;
         }
         Ok(rates.users().len())
     }

@@ -114,7 +114,7 @@ fn listen(at: &Address) -> Result<Listener, Failure> {
     let listener = serve::bind(at)?;
     let own = listener.address();
     if own.parse().is_ok_and(|own: SocketAddr| !own.ip().is_loopback()) {
-        output::warn(format!("everyone who reaches {own} can send traffic: the API has no password"));
+        output::warn(format!("anyone who can reach {own} can send traffic: the API has no password"));
     }
     Ok(listener)
 }
