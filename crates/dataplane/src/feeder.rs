@@ -61,7 +61,7 @@ impl<'a> Feeder<'a> {
                 && let Some(Departure { frame, token }) = rounds.pipeline.next_departure()
             {
                 let (at, class) = (token.ready(), token.class());
-                let item = ReadyFrame { frame, at, class, way: token.hand_on(&mut rounds.pipeline) };
+                let item = ReadyFrame { frame, at, class, trace: token.hand_on(&mut rounds.pipeline) };
                 self.ready.push(item).expect("there is room, and only this thread adds");
                 self.handed += 1;
             }

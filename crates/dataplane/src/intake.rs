@@ -39,7 +39,7 @@ pub(crate) struct ReadyFrame {
     pub(crate) at: Time,
     pub(crate) class: u32,
     /// Its trace so far, if it is traced.
-    pub(crate) way: Option<Box<FrameTrace>>,
+    pub(crate) trace: Option<Box<FrameTrace>>,
 }
 
 /// A frame of a capture, ready at a time since the start, or the length of a frame that fits no buffer.
@@ -175,10 +175,10 @@ impl Intake {
             FrameSource::Thread { ring, .. } => {
                 let mut arrived = 0;
                 while arrived < most
-                    && let Ok(ReadyFrame { frame, at, class, way }) = ring.pop()
+                    && let Ok(ReadyFrame { frame, at, class, trace }) = ring.pop()
                 {
                     // This thread's reading of the clock may be older than the other thread's.
-                    pipeline.hand(class as usize, now.max(at), at, frame, way);
+                    pipeline.hand(class as usize, now.max(at), at, frame, trace);
                     arrived += 1;
                 }
                 arrived

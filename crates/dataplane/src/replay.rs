@@ -100,7 +100,7 @@ pub(crate) fn read(
                 thread::sleep(Duration::from_micros(20));
             };
             let read = match frame.copy_from(next.bytes()) {
-                Ok(()) => CaptureItem::Frame(ReadyFrame { frame, class: 0, at, way: None }),
+                Ok(()) => CaptureItem::Frame(ReadyFrame { frame, class: 0, at, trace: None }),
                 Err(_) => CaptureItem::TooLong(next.length()),
             };
             // There is room, and this thread is the only producer.

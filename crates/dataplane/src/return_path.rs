@@ -100,7 +100,7 @@ impl ReturnPath {
             shown.publish(&self.pipeline);
         }
         if self.round.is_multiple_of(64) {
-            self.changes.look(&mut self.pipeline);
+            self.changes.poll(&mut self.pipeline);
         }
         self.changes.carry_out(now, &mut self.pipeline);
         self.round += 1;

@@ -120,7 +120,7 @@ impl<'a> Rounds<'a> {
                     }
                 }
             }
-            self.changes.look(&mut self.pipeline);
+            self.changes.poll(&mut self.pipeline);
             if self.run.is_stopped() {
                 return None;
             }

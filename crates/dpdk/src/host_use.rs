@@ -72,7 +72,7 @@ pub fn host_uses(interface: &str) -> Result<Vec<HostUse>> {
 
 /// Returns the outgoing interface for an address. `None` if there is no route.
 #[must_use]
-pub fn way_to(address: IpAddr) -> Option<String> {
+pub fn route_interface(address: IpAddr) -> Option<String> {
     let (family, bytes) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),

@@ -64,7 +64,7 @@ pub use detour::{Detour, Passed, Pulse, seclude};
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
-pub use host_use::{HostUse, host_uses, way_to};
+pub use host_use::{HostUse, host_uses, route_interface};
 pub use interface::{Link, is_there, link};
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use link_changes::LinkChanges;

@@ -46,7 +46,7 @@ enum Stamped {
 
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
-        let from = match &port.way {
+        let from = match &port.backend {
             PortBackend::Driver(attached) => {
                 let stamps = attached.stamps().then(|| Stamped::Xdp(Stamps::default()));
                 Receiver::Driver(attached.number, stamps)
@@ -228,7 +228,7 @@ const LOOK_AT_LINK: u32 = 4_096;
 impl TxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
         let max_frame = port.max_frame.now();
-        let by = match (&port.way, &port.interface) {
+        let by = match (&port.backend, &port.interface) {
             (PortBackend::Packet(sockets), Some(interface)) => {
                 let counts = Arc::clone(&sockets.sent[usize::from(queue)]);
                 Sender::Packet(PacketSender::on(interface)?, counts)
@@ -253,7 +253,7 @@ impl TxQueue {
     /// Those of [`PacketSender::open`]; [`Error::System`].
     pub fn send_by_calls(&mut self) -> Result<()> {
         let Some(interface) = &self.port.interface else { return Ok(()) };
-        let PortBackend::Driver(attached) = &self.port.way else {
+        let PortBackend::Driver(attached) = &self.port.backend else {
             self.one_by_one = true;
             return Ok(());
         };

@@ -172,8 +172,8 @@ fn reports_a_link_that_goes_down() {
 }
 
 #[test]
-fn all_receivers_of_a_frame_tell_the_same_stamp() {
-    if !inside("all_receivers_of_a_frame_tell_the_same_stamp", "-n") {
+fn all_receivers_of_a_frame_report_the_same_stamp() {
+    if !inside("all_receivers_of_a_frame_report_the_same_stamp", "-n") {
         return;
     }
     veth("nla", "nlb", 1500);

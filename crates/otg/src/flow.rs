@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_by_its_path() {
+    fn unsupported_flows_are_refused_by_path() {
         for (change, path) in [
             (json!({ "size": { "fixed": 45 } }), "size"),
             (json!({ "size": { "increment": { "start": 200, "end": 100 } } }), "size.increment"),

@@ -544,7 +544,7 @@ fn flows_are_added_and_deleted_while_others_run() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_by_its_path() {
+fn unsupported_settings_are_refused_by_path() {
     let bed = Bed::new();
     for (request, body, path) in [
         (Request::SetConfig, json!({ "lags": [] }), "lags"),

@@ -182,7 +182,7 @@ fn gives_up_unfinished_blocks_together() {
 
 /// Wrong counts do not keep a reader from later blocks, or from its end.
 #[test]
-fn goes_on_behind_counts_that_contradict() {
+fn continues_after_contradictory_counts() {
     for (at, count) in [(8, 1_000_000), (8, u64::MAX), (8, u64::MAX / 2), (16, 7), (16, u64::MAX)] {
         let (folder, ring, mut reader) = ring(64 << 10);
         let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");

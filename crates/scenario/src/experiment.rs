@@ -445,7 +445,7 @@ that = "down.delay.mean >= 5ms"
     }
 
     #[test]
-    fn commands_that_are_no_tables_are_refused_by_name() {
+    fn commands_that_are_not_tables_are_refused_by_name() {
         for name in ["disk", "search", "slice"] {
             let error = read("a.toml", &format!("{GOOD}[[{name}]]\n"), None).expect_err(name).to_string();
             assert!(error.contains(&format!("'{name}' is not a table of a scenario")), "{error}");

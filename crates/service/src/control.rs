@@ -123,7 +123,7 @@ pub struct PipelineFigures {
     /// Rates since the previous figures, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rates>,
-    /// The rate or gap that is asked of a live run now, as in scenarios, after the names of classes: `api 5Mbps, 20Mbps`.
+    /// The rate or gap asked of a live run now, as in scenarios, after the names of classes: `api 5Mbps, 20Mbps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
     /// Times that a departure was due and no frame was ready.

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_the_ring_is_no_part_of_the_way_to_it() {
+    fn a_wait_in_the_ring_does_not_count_towards_the_path_before_it() {
         let records = [received(202_000), sent(1_000)];
         let costs = Costs::default();
         let ends = Ends::new(&records, &costs);

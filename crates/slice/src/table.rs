@@ -189,7 +189,7 @@ pub fn line(record: &Record, costs: &Costs) -> String {
 
 /// A frame's top slices, in path order: name, and length in ns minus the cost of the probes.
 #[must_use]
-pub fn way(record: &Record, costs: &Costs) -> Vec<(&'static str, f64)> {
+pub fn path_parts(record: &Record, costs: &Costs) -> Vec<(&'static str, f64)> {
     slices::parts(record, costs).iter().map(|part| (part.slice.name(), part.net)).collect()
 }
 

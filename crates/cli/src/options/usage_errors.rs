@@ -13,15 +13,15 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
     let tip = tip.filter(|_| helps(error));
     // If a command has several forms, the missing option of one form is no help.
-    let ways = ways(&text);
+    let forms = forms(&text);
     let lacking = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(lacking)) if error.kind() == ErrorKind::MissingRequiredArgument => {
             lacking.as_slice()
         }
         _ => &[],
     };
-    if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
-        return format!("{what}: write {}", ways.join(", or "));
+    if forms.len() > 1 && lacking.iter().any(|argument| forms.iter().any(|form| form.contains(argument.as_str()))) {
+        return format!("{what}: write {}", forms.join(", or "));
     }
     if let Some(how) = location(error).or_else(|| elsewhere(error)) {
         return format!("{what}: {how}");
@@ -250,9 +250,9 @@ fn owners(error: &clap::Error) -> Option<String> {
 }
 
 /// The forms of a command, from clap's usage text.
-fn ways(text: &str) -> Vec<&str> {
+fn forms(text: &str) -> Vec<&str> {
     let usage = text.split("\n\n").find_map(|lines| lines.strip_prefix("Usage: "));
-    usage.unwrap_or_default().lines().map(|way| way.trim().trim_end_matches(" [OPTIONS]")).collect()
+    usage.unwrap_or_default().lines().map(|form| form.trim().trim_end_matches(" [OPTIONS]")).collect()
 }
 
 /// The remedy for errors of clap's number parser, which has none.

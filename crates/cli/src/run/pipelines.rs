@@ -271,12 +271,14 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
     let is_endless = |(number, plan): &(usize, &PipelinePlan)| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
         let ends = alone && matches!(&plan.target, Target::Wave(wave) if wave.ends());
-        let goes_on = match &plan.source {
+        let source_is_endless = match &plan.source {
             SourcePlan::Streams { count, .. } => count.is_none(),
             SourcePlan::Replay(replay) => replay.is_endless(),
             SourcePlan::Port(_) => false,
         };
-        goes_on && plan.output.is_virtual() && !(ends && changes::timeline_of(request, *number, false).is_empty())
+        source_is_endless
+            && plan.output.is_virtual()
+            && !(ends && changes::timeline_of(request, *number, false).is_empty())
     };
     let endless = request.pipelines.iter().enumerate().find(is_endless).map(|(_, plan)| plan);
     match endless {

@@ -34,7 +34,7 @@ impl Top {
         let socket = self.socket.path();
         let client = ctl::connect(&socket)?;
         // Before the screen is taken over, so that an error stays visible.
-        let first = look(&client).map_err(|error| ctl::failure(&socket, &error))?;
+        let first = fetch_runs(&client).map_err(|error| ctl::failure(&socket, &error))?;
         let stop = Stop::on_signals()?;
         // Restores the terminal also after a panic.
         let mut terminal =
@@ -58,7 +58,7 @@ enum Over {
     Gone(ClientError),
 }
 
-fn look(client: &Client) -> Result<Vec<RunView>, ClientError> {
+fn fetch_runs(client: &Client) -> Result<Vec<RunView>, ClientError> {
     Ok(client.get::<RunList>("/v1/runs")?.runs)
 }
 
@@ -90,7 +90,7 @@ fn show(
         }
         if looked.elapsed() >= EVERY {
             looked = Instant::now();
-            match look(client) {
+            match fetch_runs(client) {
                 Ok(found) => runs = with_rates(found, &mut before),
                 Err(error) => return Ok(Over::Gone(error)),
             }
@@ -119,8 +119,8 @@ fn draw(frame: &mut Frame<'_>, runs: &[RunView]) {
     let widths = [4, 9, 10, 12, 12, 12, 12, 13, 18, 8, 20].map(Constraint::Max);
     let header = Row::new(TITLES).style(bold);
     frame.render_widget(Table::new(rows, widths).header(header), table);
-    let going = runs.iter().filter(|run| run.state != RunState::Ended).count();
-    let text = format!("{going} of {} runs active   q: quit", runs.len());
+    let active = runs.iter().filter(|run| run.state != RunState::Ended).count();
+    let text = format!("{active} of {} runs active   q: quit", runs.len());
     frame.render_widget(Paragraph::new(Line::from(text)).style(Style::new().add_modifier(Modifier::DIM)), foot);
 }
 

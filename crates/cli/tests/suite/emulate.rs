@@ -157,7 +157,7 @@ fn replay_holds_the_frames_that_were_held() {
 }
 
 #[test]
-fn each_class_has_a_log_of_its_own_and_all_are_done_again() {
+fn each_class_has_its_own_log_and_all_are_replayed() {
     let bench = Bench::new();
     capture(&bench, 128);
     let run = |out: &str, more: &[&str]| {

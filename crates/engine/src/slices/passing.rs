@@ -49,20 +49,20 @@ impl Passing {
     fn record(&mut self, frames: usize, Passage { began, ready, handed, gone }: Passage) {
         let mut followed = 0;
         while self.is_among(frames)
-            && let (Some(number), Some(ways)) = (self.slices.next, &mut self.slices.ways)
+            && let (Some(number), Some(active)) = (self.slices.next, &mut self.slices.active)
         {
-            self.slices.next = Some(ways.drawing.after(number));
-            ways.meter.seen();
+            self.slices.next = Some(active.drawing.after(number));
+            active.meter.seen();
             followed += 1;
         }
         // Without a target, frames should leave as soon as they are created. They do not queue here; they wait for the
         // port.
         let at = [began, ready, ready, handed, gone];
-        let way = at.map(|at| Mark { at, intended: began });
-        let alike = [&way[..]; TOGETHER];
-        while let Some(ways) = self.slices.ways.as_mut().filter(|_| followed > 0) {
+        let trace = at.map(|at| Mark { at, intended: began });
+        let alike = [&trace[..]; TOGETHER];
+        while let Some(active) = self.slices.active.as_mut().filter(|_| followed > 0) {
             let some = followed.min(TOGETHER);
-            ways.meter.record(&alike[..some]);
+            active.meter.record(&alike[..some]);
             followed -= some;
         }
     }

@@ -76,12 +76,12 @@ impl TraceTable {
 
     /// Passes departed frames that are not counted yet to `meter`, without freeing them.
     pub(super) fn report_to(&self, meter: &mut SliceMeter) {
-        let mut ways: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
-        for (trace, index) in ways.iter_mut().zip(&self.done) {
+        let mut traces: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
+        for (trace, index) in traces.iter_mut().zip(&self.done) {
             let index = *index as usize;
             *trace = &self.marks[index * self.whole..][..self.made[index] as usize];
         }
-        meter.record(&ways[..self.done.len()]);
+        meter.record(&traces[..self.done.len()]);
     }
 
     /// A copy of one trace.

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_source_goes_alone_when_the_others_have_stopped() {
+    fn a_late_source_departs_alone_after_the_others_have_stopped() {
         let spec = "order 10.0.0.1,10.0.0.2 gap 1ms wait 200ms";
         let arrivals = [(1, 0), (2, 500_000), (2, 4_000_000), (2, 4_100_000), (1, 4_250_000), (2, 4_300_000)];
         let (left, _) = run(spec, &arrivals);

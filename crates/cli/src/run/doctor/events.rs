@@ -9,7 +9,7 @@ const FOLDER: &str = "sys/bus/pci/devices";
 /// DLB 2.0 and 2.5, each as a physical and as a virtual function (DPDK's driver `event_dlb2`).
 const DLB: [&str; 4] = ["0x2710", "0x2711", "0x2714", "0x2715"];
 
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let mut findings = hardware(machine);
     #[cfg(feature = "live")]
     findings.push(drivers(&machine.read("proc/self/maps").unwrap_or_default()));

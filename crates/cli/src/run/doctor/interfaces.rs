@@ -40,7 +40,7 @@ impl OffloadProblem {
 }
 
 /// Checks the named interfaces, or all that are up except `lo`.
-pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
+pub(super) fn check(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
     let present = machine.interfaces().unwrap_or_else(|| machine.names(FOLDER));
     if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
         let how = match scenario::name_before_peer(absent) {
@@ -230,7 +230,7 @@ mod tests {
         }
         let names = |named: &[&str]| {
             let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
-            look(&machine, &named).map(|findings| findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>())
+            check(&machine, &named).map(|findings| findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>())
         };
         assert_eq!(
             names(&[]).ok(),

@@ -7,12 +7,12 @@ use crate::rights::list::{Capability, ROWS, names};
 use crate::rights::{self, remedy};
 
 #[cfg(not(feature = "live"))]
-pub(super) fn look(_: &Machine) -> Vec<Finding> {
+pub(super) fn check(_: &Machine) -> Vec<Finding> {
     vec![Finding::bad("live ports", "this netlathe was built without them", "build with the default features")]
 }
 
 #[cfg(feature = "live")]
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let root = ::lab::privileged();
     let lacking: Vec<_> = ROWS.iter().map(|row| (row.what, rights::missing(row))).collect();
     let lacking: Vec<_> = lacking.into_iter().filter(|(_, missing)| !missing.is_empty()).collect();

@@ -73,22 +73,22 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             names.push(name.to_owned());
             names.len() - 1
         };
-        Arc::new(move |way, meter, now| {
+        Arc::new(move |trace, meter, now| {
             // Packets that the kernel does not trace would lack both ends.
             let asked = |identity: &Identity| {
                 port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
             };
             let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-            let (Some(identity), Ok(monotonic)) = (way.identity.filter(asked), monotonic) else { return };
+            let (Some(identity), Ok(monotonic)) = (trace.identity.filter(asked), monotonic) else { return };
             let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
             let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
-            let mut parts = meter.parts(&way.marks);
+            let mut parts = meter.parts(&trace.marks);
             // The kernel's stamps continue at the hand-over to the driver.
             parts.pop();
             // The wait in the ring cannot exceed the time between the kernel's stamp and the poll.
             let ring = parts.first().is_some_and(|part| part.name == RING).then(|| parts.remove(0).length_ns);
-            let look = way.marks.get(usize::from(ring.is_some()));
-            let (Some(look), Some(departed)) = (look, way.marks.iter().nth_back(1)) else { return };
+            let look = trace.marks.get(usize::from(ring.is_some()));
+            let (Some(look), Some(departed)) = (look, trace.marks.iter().nth_back(1)) else { return };
             let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
             let packet = SeenPacket {
                 direction,

@@ -112,12 +112,12 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
     let (frames, received) = mpsc::sync_channel(WAITING);
     let left_out = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&left_out);
-    let listener: engine::slices::Listener = Arc::new(move |way, meter, _| {
+    let listener: engine::slices::Listener = Arc::new(move |trace, meter, _| {
         let frame = Departed {
-            at: way.marks.first().map_or(Time::ZERO, |mark| mark.at),
-            identity: way.identity,
-            length: way.length,
-            parts: meter.parts(&way.marks),
+            at: trace.marks.first().map_or(Time::ZERO, |mark| mark.at),
+            identity: trace.identity,
+            length: trace.length,
+            parts: meter.parts(&trace.marks),
         };
         let mut next = frame;
         // If the thread that prints has ended, the run ends as well.

@@ -121,7 +121,7 @@ fn distinguishes_unwanted_frames_from_full_buffers() {
 }
 
 #[test]
-fn softnet_tells_which_cpu_did_the_work() {
+fn softnet_shows_which_cpu_did_the_work() {
     let Some(bed) = Bed::shared("host-softnet", |_| {}) else { return };
     let file = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
     let steered = bed.output(Node::Server, &format!("sh -c 'echo 2 > {file} && cat {file}'"));
@@ -178,7 +178,7 @@ fn distinguishes_one_flow_from_many() {
 }
 
 #[test]
-fn an_interface_that_goes_away_ends_it() {
+fn a_deleted_interface_ends_the_measurement() {
     let Some(bed) = Bed::shared("host-gone", |_| {}) else { return };
     bed.stdout(Node::Server, "ip link add name gone0 type veth peer name gone1");
     let watching = bed.netlathe(Node::Server, "measure --host gone0,eth0 -v --interval 100ms");
@@ -219,7 +219,7 @@ fn rejects_interfaces_that_cannot_be_watched() {
 }
 
 #[test]
-fn a_watch_says_at_an_abstract_socket_that_it_has_begun() {
+fn a_watch_reports_its_start_at_an_abstract_socket() {
     let name = format!("netlathe-host-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let socket = UnixDatagram::bind_addr(&address).expect("a socket");

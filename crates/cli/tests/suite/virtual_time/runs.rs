@@ -60,7 +60,7 @@ fn a_starved_schedule_restarts_at_the_arrival() {
 }
 
 #[test]
-fn frames_of_a_capture_never_leave_before_they_came() {
+fn frames_of_a_capture_never_depart_before_they_arrive() {
     let bench = Bench::new();
     let arrived = uneven_arrivals(5_000);
     bench.capture("in.pcap", Dialect::USUAL, &arrived);

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 #[test]
-fn a_run_says_when_frames_pass() {
+fn a_run_reports_when_frames_pass() {
     let Some(bed) = Bed::shared("ready", |_| {}) else { return };
     let path = bed.path("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");

@@ -127,7 +127,7 @@ impl Manager for Control {
         self.put_off();
     }
 
-    fn empties(&mut self) {
+    fn on_idle(&mut self) {
         // The last frames may have been dropped to free space, which `dequeue` does not see.
         self.first_above = None;
         self.dropping = false;

@@ -105,7 +105,7 @@ trait Queue<F>: Send {
     /// Number of frames and bytes that wait.
     fn backlog(&self) -> Backlog;
     /// Called if the stage is full: drops queued frames instead of the arriving one. False if there are none to drop.
-    fn makes_room(&mut self, _comes: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
+    fn makes_room(&mut self, _arriving: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
         false
     }
 }
@@ -170,7 +170,7 @@ trait Manager: Send {
     /// Called if the frame selected at departure was marked, not dropped.
     fn marked(&mut self) {}
     /// Called if the link is free and the queue is empty.
-    fn empties(&mut self) {}
+    fn on_idle(&mut self) {}
     /// Verdict on a departing frame of `bytes` bytes that has `waited` and leaves `backlog` behind.
     fn dequeue(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
         Verdict::Stays
@@ -220,7 +220,7 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
                 return left;
             }
         }
-        self.manager.empties();
+        self.manager.on_idle();
         None
     }
 }
