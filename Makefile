@@ -1,88 +1,88 @@
-# Thin on purpose: each target is one line of real work, fit to be typed by hand.
+# Kept thin on purpose: each target is one line that could also be typed by hand.
 .PHONY: fuzz-service test-page demo weak-network pictures test test-python bench bench-paper bench-receiver bench-limit bench-control bench-slices bench-search format lint doc setup fuzz fuzz-planted chaos soak test-nic site deny package miri
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-test: setup   ## every test; labs say SKIP where the machine does not permit them
+test: setup   ## all tests; tests that need a lab print SKIP if the machine does not permit one
 	cargo test --workspace
 
-test-python: setup  ## the Python package in a virtual environment: types, tests, notebooks; SKIP without PyPI; a minute
+test-python: setup  ## checks types and runs the tests and notebooks of the Python package in a virtual environment; SKIP without PyPI; 1 minute
 	cargo build -p netlathe-cli && scripts/test_python.sh
 
-fuzz-service: setup  ## generated requests against netlathe serve, by schemathesis of PyPI; two minutes
+fuzz-service: setup  ## sends generated requests to netlathe serve with schemathesis from PyPI; 2 minutes
 	cargo build -p netlathe-cli && scripts/schemathesis.sh
 
-test-page: setup  ## clicks through the page of netlathe serve; wants Chromium; half a minute
+test-page: setup  ## clicks through the web page of netlathe serve; needs Chromium; 30 seconds
 	cargo build -p netlathe-cli && python3 scripts/service_page.py
 
-demo: setup   ## unmodified programs through netlathe, asked against got, in under a minute
+demo: setup   ## runs unmodified programs through netlathe and compares asked with got; under 1 minute
 	cargo build --release -p netlathe-cli && python3 scripts/demo.py
 
-weak-network: setup  ## ping, iperf3 and downloads over bad networks in a lab, and a slow disk, five minutes
+weak-network: setup  ## runs ping, iperf3 and downloads over bad networks in a lab, and uses a slow disk; 5 minutes
 	cargo build --release -p netlathe-cli && python3 scripts/weak_network.py
 
-pictures: setup  ## the pictures of pages in docs/images; wants Chromium and pngquant besides
+pictures: setup  ## redraws the screenshots in docs/images; needs Chromium and pngquant
 	cargo build --release -p netlathe-cli && python3 scripts/pictures.py
 
-bench:        ## figures beside a limit or a peer of the same run, fifteen minutes
+bench:        ## benchmarks, each beside a limit or a peer measured in the same run; 15 minutes
 	@scripts/setup.sh bench
 	cargo bench -p netlathe-cli --bench virtual_time --bench real_time
 	cargo bench -p netlathe-engine --bench classes --bench held
 
-bench-paper: setup  ## the LightShaper paper's tables and figures again, beside ours, ten minutes
+bench-paper: setup  ## repeats the tables and figures of the LightShaper paper beside netlathe's; 10 minutes
 	cargo build --release -p netlathe-cli && python3 bench/paper
 
-bench-receiver: setup  ## what a Linux receiver takes, where it loses frames, what its monitor advises, two minutes
+bench-receiver: setup  ## measures what a Linux receiver takes, where it loses frames and what its monitor advises; 2 minutes
 	cargo build --release -p netlathe-cli && python3 bench/receiver.py
 
-bench-control: setup  ## what clients cost a run, and how fast a change shows at the receiver, three minutes
+bench-control: setup  ## measures what control clients cost a run, and how fast a change reaches the receiver; 3 minutes
 	cargo build --release -p netlathe-cli && python3 bench/control.py
 
-bench-limit: setup   ## the experiment of reference 001, in bench/results
+bench-limit: setup   ## repeats the experiment of reference 001; writes to bench/results
 	GLIBC_TUNABLES=glibc.malloc.hugetlb=1 cargo bench -p netlathe-engine --bench limit && cc -O3 $$(pkg-config --cflags libdpdk) bench/rte_meter.c -o target/rte_meter $$(pkg-config --libs libdpdk) && target/rte_meter | tee bench/results/rte_meter.txt
 
-bench-search:    ## total trial time of MLRsearch beside the reference library's, in bench/results/mlrsearch.json, a minute
+bench-search:    ## compares the total trial time of MLRsearch with the reference library's; writes bench/results/mlrsearch.json; 1 minute
 	cargo build -p netlathe-engine --example search && python3 bench/mlrsearch.py
 
-bench-slices: setup  ## what slices cost and how exact they are, in bench/results/slices.json, ten minutes
+bench-slices: setup  ## measures the cost and accuracy of slices; writes bench/results/slices.json; 10 minutes
 	cargo build --release -p netlathe-cli && loops=$$(cargo bench -p netlathe-slice --bench loops --no-run 2>&1 | grep -o 'target/[^)]*') && for part in "loops $$loops" "probes $$loops" table 'table veth' cost-one cost-two throughput; do python3 bench/slices.py $$part || exit 1; done
 	python3 bench/slices.py pipeline && python3 bench/slices.py whole
 
-format:        ## every file, those that lists of modules name in a macro included, which cargo fmt does not see
+format:        ## formats every Rust file, including modules that a macro declares, which cargo fmt does not find
 	rustfmt --edition 2024 $$(git ls-files "*.rs")
 
-fuzz: setup    ## each fuzz target for T seconds (60): make fuzz T=3600 TARGETS="capture frame"
+fuzz: setup    ## runs each fuzz target for T seconds (60): make fuzz T=3600 TARGETS="capture frame"
 	scripts/fuzz.sh
 
-fuzz-planted: setup  ## each fuzz target finds a planted bug within T seconds (60)
+fuzz-planted: setup  ## checks that each fuzz target finds a planted bug within T seconds (60)
 	scripts/fuzz.sh planted
 
-chaos: setup   ## RUNS random runs (200) under kills, stops, flaps, full disks and missing resources; SEED=N repeats them
+chaos: setup   ## makes RUNS random runs (200) with kills, stops, link flaps, full disks and missing resources; SEED=N repeats them
 	cargo build --release -p netlathe-cli && nice python3 scripts/chaos.py
 
-test-nic: setup  ## NICs on PCI in guests of an emulator: binding, links, fillers, kills, a virtual function; six minutes
+test-nic: setup  ## tests PCI NICs in emulated guests: binding, links, fillers, kills, a virtual function; 6 minutes
 	cargo build --release -p netlathe-cli && python3 scripts/nic_lab/run.py $(GUESTS)
 
-soak: setup    ## T seconds (600) at RATE (200kpps) through gen, emulate and measure: their memory stays as it is
+soak: setup    ## sends for T seconds (600) at RATE (200kpps) through gen, emulate and measure, and checks that their memory does not grow
 	cargo build --release -p netlathe-cli && python3 scripts/soak.py
 
-miri:          ## undefined behaviour in tests of CRATES (units packet measure), slow: half an hour; wants a nightly toolchain with miri
+miri:          ## looks for undefined behaviour in the tests of CRATES (units packet measure); needs a nightly toolchain with miri; 30 minutes
 	for crate in $${CRATES:-units packet measure}; do MIRIFLAGS=-Zmiri-disable-isolation nice -n 19 cargo +nightly miri test -p netlathe-$$crate --lib -- $(TESTS) || exit 1; done
 
-lint: setup   ## format and lints, warnings are errors
+lint: setup   ## checks format and lints; warnings are errors
 	rustfmt --edition 2024 --check $$(git ls-files "*.rs") && cargo clippy --workspace --all-targets -- -D warnings && for features in "" live slice; do cargo clippy -p netlathe-cli --no-default-features --features "$$features" -- -D warnings || exit 1; done
 
-doc: setup    ## the crates' documentation, in target/doc
+doc: setup    ## builds the documentation of the crates in target/doc
 	cargo doc --workspace --no-deps
 
-site:         ## the documents as a web site, in target/site/html, its links checked; wants mdbook
+site:         ## builds the documents as a web site in target/site/html and checks its links; needs mdbook
 	python3 scripts/site.py
 
-package: setup ## the .deb, the static binary, the Python wheel and the crates, in target/package, each tried in a clean root; ten minutes
+package: setup ## builds the .deb, the static binary, the Python wheel and the crates in target/package and tries each in a clean root; 10 minutes
 	scripts/package.sh
 
-deny:         ## licences, sources and advisories of all dependencies; wants cargo-deny
+deny:         ## checks licences, sources and advisories of all dependencies; needs cargo-deny
 	cargo deny check
 
-setup:        ## what the others need; does nothing when it is there
+setup:        ## installs what the other targets need; does nothing if it is present
 	@scripts/setup.sh

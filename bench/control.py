@@ -39,7 +39,7 @@ WAYS = ("plain", "control", "clients")
 
 
 def connect(path, alive):
-    """A client of the events of a run, which may be starting."""
+    """Connects a client to the events of a run. Waits while the run is starting."""
     until = time.monotonic() + 20
     while True:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -55,7 +55,7 @@ def connect(path, alive):
 
 
 def gaps_once(way, folder):
-    """The median error of the gaps of one run, in ns, and the bytes of events that its clients read."""
+    """Makes one run. Returns the median error of its gaps in ns, and the bytes of events that its clients read."""
     path = os.path.join(folder, "run.sock")
     line = [binary(), "gen", "--out", "s0", "--stream", "udp 10.77.0.1:1 > 10.77.0.2:9 size 64B dmac 02:00:00:00:00:01",
             "--gap", "fixed 100us", "--duration", f"{SECONDS}s", "--json", "-q"]
@@ -106,7 +106,7 @@ def gaps():
     return result
 
 
-# Stamps the frames that arrive at the client by the clock of the machine: 8 bytes of ns and 4 of length each.
+# Stamps the frames that arrive at the client with the machine's clock. Writes 8 bytes of ns and 4 of length for each.
 CAPTURE = """
 import signal, socket, struct, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -138,8 +138,8 @@ FCS = 4
 
 
 def followed(frames, changed_at):
-    """The rate that the client got after a change: when the first window of 50 ms was near the new one, in ms after the change;
-    the mean from 100 ms to 200 ms after it; and the share of all windows from 100 ms on that were near."""
+    """Returns how the client's rate followed a change: the ms from the change to the first window of 50 ms near the new rate;
+    the mean from 100 ms to 200 ms after the change; and the share of all windows from 100 ms on that were near the new rate."""
     first, bits, near_at, near, windows, second = 0, 0, None, 0, 0, 0
     for i, (at, length) in enumerate(frames):
         bits += (length + FCS) * 8
@@ -177,7 +177,7 @@ def change_once(folder):
     ctl = [binary(), "ctl", "--socket", path, "set", "down.rate"]
     try:
         time.sleep(2)
-        # The segment before has no start of TCP in it.
+        # Wait, so that the segment before the change does not contain the start of TCP.
         run([*ctl, "60Mbps"])
         time.sleep(2)
         asked_at = time.time_ns()
@@ -196,7 +196,7 @@ def change_once(folder):
     report = json.loads(out)["pipelines"][0]
     before, after = report["segments"][-2:]
     took = report["changes"][-1]
-    # Frames behind the end of the run are none of the shaper.
+    # Frames after the end of the run were not shaped.
     frames = [frame for frame in frames if frame[0] < asked_at + 2_900_000_000]
     books = report["in"]["frames"] + report["copies"] - report["out"]["frames"] - sum(report["drops"].values()) - report["held"]
     return {

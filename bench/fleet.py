@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fleets on this machine: hosts are network namespaces with a Dask worker each. What they did is seen by a common receiver.
+"""Fleets on this machine: hosts are network namespaces with a Dask worker each. A common receiver measures what they send.
 
     bench/fleet.py skew [ROUNDS]     six hosts whose clocks disagree start together; the receiver states the skew
     bench/fleet.py crests [ROUNDS]   Fig. 7: three hosts send bursts at once, a shaper puts them in order; then one is late
@@ -7,7 +7,7 @@
     bench/fleet.py agents [N]        N agents that only keep time, on the real scheduler
     bench/fleet.py matrix [SITES]    a lab of sites: time to set it up, and each pair's round trip against the asked one
 
-Prints JSON lines. Wants root, `pip install distributed`, and NETLATHE with the program. SEED sets the random numbers of kills.
+Prints JSON lines. Needs root, `pip install distributed`, and NETLATHE with the program. SEED sets the random numbers of kills.
 Each host has an interface for the experiment and one for control, as a rack has.
 """
 
@@ -71,7 +71,7 @@ class Rack:
             ip("-n", self.ns(name), "addr", "add", f"10.99.0.{number}/24", "dev", "ctl0")
         for number, name in enumerate(self.data, 1):
             self.wire(name, "eth0", "data", number, self.macs[name])
-            # A switch knows where each host is, as after its first frame: frames to it reach no other host.
+            # The switch knows the port of each host from the start, so it floods no frames to other hosts.
             words = ["fdb", "add", self.macs[name], "dev", f"data{number}", "master", "static"]
             subprocess.run(["bridge", "-n", self.ns("switch"), *words], check=True)
         if shaper:
@@ -118,7 +118,7 @@ class Rack:
         return process
 
     def drive(self, **about):
-        """The controller, in a process of its own: a file of this name with what to do."""
+        """Starts a controller in its own process. It reads what to do from a file of this name."""
         about = {"scheduler": self.scheduler, "workers": len(self.hosts), **about}
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return self.start("head", __file__, "_control", json.dumps(about), **options)
@@ -147,7 +147,7 @@ class Rack:
 
 
 def control(about):
-    """Runs a fleet as `about` says, and prints its result."""
+    """Runs the fleet that `about` describes, and prints its result."""
     from netlathe import fleet
 
     def role(words):
@@ -191,7 +191,7 @@ def gen(number="{index}", mac="ff:ff:ff:ff:ff:ff", rate="1kpps", count="500"):
 
 
 def looked_at(path, order, silence_ns):
-    """What a capture says of sources, worked out here and not by the program: spread of first frames and crests in order of
+    """Computes from a capture, without netlathe: the spread of the sources' first frames, and the crests in order of
     their start, each (source, first, last) in ns."""
     import netlathe
 
@@ -217,7 +217,7 @@ def looked_at(path, order, silence_ns):
 
 HOSTS = [f"h{i}" for i in range(1, 7)]
 def compares(sources):
-    """The option with which the receiver compares sources itself, if the program has it."""
+    """Returns the option that makes the receiver compare sources, if the program has it."""
     text = subprocess.run([PROGRAM, "measure", "--help"], capture_output=True, text=True).stdout
     return ["--sources", sources] if "--sources" in text else []
 
@@ -289,7 +289,7 @@ def crests(rounds):
 
 
 def left_behind(rack):
-    """What should be gone: programs and wardens on hosts, and the reference clock."""
+    """Returns what should have ended: programs and wardens on hosts, and the reference clock."""
     found = []
     for name in ["head", *rack.hosts]:
         for line in processes(rack.ns(name)).values():
@@ -299,7 +299,7 @@ def left_behind(rack):
 
 
 def state():
-    """What a run could leave on the machine: namespaces, mounts, interfaces, folders, shared memory."""
+    """Returns what a run could leave on the machine: namespaces, mounts, interfaces, folders, shared memory."""
     mounts = pathlib.Path("/proc/mounts").read_text().splitlines()
     return {
         "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
@@ -319,7 +319,7 @@ def kills(times):
         what = generator.choice(["agent", "link", "scheduler", "controller", "ctrl-c"])
         on_loss = generator.choice(["end", "go-on"])
         victim = generator.choice(HOSTS)
-        # From the first look at the clocks, through arming, to the last frame.
+        # From the first clock comparison, through arming, to the last frame.
         at_s = generator.uniform(0.0, 6.0)
         rack = Rack(HOSTS)
         wrong = []
@@ -371,7 +371,7 @@ def kills(times):
         new = {kind: sorted(set(after[kind]) - set(before[kind])) for kind in after}
         before = after
         if os.environ.get("SHARED"):
-            # Others make namespaces and interfaces on this machine, too.
+            # Other programs create namespaces and interfaces on this machine too.
             new = {kind: [name for name in names if kind == "folders" or MARK in name] for kind, names in new.items()}
         wrong += [f"{kind}: {names}" for kind, names in new.items() if names]
         failed += bool(wrong)

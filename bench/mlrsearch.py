@@ -1,4 +1,4 @@
-"""The total trial time of `search --method mlrsearch` beside the reference library's, on the same model devices.
+"""Compares the total trial time of `search --method mlrsearch` with the reference library's, on the same model devices.
 
 python3 bench/mlrsearch.py [SEARCH]
 
@@ -36,12 +36,12 @@ SEEDS = range(9)
 
 
 def step(limit):
-    """Forwards the limit, and drops all above it."""
+    """Forwards up to the limit, and drops everything above it."""
     return lambda load, seconds, chance: max(0.0, load - limit) * seconds
 
 
 def knee(limit):
-    """Above the limit, loses 1 % for each 10 % of load, until it forwards no more."""
+    """Above the limit, loses 1 % more for each 10 % of load, until it forwards nothing."""
     return lambda load, seconds, chance: load * seconds * min(0.9, max(0.0, load / limit - 1.0) * 0.1)
 
 
@@ -140,7 +140,7 @@ def width(figures):
 
 
 def spread(runs):
-    """How far the lower bounds of a goal differ between seeds, as a share of the largest; the largest of all goals."""
+    """The spread of a goal's lower bounds between seeds, as a share of the largest bound. The largest spread of all goals."""
     goals = zip(*[[lower for lower, _ in run["bounds"]] for run in runs])
     return max(1.0 - min(lower or 0.0 for lower in one) / max(lower or 1.0 for lower in one) for one in goals)
 
@@ -200,7 +200,7 @@ def main():
                         f"  {', '.join(verdicts)}",
                         flush=True,
                     )
-                    # The file keeps the bounds of the first seed, and how often each verdict came.
+                    # The file contains the bounds of the first seed, and the count of each verdict.
                     for who in ("reference", "ours"):
                         runs = one[who].pop("runs")
                         one[who]["bounds"] = runs[0]["bounds"]

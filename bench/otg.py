@@ -79,7 +79,7 @@ def even(rounds):
         ask("POST", "/config", config(1_000, 10, 1))
         capture("start")
         transmit("start")
-        # The first look comes late: each disturbs the sender.
+        # Polling for the end disturbs the sender, so begin late.
         time.sleep(9)
         await_end()
         capture("stop")
@@ -178,7 +178,7 @@ def same():
     ask("POST", "/config", body)
     transmit("start")
     await_end()
-    # Rates are of the last second.
+    # Rates are those of the last second.
     time.sleep(2)
     answers = []
     for transport, location in [("http", f"http://{HERE}"), ("grpc", HERE)]:

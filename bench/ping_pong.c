@@ -1,4 +1,4 @@
-/* What slices are tried on. All over loopback; times in ns, by CLOCK_MONOTONIC.
+/* The program that slices are measured on. All traffic is over loopback. Times are in ns of CLOCK_MONOTONIC.
  *
  * ping_pong tcp SIZE ROUNDS CPU CPU [RING]   a message there and back; prints median and mean of the round trips, send
  *                                            to send. With RING, each round is a data block with two sections, "send"
@@ -55,7 +55,7 @@ static int whole(int s, int size)
 
 static in_addr_t address;
 
-/* A socket belongs to the namespace in which it was made. */
+/* A socket belongs to the namespace in which it was created. */
 static void enter(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -78,7 +78,7 @@ static int open_port(int type, struct sockaddr_in *at)
     return s;
 }
 
-/* Rounds back to back. Each is timed from its send to the next, so that the clock is read once in it. */
+/* Rounds back to back. Each is timed from its send to the next send, so that a round reads the clock only once. */
 static void rally(int s, int size, int rounds, const struct netlathe_ring *ring, int shown)
 {
     struct netlathe_block block;
@@ -184,7 +184,7 @@ static int udp(char **v)
     if (connect(s, (void *)&at, sizeof at))
         return 2;
     long begun = now(), end = begun + atol(v[4]) * 1000000L, due = begun, t;
-    /* What is late is not made good: the rate that is reached shows what a datagram takes. */
+    /* Late departures are not caught up, so the rate obtained shows the cost of a datagram. */
     while ((t = now()) < end)
         if (t >= due) {
             send(s, buffer, size, 0);

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What a Linux receiver takes and where it loses frames: the experiments of a reference, on veth in a lab of this machine.
+"""What a Linux receiver takes and where it loses frames: repeats the experiments of a reference on veth in a lab.
 
 The reference sent from one server to another with an X710: one flow, many flows, an IMIX capture; with a small and a large
 ring. Here `netlathe gen` sends from the lab's client, the box routes, and `netlathe measure --host` watches the server. The
-router is there since Linux holds a local sender back until IP has taken its frames; a wire would not. A veth has no ring
-of descriptors; what stands in for it is a CPU's backlog (RPS hands frames from the sender's CPU to it) and the ring of 256
-frames of a veth in NAPI mode. The books are closed for each run:
+router is needed because Linux holds a local sender back until IP has taken its frames, which a wire would not do. A veth
+has no descriptor ring. Its place is taken by a CPU's backlog, to which RPS hands frames from the sender's CPU, and by the
+ring of 256 frames of a veth in NAPI mode. The counts of each run balance:
 
     sent  =  arrived + lost before the interface (backlog or ring, counted by the sender's veth)
-    arrived  =  read + lost at the socket + thrown away by IP or UDP + what was in flight
+    arrived  =  read + lost at the socket + dropped by IP or UDP + in flight at the end
 
-Runs itself in a lab that is taken down however it ends; what it sets (RPS, GRO, backlog) is put back.
+Runs itself in a lab that is removed however it ends. Settings (RPS, GRO, backlog) are restored.
 """
 
 import json
@@ -51,7 +51,7 @@ def dropped_by_sender():
 
 
 def sink(buffer):
-    """A reader of datagrams, one by one, in a process of its own."""
+    """Reads datagrams one by one in its own process."""
     program = f"""
 import signal, socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -73,7 +73,7 @@ except KeyboardInterrupt:
 
 
 def once(stream, rate, buffer):
-    """One run: frames by where they ended, and what the monitor advised."""
+    """Makes one run. Returns the frames by where they ended, and the advice of the monitor."""
     reader = sink(buffer) if buffer else None
     monitor = start([binary(), "measure", "--host", "eth0", "--json", "-v"], "server", stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE)
@@ -115,14 +115,14 @@ def stream(flows, size, to):
 
 
 def route():
-    """Makes the box a router to the server, and gives the address that frames to it bear."""
+    """Makes the box a router to the server. Returns the MAC address for frames to the router."""
     lines = ["ip link set c0 arp on; ip link set s0 arp on", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
     lines += [f"echo 0 > /proc/sys/net/ipv4/conf/{name}/rp_filter" for name in ("all", "c0")]
     for address in (HERE, NOWHERE):
         lines += [f"ip route add {address} dev s0", f"ip neigh replace {address} lladdr {MAC} dev s0 nud permanent"]
     shell("box", "; ".join(lines))
     if QUEUES > 1:
-        # The router chooses a queue by flow only for frames that came by the first.
+        # The router chooses a queue by flow only for frames that arrived on its first queue.
         shell("client", "ethtool -L eth0 rx 1 tx 1")
     with open("/sys/class/net/c0/address") as file:
         return file.read().strip()
@@ -145,19 +145,19 @@ RPS = "/sys/class/net/eth0/queues/rx-*/rps_cpus"
 
 
 def spread(mask):
-    """RPS, which stands for RSS: veth hands all frames to the sender's CPU."""
+    """RPS, in place of RSS: veth processes all frames on the sender's CPU."""
     every = lambda value: f"for queue in {RPS}; do echo {value} > $queue; done"
     return Set(every(f"{mask:x}"), every(0))
 
 
 def napi():
-    """The veth's own queues: rings of 256 frames, each emptied by a thread."""
+    """The queues of the veth: rings of 256 frames, each read by a thread."""
     on = "ethtool -K eth0 gro on; echo 1 > /sys/class/net/eth0/threaded"
     return Set(on, "echo 0 > /sys/class/net/eth0/threaded; ethtool -K eth0 gro off")
 
 
 class Backlog:
-    """The backlog of all CPUs, a setting of the whole machine. Only ever raised: others use it, too."""
+    """The backlog of all CPUs, a setting of the whole machine. It is only raised, because other programs use it too."""
 
     def __init__(self, frames):
         self.frames = frames
@@ -228,7 +228,7 @@ def capture():
 
 
 def experiment(name, spec, rate, buffer, settings):
-    """Some rounds of one, and its middle by losses."""
+    """Runs some rounds of an experiment. Returns the round with the median loss."""
     if isinstance(spec, list):
         spec = [word.format(router=ROUTER, capture=CAPTURE) for word in spec]
     else:

@@ -1,4 +1,4 @@
-/* DPDK's own meter beside ours: how near rte_meter (srTCM, RFC 2697, no excess) comes to 1 Mbit/s for one user at
+/* DPDK's meter, for comparison with netlathe's: how close rte_meter (srTCM, RFC 2697, no excess) comes to 1 Mbit/s for one user at
  * 2 Mbit/s, and how many calls a second one core makes, by number of users. Not part of netlathe: `make bench-limit`
  * builds and runs it. */
 #include <inttypes.h>

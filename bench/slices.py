@@ -26,11 +26,11 @@ RESULTS = os.path.join(HERE, "results", "slices.json")
 NETLATHE = os.environ.get("NETLATHE", os.path.join(HERE, "..", "target", "release", "netlathe"))
 PROGRAM = os.path.join(HERE, "..", "target", "ping_pong")
 SIZES = [4, 128, 512, 1448]
-# Until a tool that was started has calibrated itself and follows.
+# Time for a tool to calibrate itself and start tracing.
 READY = 3.2
-# Of a program whose speed is compared with another's.
+# For a program whose speed is compared with another's.
 COPIES = 8
-# Round trips beside a tool, on one CPU and on two: more than a second of them, so that a tool that works now and then does.
+# Round trips beside a tool, on one CPU and on two. They take more than a second, so that tools that work periodically do.
 ROUNDS = {1: 100_000, 2: 30_000}
 
 
@@ -108,7 +108,7 @@ def table(via=None):
 
 
 def beside(tool, measure):
-    """What `measure` gives while a tool runs."""
+    """Returns the result of `measure` while a tool runs."""
     if tool is None:
         return measure()
     running = subprocess.Popen(tool, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -123,7 +123,7 @@ def beside(tool, measure):
 
 
 def tools():
-    """What runs beside the program."""
+    """The tools that run beside the program."""
     kernel = [NETLATHE, "slice", "kernel", "-q"]
     found = {
         "nothing": None,
@@ -134,7 +134,7 @@ def tools():
         "all points, 20 ms in each second": kernel + ["--windows", "20ms/1s"],
     }
     if shutil.which("perf"):
-        # The tracepoints that slices use, as far as a script can have them.
+        # The tracepoints that slices use, if a script can attach to them.
         events = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "net:net_dev_queue", "net:net_dev_start_xmit",
                   "net:net_dev_xmit", "net:netif_rx", "net:netif_receive_skb", "tcp:tcp_probe", "sock:sk_data_ready",
                   "skb:skb_copy_datagram_iovec", "tcp:tcp_rcv_space_adjust", "sock:sock_recv_length"]
@@ -150,7 +150,7 @@ def cost(cpus, rounds=3):
     for _ in range(rounds):
         for name, tool in tools().items():
             got[name].append(beside(tool, lambda: program("tcp", 4, ROUNDS[len(set(cpus))], *cpus)))
-    # The least: where the machine changes its pace, medians are of that.
+    # The minimum of the rounds, because the machine's speed may change between them.
     least = {name: [min(values) for values in zip(*runs)] for name, runs in got.items()}
     base = least["nothing"]
     rows = [dict(tool=name, rtt_ns=median, more=median / base[0] - 1, mean_ns=mean, more_mean=mean / base[1] - 1,
@@ -212,7 +212,7 @@ def pipeline(*built):
                 for one in zip(*kept):
                     for times, program in zip((without, again, off), one):
                         times.append(run(program))
-        # Of each copy the median of its runs, and of each program that of its copies.
+        # The median of the runs of each copy, then the median of the copies of each program.
         ns = lambda times: median(median(times[copy::COPIES]) for copy in range(COPIES))
         add("not compiled", "not compiled", ns(again), ns(again) / ns(without) - 1, True)
         add("off", "not compiled", ns(off), ns(off) / ns(without) - 1)

@@ -2,7 +2,7 @@
 """Runs netlathe commands under random faults, and checks the machine after each run.
 
 After each run:
-- the books of the report balance: in + copies = out + drops + held, and a capture holds as many whole records as `out`;
+- the counters of the report balance: in + copies = out + drops + held, and a capture has as many whole records as `out`;
 - nothing is left: links, addresses, programs on interfaces, namespaces, mounts, processes, records in /run/netlathe.
   After SIGKILL, what the documented clean-up command removes may be left until then;
 - the host, a namespace with an address of its own, answers pings;
@@ -31,7 +31,7 @@ from inlab import Failed, binary, run_alone, text
 HOST_ADDRESS, FAR_ADDRESS = "10.88.0.1", "10.88.0.2"
 PAIRS = (("a0", "a1"), ("b0", "b1"))
 RUN_S = 2
-# A run ends within a second of its signal or its end. The machine may be busy, so more is a finding only far beyond.
+# A run ends within a second of its signal or its end. On a busy machine it may take longer, so the limit is far above that.
 PATIENCE_S = 10
 SMALL = "64k"                    # of the disk that fills up
 STREAM = "udp 10.1.0.1:1000 > 10.2.0.1-10.2.0.9:9 size 200B"
@@ -81,7 +81,7 @@ def make_network():
 
 
 def mend_network():
-    """Makes again what a run has deleted."""
+    """Recreates what a run has deleted."""
     there = said(*within("host"), "ip", "-br", "link")
     if "eth0" not in there:
         make_uplink()
@@ -143,7 +143,7 @@ def links(node):
 
 
 def processes():
-    """All but this one, which is the first of its namespace or the child of it."""
+    """All processes but this one, which is the first of its namespace or the child of the first."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -160,7 +160,7 @@ def processes():
 
 def machine():
     with open("/proc/self/mounts") as file:
-        # Each namespace is one, too: ours are listed below, and those of other programs come and go.
+        # Each namespace is a mount too. Ours are listed below, and those of other programs come and go.
         mounts = [line.split() for line in file]
     found = {f"mount {mount[1]} {mount[2]}" for mount in mounts if not mount[1].startswith("/run/netns/")}
     found |= {f"namespace {name}" for name in os.listdir("/run/netns")}
@@ -180,7 +180,7 @@ def difference(before):
 
 
 def settled(before):
-    """What differs, once it no longer changes for the better: the kernel takes some things down later."""
+    """Returns the differences once they stop shrinking, because the kernel removes some things with a delay."""
     until = time.monotonic() + 3
     while True:
         differs = difference(before)
@@ -196,9 +196,9 @@ class Case:
 
     def __init__(self, name, words, ports=(), feed=None, clean=None, capture=None, on=False):
         self.name, self.words, self.ports = name, [str(word) for word in words], ports
-        self.feed = feed            # a program that gives it work
-        self.clean = clean          # what removes what a killed one leaves
-        self.capture = capture      # a file with as many records as frames went out
+        self.feed = feed            # a program that causes work for it
+        self.clean = clean          # the command that removes what a killed run leaves
+        self.capture = capture      # a file with as many records as frames were sent
         self.on = on                # it carries the host's traffic
 
 
@@ -319,7 +319,7 @@ while True:
 
 
 def client(socket_path, requests):
-    """A program that sends these requests again and again."""
+    """Returns a program that repeats these requests."""
     return [sys.executable, "-c", CLIENT, socket_path, json.dumps(requests)]
 
 
@@ -328,7 +328,7 @@ def serve(rng, folder):
                 f'out = "{driver(rng, "a0")}"\nrate = "{rng.choice([1, 20])}kpps"\n')
     requests = [("POST", "/v1/runs", "application/toml", scenario), ("GET", "/v1/runs", "", ""), ("GET", "/metrics", "", "")]
     words = ["serve", "--listen", f"unix:{folder}/s.sock", "--most", 2]
-    # The next service removes what a killed one left.
+    # The next service removes what a killed one has left.
     clean = ["timeout", "-s", "INT", "2", binary(), "serve", "--listen", f"unix:{folder}/clean.sock"]
     return Case("serve", words, ("a0", "a1"), client(f"{folder}/s.sock", requests), clean=clean)
 
@@ -376,18 +376,18 @@ def lab(_rng, _folder):
 
 COMMANDS = [gen, gen_file, shape, shape_file, between, on, limit, measure, measure_host, search, disk, slice_kernel,
             slice_pipeline, run, serve, otg, clock, run_in_lab, lab]
-# Those with options of the whole run; the others end by themselves.
+# Commands that take the options of a run. The others end by themselves.
 WITH_DURATION = {"gen", "shape", "emulate --between", "emulate --on", "limit", "measure", "measure --host", "disk", "run", "clock",
                  "run with a lab"}
 WITHOUT_JSON = {"lab run", "serve", "otg"}
-# Those that end by a signal alone.
+# Commands that end only by a signal.
 WITHOUT_END = {"serve", "otg"}
 
 
 # The faults: each acts on a running process and names what it did
 
 class Fault:
-    """What happens to a run. `limits` are words of prlimit."""
+    """A fault that is injected into a run. `limits` are options of prlimit."""
 
     def __init__(self, name, act=None, signals=(), small=False, stalled=False, limits=None):
         self.name, self.act, self.signals = name, act, signals
@@ -446,7 +446,7 @@ FAULTS = [
 
 
 def unbalanced(value, at="report"):
-    """Where in + copies = out + drops + held does not hold."""
+    """Returns where in + copies = out + drops + held is violated."""
     if isinstance(value, list):
         for number, entry in enumerate(value):
             yield from unbalanced(entry, f"{at}[{number}]")
@@ -462,7 +462,7 @@ def unbalanced(value, at="report"):
 
 
 def records(path):
-    """How many whole records a classic capture has, and whether it ends within one."""
+    """Returns the number of whole records of a classic capture, and whether it ends within a record."""
     with open(path, "rb") as file:
         bytes_ = file.read()
     at, count = 24, 0
@@ -475,7 +475,7 @@ def records(path):
 
 
 def stall(words, folder, rng):
-    """Makes a pipe, whose reader never reads, of one of the files that the command writes."""
+    """Replaces one of the files that the command writes by a pipe whose reader never reads."""
     files = [word for word in words if word.startswith(f"{folder}/") and not word.endswith((".toml", "backing", "mount"))]
     if not files:
         return None
@@ -488,7 +488,7 @@ def stall(words, folder, rng):
 
 
 def judge(process, case, fault, error, out, limits):
-    """What is wrong with how a run ended."""
+    """Returns what is wrong with the end of a run."""
     found = []
     status, message = process.returncode, error.strip().splitlines()
     signals = {-getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")}
@@ -500,7 +500,7 @@ def judge(process, case, fault, error, out, limits):
         elif out.strip() and status != -signal.SIGKILL:
             found.append(f"a report, and yet ended by signal {-status}")
     elif case.name in ("lab run", "run with a lab") and fault.act and -(status - 128) in signals:
-        pass    # the status of its command, or of a run that had not begun, which the signal met too
+        pass    # the status of its command, or of a run that the signal reached before it began
     elif status not in (0, 1, 2, 127 if limits else 2) and not (status == 130 and fault.name == "SIGINT twice"):
         found.append(f"status {status}: {message[-1:]}")
     elif status == 2 and not any(line.startswith("netlathe: ") for line in message) and not limits:
@@ -525,7 +525,7 @@ def judge(process, case, fault, error, out, limits):
 
 
 def one(number, seed, base):
-    """One run: its name, its command line, and what was found."""
+    """Makes one run. Returns its name, its command line, and the findings."""
     rng = random.Random(f"{seed}/{number}")
     folder = tempfile.mkdtemp(dir=base)
     only = os.environ.get("COMMANDS", "").split()
@@ -559,7 +559,7 @@ def one(number, seed, base):
             if not case.on and "eth0" not in case.ports and not reachable():
                 found.append("the host does not answer pings during the run")
             if case.name == "search" or case.name in WITHOUT_END:
-                # The trials of a search start a process each, so a whole one takes half a minute on a busy machine.
+                # Each trial of a search starts a process, so a whole search takes half a minute on a busy machine.
                 try:
                     process.wait(timeout=RUN_S)
                 except subprocess.TimeoutExpired:
@@ -595,9 +595,9 @@ def one(number, seed, base):
 
 
 def clean_up(case):
-    """What the documents name for what a killed run leaves.
+    """Does what the documents prescribe for what a killed run leaves.
 
-    The next run on an interface takes the XDP program of a killed one off, and each run with XDP removes the records of
+    The next run on an interface removes the XDP program of a killed run, and each run with XDP removes the records of
     programs that are gone.
     """
     if case.clean:
@@ -643,7 +643,7 @@ def chaos():
 
 
 def on_own_mounts():
-    """Runs chaos where the records of labs and namespaces are its own."""
+    """Runs chaos with its own records of labs and namespaces."""
     for folder in ("/run/netlathe", "/run/netns"):
         os.makedirs(folder, exist_ok=True)
         said("mount", "-t", "tmpfs", "tmpfs", folder)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Compiles the shim against the DPDK of another Debian release: its headers are downloaded by apt-get from where this
-# machine's own packages come from, verified by Debian's key, and unpacked into a folder; nothing is installed.
+# Compiles the shim against the DPDK of another Debian release. apt-get downloads the headers from the mirror of this
+# machine and verifies them with Debian's key. They are unpacked into a folder; nothing is installed.
 #   scripts/check-shim.sh FOLDER RELEASE VERSION      such as: scripts/check-shim.sh target/dpdk trixie 24.11
-# Says what it compiled. Ends with 77 and `SKIP: why` where that cannot be tried, with 1 where the shim does not compile.
+# Prints what it compiled. Exits with 77 and `SKIP: why` if it cannot try, and with 1 if the shim does not compile.
 set -euo pipefail
 [ $# -eq 3 ] || { sed -n '4s/^#  *//p' "$0" >&2; exit 2; }
 shim=$(cd "$(dirname "$0")/../crates/dpdk-sys/shim" && pwd)
@@ -18,7 +18,7 @@ skip() {
 for program in apt-get dpkg-deb pkg-config cc flock; do
     command -v $program >/dev/null || skip "$program is not installed"
 done
-# One at a time; the next finds what this one unpacked.
+# One process at a time. The next one finds what this one unpacked.
 exec 9>"$folder/lock"
 flock 9
 
@@ -49,7 +49,7 @@ CONF
     (cd "$folder/apt" && apt-get download --quiet=2 libdpdk-dev) >"$folder/log" 2>&1 ||
         skip "libdpdk-dev is unavailable: $(tail -n1 "$folder/log")"
     dpkg-deb -x "$folder"/apt/libdpdk-dev_*.deb "$folder/unpacked"
-    # They say where they would be installed.
+    # The .pc files name the prefix of an installation.
     sed -i "s|^prefix=.*|prefix=$folder/dpdk/usr|" "$folder"/unpacked/usr/lib/*/pkgconfig/libdpdk*.pc
     mv "$folder/unpacked" "$folder/dpdk"
     rm -rf "$folder/apt" "$folder/log"
@@ -64,7 +64,7 @@ case $found in
     *) skip "it has $found by now" ;;
 esac
 cflags=$(pkg-config --cflags libdpdk)
-# As build.rs does: DPDK's own headers do not pass our warnings. The assertion is that these headers are the ones meant.
+# -isystem, as in build.rs: DPDK's own headers cause warnings. The assertion checks that these are the intended headers.
 {
     echo '#include "shim.c"'
     echo '#include "events.c"'

@@ -28,7 +28,7 @@ STREAM = 40e6                # bits of TCP payload per second
 FILE_BYTES = 24 * 1024 * 1024
 WARM_S = 1.0                 # until a flow is steady, and TCP out of slow start
 WINDOW_S = 1.6               # measured part of a flow
-FLOW_S = 3                   # a flow's length: the window fits in
+FLOW_S = 3                   # length of a flow, which contains the window
 
 
 class Straight:
@@ -67,7 +67,7 @@ class Shape:
 
 
 def measured(flow, node="server"):
-    """Measures the middle of a flow at its receiver; `flow` is a process that has just been started."""
+    """Measures the middle of a flow at its receiver. `flow` is a process that has just been started."""
     time.sleep(WARM_S)
     report = json.loads(run([binary(), "measure", "--in", "if:eth0", "--duration", f"{WINDOW_S}s", "--json"], node))
     if flow is not None:
@@ -90,7 +90,7 @@ def udp():
 
 
 def curl(rate_limited):
-    """The download: its whole to be compared, or, where it takes long, as a flow to be measured."""
+    """Downloads the file and returns it. With a limited rate, only starts the download, to be measured as a flow."""
     url = f"http://{os.environ['NETLATHE_SERVER']}:8000/file"
     line = ["curl", "--silent", "--show-error", "--fail", "--max-time", "20", url]
     if rate_limited:
@@ -124,7 +124,7 @@ def experiment(content):
     with Shape(*ask.split()):
         row("iperf3 UDP", mbps, measured(udp())["rate"]["mean_bps"] / 1e6, "Mbit/s", ask)
         row("iperf3 TCP", mbps, measured(iperf("-t", FLOW_S))["rate"]["mean_bps"] / 1e6, "Mbit/s", ask)
-    # The file comes from the server, so that is the way to shape, and the client is where it arrives.
+    # The file is sent by the server, so shape that direction and measure at the client.
     with Shape(*ask.split(), way=("s0", "c0")):
         got = measured(curl(rate_limited=True), node="client")
         row("curl HTTP", mbps, got["rate"]["mean_bps"] / 1e6, "Mbit/s", ask)

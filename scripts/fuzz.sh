@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fuzzes each target of crates/fuzz for T seconds (60 unless set). `fuzz.sh planted` checks the fuzzer itself: with a
-# bug planted behind each reader, each target must find it within T seconds.
-# A finding ends the script with status 1 and is kept in crates/fuzz/artifacts: mend the code, and add the input to
+# Fuzzes each target of crates/fuzz for T seconds (60 unless set). `fuzz.sh planted` checks the fuzzer itself: each
+# parser has a planted bug, which its target must find within T seconds.
+# A finding ends the script with status 1 and is kept in crates/fuzz/artifacts. Fix the code, and add the input to
 # crates/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ rustc +nightly --version >/dev/null 2>&1 || {
     exit 2
 }
 
-# The release profile's whole-program optimisation takes minutes for each target.
+# LTO, which the release profile enables, takes minutes for each target.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 options=(--fuzz-dir crates/fuzz --sanitizer none --features "$features")
 [ -n "$only" ] || only=$(cargo fuzz list --fuzz-dir crates/fuzz)

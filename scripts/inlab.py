@@ -17,7 +17,7 @@ running = []
 
 
 class Failed(Exception):
-    """A step did not run; the message says which and what it said."""
+    """A step failed. The message names the step and contains its output."""
 
 
 @functools.cache
@@ -37,7 +37,7 @@ def binary():
 
 
 def text(command):
-    """A command as one would type it."""
+    """Returns a command as a user would type it."""
     return shlex.join(str(word) for word in command)
 
 
@@ -52,14 +52,14 @@ def start(command, node=None, **more):
 
 
 def finish(process, wait_s):
-    """Waits for the end of a program, and returns what it printed and what it complained of."""
+    """Waits until a program ends. Returns its stdout and its stderr."""
     out, error = process.communicate(timeout=wait_s)
     running.remove(process)
     return out or b"", error or b""
 
 
 def stop(process, wait_s=8):
-    """Ends a program as Ctrl-C would, and returns what it printed; one that was seen to its end has nothing more to say."""
+    """Ends a program as Ctrl-C does, and returns what it printed. That is nothing if the program was waited for before."""
     if process not in running:
         return b"", b""
     if process.poll() is None:
@@ -72,7 +72,7 @@ def stop(process, wait_s=8):
 
 
 def ended(process, command, wait_s, fine=(0,)):
-    """What a program printed; `fine` are the statuses that it may end with."""
+    """Returns what a program printed. `fine` are the permitted exit statuses."""
     try:
         out, error = finish(process, wait_s)
     except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ def run(command, node=None, wait_s=30, fine=(0,)):
 
 
 def await_line(stream, pattern, what):
-    """Reads what a program prints until it says that it is ready."""
+    """Reads the output of a program until it reports ready."""
     for line in stream:
         if re.search(pattern, line.decode(errors="replace")):
             return
@@ -99,7 +99,7 @@ def await_line(stream, pattern, what):
 
 
 def await_way(alive, node="client"):
-    """Waits until a ping gets through, both ways; False if none does in ten seconds, or as soon as `alive()` is false."""
+    """Waits until a ping is answered. Returns False if none is in ten seconds, or as soon as `alive()` is false."""
     until = time.monotonic() + 10
     while time.monotonic() < until and alive():
         ping = start(["ping", "-c1", "-W1", os.environ["NETLATHE_SERVER"]], node, stdout=subprocess.DEVNULL)
@@ -110,11 +110,11 @@ def await_way(alive, node="client"):
 
 
 def serve(folder):
-    """Starts what programs of the client talk to: iperf3, and a web server of a folder on port 8000."""
+    """Starts the servers for programs of the client: iperf3, and a web server of a folder on port 8000."""
     line = [sys.executable, "-u", "-m", "http.server", "-d", folder, "8000"]
     web = start(line, "server", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     await_line(web.stdout, "Serving", "the web server")
-    # No line per second: no program reads them.
+    # No line per second, because no program reads the output.
     iperf = start(["iperf3", "-s", "-i", "0", "--forceflush"], "server", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     await_line(iperf.stdout, "listening", "iperf3")
 

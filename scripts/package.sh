@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds what a release consists of, in target/package, and tries each in a clean root:
+# Builds the parts of a release in target/package, and tries each in a clean root:
 #   netlathe.deb       for Debian 12, with live ports: installed by apt, then `netlathe doctor`
 #   netlathe-static    one file for any Linux, without live ports: run in an empty root on a capture
-#   netlathe-*.whl     the Python package with netlathe-static in it: installed and run where nothing else is
+#   netlathe-*.whl     the Python package with netlathe-static in it: installed and run in a root without anything else
 #   the five crates    cargo publish --dry-run
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,7 +57,7 @@ say "the Debian package in a clean root"
 debootstrap --variant=minbase bookworm "$root/debian" "${MIRROR:-http://deb.debian.org/debian}" >"$out/debootstrap.log"
 cp "$out/netlathe.deb" "$root/debian/tmp/"
 cp /etc/resolv.conf "$root/debian/etc/" 2>/dev/null || true
-# The names that this machine knows, such as a mirror's, and its proxy for apt.
+# The host names of this machine, such as a mirror's, and its apt proxy.
 cp /etc/hosts "$root/debian/etc/"
 cp /etc/apt/apt.conf.d/* "$root/debian/etc/apt/apt.conf.d/" 2>/dev/null || true
 chroot "$root/debian" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends -qq /tmp/netlathe.deb >"$out/install.log"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The pictures of pages in docs/images: makes the runs that they show, and has a browser draw the pages.
 
-The one of virtual time is the same each time but for date and machine. The live one is of five seconds of departures
-into a port that swallows all; in one of them loops take every CPU, so that the page has something to show.
+The picture of virtual time is always the same, except for the date and the machine. The live one shows five seconds of
+departures into a port that discards everything. During one of these seconds, loops occupy every CPU, so that frames are late.
 """
 
 import os
@@ -24,7 +24,7 @@ CALM_S, TROUBLE_S = 2.5, 1.0
 
 
 def tool(name):
-    """Where a program is that only the pictures need."""
+    """Returns the path of a program that only the pictures need."""
     path = shutil.which(name)
     if not path:
         raise Failed(f"{name} is missing, which only the pictures need: as root, "
@@ -75,7 +75,7 @@ def live():
 
 
 def service():
-    """Pictures of the page of `netlathe serve`, which a test of its own clicks through."""
+    """Takes pictures of the page of `netlathe serve`, by the test that clicks through it."""
     clicks = os.path.join(ROOT, "scripts", "service_page.py")
     run(["env", f"NETLATHE={binary()}", sys.executable, clicks, "."], wait_s=120)
     for name in ("service-light.png", "service-dark.png", "service-phone.png"):
@@ -83,7 +83,7 @@ def service():
 
 
 def reduced(name, picture):
-    """Keeps a picture as a PNG of at most 256 colours, a third of the size of one of all colours."""
+    """Reduces a picture to a PNG of at most 256 colours, a third of its size."""
     path = os.path.join(IMAGES, name)
     run([tool("pngquant"), "--force", "--strip", "--speed", "1", "--output", path, "256", picture])
     print(f"{os.path.relpath(path)}: {os.path.getsize(path) // 1000} kB", flush=True)

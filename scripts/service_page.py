@@ -36,7 +36,7 @@ class Browser:
         self.answers, ours = os.pipe()
 
         def descriptors():
-            # Away from 3 and 4 first, so that neither overwrites the other.
+            # First move both away from 3 and 4, so that neither overwrites the other.
             ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs, ours)]
             for end, number in zip(ends, (3, 4)):
                 os.dup2(end, number)
@@ -49,7 +49,7 @@ class Browser:
         self.read, self.number, self.session = b"", 0, None
         target = self.call("Target.createTarget", url=url)["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        # A page without a window has no focus otherwise.
+        # Without this, a page without a window has no focus.
         self.call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def call(self, method, **parameters):
@@ -83,7 +83,7 @@ class Browser:
         self.run(f"[...document.querySelectorAll('button')].find((button) => button.textContent === {json.dumps(text)}).click()")
 
     def type(self, text):
-        """Types into what has the focus."""
+        """Types into the element that has the focus."""
         self.call("Input.insertText", text=text)
 
     def press(self, key, code):
@@ -101,7 +101,7 @@ class Browser:
             path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 
-# The rate that the page shows in Mbps, once it is between these.
+# Waits until the rate that the page shows, in Mbps, is between these bounds.
 AROUND = """(() => {{
     const [number, unit] = (document.querySelector('td:nth-child(4)')?.textContent ?? '').split(' ');
     const rate = number * {{ bps: 1e-6, kbps: 1e-3, Mbps: 1, Gbps: 1e3 }}[unit];
@@ -140,7 +140,7 @@ def main():
             half = browser.wait("half the rate", AROUND.format(at_least=4.5, at_most=5.5))
             browser.wait("the rate asked", "document.querySelector('td:nth-child(5)').textContent === '5Mbps'")
             browser.wait("the client's name", "document.querySelector('section .note').innerText.includes('down.rate = 5Mbps at')")
-            # The same by keyboard alone. The focus offers the settings of the run.
+            # The same by keyboard only. Focusing the field lists the settings of the run.
             browser.run(f"{fields}[0].value = ''; {fields}[1].value = ''; {fields}[0].focus()")
             browser.wait("the settings", "[...document.querySelectorAll('datalist option')].some((option) => option.value === 'down.rate')")
             browser.type("down.rate")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes sure that what netlathe is built and tested with is on this machine: silent when it is, else installs it
-# (Debian and its kin, as root) or says plainly what is missing (anywhere else) and exits with 2.
+# Makes sure that this machine has what is needed to build and test netlathe. Prints nothing if so. Otherwise installs it
+# (Debian and derivatives, as root), or lists what is missing (elsewhere) and exits with 2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin:$HOME/.cargo/bin"
 
-# package | how to tell that it is there | why it is needed
+# package | test whether it is installed | why it is needed
 needs='
 gcc|have gcc|compiles the shim over DPDK
 libc6-dev|has_header stdio.h|the C library, for the shim
@@ -71,7 +71,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     show_missing
     export DEBIAN_FRONTEND=noninteractive
     install() { apt-get install --yes --quiet --no-install-recommends "${packages[@]}"; }
-    # The lists are fetched only when apt does not know a package, or what it knows is no longer served.
+    # Fetch the package lists only if apt does not know a package, or if the mirror no longer has the known version.
     if ! apt-cache show "${packages[@]}" >/dev/null 2>&1 || ! install; then
         apt-get update --quiet
         install || give_up "apt-get could not install ${packages[*]}: its message is above"
@@ -84,7 +84,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-# One place says which Rust is needed.
+# Cargo.toml is the only place that names the required Rust.
 needed=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
 have cargo || give_up "cargo is missing; Rust $needed or later comes with rustup: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
 version=$(cargo --version | cut -d' ' -f2)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds the documentation site in target/site/html from the documents as they are, and checks its links.
 
-mdBook wants a SUMMARY.md. It is made here from docs/README.md, whose sections list every page but the decisions, so that
-there is one index. Exit status 1: a link leads nowhere, or a page is not in the index.
+mdBook needs a SUMMARY.md. It is generated from docs/README.md, whose sections list every page except the decisions, so
+that there is only one index. Exit status 1: a link leads nowhere, or a page is not in the index.
 """
 import html.parser
 import pathlib
@@ -30,7 +30,7 @@ smart-punctuation = false
 
 
 def stage():
-    """Copies what the documents are and link to, at the places where they are in the repository."""
+    """Copies the documents and the files that they link to, with the same paths as in the repository."""
     shutil.rmtree(SITE, ignore_errors=True)
     SOURCE.mkdir(parents=True)
     for page in PAGES:
@@ -46,7 +46,7 @@ def title(page):
 
 
 def summary():
-    """The index of docs/README.md as mdBook wants it, with the decisions behind it."""
+    """Returns the index of docs/README.md in the form of mdBook, followed by the decisions."""
     lines = ["# Summary", "", "[netlathe](README.md)", "[All documents](docs/README.md)"]
     listed = []
     for line in (SOURCE / "docs/README.md").read_text().splitlines():

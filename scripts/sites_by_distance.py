@@ -2,7 +2,7 @@
 """Computes scenarios/sites-computed-30.csv: round trips between 30 cities by the distance on the globe.
 
 These are computed times, not measured ones. Formula: the great circle between the cities' coordinates on a sphere of
-6371 km (haversine), times 1.5 for cables that do not go straight, there and back at 200 km per millisecond (light in
+6371 km (haversine), times 1.5 because cables are not straight, there and back at 200 km per millisecond (light in
 glass), plus 1 ms. Rounded to 0.1 ms. Real paths are often longer, and some regions are connected by detours.
 """
 

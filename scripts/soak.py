@@ -3,7 +3,7 @@
 
 Prints the resident memory (RSS) of each program at the start, each minute (ten times if T is less than ten minutes), and
 at the end. Status 1 if one of them grows by more than 2 % and 1 MiB after the first interval, in which buffers fill, or if
-the books of a report do not balance. Runs in a network namespace of its own. Wants root.
+the counters of a report do not balance. Runs in its own network namespace. Needs root.
 """
 
 import json

@@ -24,7 +24,7 @@ BEGIN, END = "<!-- made by scripts/tables.py: begin -->\n", "<!-- made by script
 
 
 class Wrong(Exception):
-    """A data file or a page that cannot be used; the text says what and where."""
+    """A data file or a page that cannot be used. The text names the problem and the place."""
 
 
 def number(value, column):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Python package into a new virtual environment, then checks its types and runs its tests and notebooks.
-# NETLATHE names the program; otherwise it is what cargo built. Without PyPI it prints SKIP and the reason.
+# NETLATHE names the program; the default is the one that cargo built. Without PyPI it prints SKIP and the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -16,7 +16,7 @@ if ! python3 -m venv "$venv" >"$venv.log" 2>&1 || ! "$venv/bin/pip" install --qu
 fi
 rm -f "$venv.log"
 
-# Without a compiler on PATH: the package has none to run.
+# A PATH without cargo, because the package must install without building the program.
 echo "test-python: pip install ./python"
 PATH="$venv/bin:/usr/bin:/bin" "$venv/bin/pip" install --quiet './python[test]'
 cd python
@@ -24,6 +24,6 @@ echo "test-python: mypy --strict"
 "$venv/bin/mypy" --cache-dir "$venv/mypy"
 echo "test-python: pytest"
 "$venv/bin/python" -m pytest -q -p no:cacheprovider -rs
-# The copy that the package carries, with nothing else to find.
+# Runs the copy in the package, with no other netlathe to find.
 cd "$venv"
 env -u NETLATHE PATH=/nonexistent "$venv/bin/python" -c 'import netlathe; assert netlathe.Program().binary.startswith("'"$venv"'"), netlathe.Program().binary; print(netlathe.command("--version"), end="")'

@@ -20,12 +20,12 @@ from inlab import Failed, await_way, binary, finish, run, serve, start, stop, te
 
 SERVER = "10.77.0.100"
 FILE_BYTES = 8 * 1024 * 1024
-TOO_LONG = 28                # curl's status when its time is up: what came by then is compared
+TOO_LONG = 28                # curl's status at its time limit: what arrived by then is compared
 FLOW_S = 4 if "--short" in sys.argv else 8
 
 
 def client(*command, wait_s=60, fine=(0,)):
-    """What a program on the client printed."""
+    """Runs a program on the client. Returns what it printed."""
     return run(command, "client", wait_s, fine).decode(errors="replace")
 
 
@@ -77,13 +77,13 @@ def beside(*words):
     pings = start(["ping", "-c", str(10 * FLOW_S - 20), "-i", "0.1", "-q", SERVER], "client", stdout=subprocess.PIPE)
     said = iperf(*words, seconds=FLOW_S)
     out, _ = finish(pings, 30)
-    client("ping", "-c", 1, "-W", 5, "-q", SERVER)  # behind all that waits: then the server is free for the next flow
+    client("ping", "-c", 1, "-W", 5, "-q", SERVER)  # queued behind everything that waits: once it is answered, the server is free for the next flow
     times = re.search(r"= ([\d.]+)/([\d.]+)/([\d.]+)/", out.decode(errors="replace"))
     return f"{said}; ping beside it {' / '.join(times.groups()) if times else '-'} ms (min/mean/max)"
 
 
 def sent_again():
-    """Segments that the server has sent again so far."""
+    """Returns the segments that the server has retransmitted so far."""
     lines = [line.split() for line in run(["cat", "/proc/net/snmp"], "server").decode().splitlines() if line.startswith("Tcp:")]
     return int(dict(zip(lines[0], lines[1]))["RetransSegs"])
 
@@ -101,7 +101,7 @@ def download(folder):
 
 
 def hit(emulation):
-    """Which direction was hit, and by what."""
+    """Describes the frames of each direction, and what was done to them."""
     said = []
     for name, pipeline in emulation.report.items():
         done = {**pipeline["drops"], **pipeline.get("effects", {})}

@@ -21,7 +21,7 @@ import results
 from inlab import Failed, binary, guarded, run
 
 EXPERIMENTS = ("fig5", "table1", "table2", "fig7", "table3", "table4")
-LIVE_S = 300   # the longest that a live part may take
+LIVE_S = 300   # time limit for a live part
 
 
 def module(name):
@@ -52,7 +52,7 @@ def arguments():
 
 
 def in_lab(name, experiment):
-    """Runs an experiment's live part inside a lab of its own, and returns what it found."""
+    """Runs the live part of an experiment in its own lab, and returns its results."""
     lab = ["lab", "run", "--name", f"paper-{os.getpid()}", "--clients", experiment.CLIENTS, "--on", "box"]
     inside = [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--inside", name, "--seconds", programs.seconds]
     try:
@@ -91,7 +91,7 @@ def inside(name):
 
 
 def check(folder):
-    """Says which documents do not say what the results say."""
+    """Prints which documents differ from the results."""
     stale = pages.stale(ROOT, folder, EXPERIMENTS)
     for path in stale:
         print(f"bench-paper: {path} is not what {os.path.relpath(folder, ROOT)} says: python3 bench/paper --from-results",
@@ -133,7 +133,7 @@ def main():
     try:
         return guarded("bench-paper", lambda: experiments(given))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())   # the reader of our output has closed it
         return 0
     except FileNotFoundError as missing:
         print(f"bench-paper: {missing.filename}: {missing.strerror}", file=sys.stderr)

@@ -21,7 +21,7 @@ def stream(destination=""):
 
 
 def on_line(port, name, count):
-    """A run on a line, judged by the places of its frames there."""
+    """Runs on a model line, and computes figures from the start times of the frames."""
     places = kept(f"{name}.csv")
     report = netlathe("gen", "--out", f"{port},frames={places}", "--rate", "5Gbps", "--count", count,
                       "--stream", stream(), "--report", kept(name))
@@ -36,7 +36,7 @@ def on_line(port, name, count):
 
 
 def curve(name):
-    """Rates by time, in the windows of the report's page."""
+    """Returns the rate over time, in the windows of the report page."""
     with open(kept(f"{name}/report.json"), encoding="utf-8") as file:
         (pipeline,) = json.load(file)["pipelines"]
     rate = pipeline["plots"]["rate"]

@@ -26,7 +26,7 @@ NO_SYNC = "this netlathe has no --sync: what comes after it is missing"
 
 
 def arrivals(path):
-    """Stamps in ps and lengths by source, of the bursts' frames."""
+    """Returns stamps in ps and lengths of the frames of the bursts, by source."""
     found = {}
     for ns, frame, length in gaps.records(path):
         if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == (2000).to_bytes(2, "big"):
@@ -80,7 +80,7 @@ def merged():
         path = kept(f"source{n}.pcap")
         netlathe("gen", "--out", f"pcap:{path}", "--count", 2_400 * ROUNDS, "--rate", "burst 240Mbps for 80ms every 1s",
                  "--stream", f"udp {source}:1000 > 10.77.0.100:2000 size 1000B")
-        # The waveform's bursts go on; a little later each, so that no two frames want the same instant.
+        # The bursts of the waveform repeat. Each source is a little later, so that no two frames are due at the same instant.
         frames += [(ns + n * 1_000, frame) for ns, frame, _ in gaps.records(path)]
     frames.sort(key=lambda entry: entry[0])
     gaps.write_capture(kept("merged.pcap"), frames)
@@ -101,7 +101,7 @@ def real():
 
 
 def run_bursts(*sync):
-    """Three clients send; what the server gets is judged."""
+    """Three clients send bursts. Returns figures of what the server receives."""
     shape = ["shape", "--in", "c0", "--out", "s0", "--rate", RATE, *sync]
     with Served([sys.executable, TRAFFIC, "sink"], "ready"), Background(*shape) as shaper, \
             Background("measure", "--in", "if:eth0", "--write", kept("live.pcap"), node="server"):

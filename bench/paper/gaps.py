@@ -1,4 +1,4 @@
-"""Gaps and rates from lists of departures: figures of our own, which share no code with netlathe's reports."""
+"""Gaps and rates from lists of departures. Shares no code with netlathe's reports."""
 
 import math
 import struct
@@ -51,7 +51,7 @@ def number(frame, port=2000):
 
 
 def numbered(path):
-    """Time in ps by number."""
+    """Returns times in ps by sequence number."""
     return {number(frame): ns * 1000 for ns, frame, _ in records(path) if number(frame) is not None}
 
 
@@ -61,7 +61,7 @@ def between(starts):
 
 
 def quantile(ordered, share):
-    """The smallest value that at least `share` of all do not exceed."""
+    """Returns the smallest value that at least `share` of all values do not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
@@ -112,7 +112,7 @@ def envelope(gaps, parts):
 
 
 def histogram(gaps, low_ps, width_ps, bins):
-    """Shares of gaps in equal bins; what lies outside is in the last two figures, below and above."""
+    """Returns the shares of gaps in equal bins, then the shares below and above the bins."""
     counts, below, above = [0] * bins, 0, 0
     for gap in gaps:
         place = (gap - low_ps) // width_ps
@@ -126,7 +126,7 @@ def histogram(gaps, low_ps, width_ps, bins):
 
 
 def reordered_share(sequence):
-    """RFC 4737: the share of frames whose number is less than one that came before."""
+    """RFC 4737: returns the share of frames whose number is less than that of an earlier arrival."""
     highest, late = -1, 0
     for number in sequence:
         late += number < highest

@@ -1,4 +1,4 @@
-"""Writes what the results say into the documents: drawings as SVG, and the tables of docs/papers/lightshaper.md."""
+"""Writes the results into the documents: drawings as SVG, and the tables of docs/papers/lightshaper.md."""
 
 import importlib
 import os
@@ -11,7 +11,7 @@ IMAGES = "docs/images"
 
 
 def block(result):
-    """What stands between the markers of an experiment."""
+    """Returns the text between the markers of an experiment."""
     where = result["machine"]
     lines = [results.markdown(result), ""]
     lines += [f"- {definition}" for definition in result["definitions"]]
@@ -30,7 +30,7 @@ def filled(page, name, text):
 
 
 def contents(root, folder, experiments):
-    """What each document should hold, by path, from the results that there are."""
+    """Returns the expected content of each document, by path, from the available results."""
     with open(os.path.join(root, PAGE), encoding="utf-8") as file:
         page = file.read()
     wanted = {}
@@ -56,7 +56,7 @@ def stale(root, folder, experiments):
 
 
 def write(root, folder, experiments):
-    """Brings drawings and tables up to date with the results."""
+    """Updates drawings and tables from the results."""
     for path, wanted in contents(root, folder, experiments).items():
         with open(os.path.join(root, path), "w", encoding="utf-8") as file:
             file.write(wanted)

@@ -95,7 +95,7 @@ class Chart:
 
 
 def steps(values, width, first=0.0):
-    """The outline of values that each hold for a width; where they do not change there is no corner."""
+    """Returns the outline of a step function. Steps between equal values are left out."""
     points = []
     for place, value in enumerate(values):
         if points and points[-1][1] == value:

@@ -1,4 +1,4 @@
-"""Runs netlathe for the experiments, and keeps what it was asked."""
+"""Runs netlathe for the experiments, and records the commands."""
 
 import json
 import os
@@ -11,30 +11,30 @@ from inlab import Failed, await_way, binary, ended, run, start, stop, text
 
 SERVER_MAC = "02:77:00:00:00:64"   # of every lab's server
 CLIENT_IP = "10.77.0.{}"           # of a lab's client n
-SETTLE_S = 2.0                     # a receiver has its socket by then, and a new lab's IPv6 has fallen silent
+SETTLE_S = 2.0                     # by then a receiver has its socket, and the IPv6 of a new lab sends no more
 
 
 work = tempfile.gettempdir()   # where captures and lists are kept while an experiment runs
 seconds = 5                    # how long each program of Tables 3 and 4 runs
-REPEATS = 3                    # live runs of which the median is taken, where one is short
-commands = []   # what netlathe was asked, as one would type it; experiments put it into their results
+REPEATS = 3                    # number of live runs for a median, if a run is short
+commands = []   # the netlathe commands, as a user would type them; experiments put them into their results
 
 
 def emptied(times):
-    """What to say of a line that ran empty."""
+    """Returns the note for a line that ran empty."""
     often = "once" if times == 1 else f"{times:g} times"
     return f"the line ran empty {often}: this machine was busy with something else"
 
 
 def noted(*arguments):
-    """Notes a command of netlathe for the results, without the folder of our own files in it."""
+    """Records a netlathe command for the results, without the path of the working folder."""
     shown = text(["netlathe", *arguments]).replace(work + "/", "")
     if shown not in commands:
         commands.append(shown)
 
 
 def kept(name):
-    """Where a file of this experiment is, while it runs."""
+    """Returns the path of a file that exists while the experiment runs."""
     return os.path.join(work, name)
 
 
@@ -51,7 +51,7 @@ def one(report):
 
 
 class Background:
-    """A command of netlathe that runs during a `with` block. Its report is there afterwards."""
+    """A netlathe command that runs during a `with` block. Its report is available afterwards."""
 
     def __init__(self, *arguments, node=None, wait_s=30):
         self.arguments, self.node, self.wait_s = arguments, node, wait_s
@@ -72,7 +72,7 @@ class Background:
         self.report = json.loads(ended(self.process, self.command, self.wait_s, fine=(0, 1)))
 
     def await_way(self, node="client"):
-        """Waits until a ping gets through, both ways."""
+        """Waits until a ping is answered."""
         if await_way(lambda: self.process.poll() is None, node):
             return
         if self.process.poll() is not None:
@@ -91,7 +91,7 @@ def received(*arguments, sender):
 
 
 def has_stage(stage):
-    """Whether this netlathe has a stage, as its grammar tells."""
+    """Whether this netlathe has a stage, by its grammar."""
     scenario = os.path.join(work, "stage.toml")
     with open(scenario, "w", encoding="utf-8") as file:
         file.write(f"""schema = 1
@@ -106,5 +106,5 @@ stages = ["{stage}"]
 
 
 def has_option(command, option):
-    """Whether a command of this netlathe has an option, as its help tells."""
+    """Whether a command of this netlathe has an option, by its help."""
     return option.encode() in run([binary(), command, "--help"])

@@ -1,4 +1,4 @@
-"""What an experiment leaves: one JSON object, from which tables and drawings are made."""
+"""The result of an experiment: one JSON object, from which tables and drawings are made."""
 
 import datetime
 import json
@@ -29,7 +29,7 @@ COLUMNS = {   # in the order of the table; an experiment has those that it has f
 
 
 def row(metric, unit, **figures):
-    """A line of the table: what, in which unit, and its figure by column (numbers, or a text that says why not)."""
+    """Returns a row of the table: the metric, its unit, and its figure by column (a number, or a text with the reason for none)."""
     unknown = set(figures) - set(COLUMNS)
     if unknown:
         raise ValueError(f"no such columns: {unknown}")
@@ -37,15 +37,15 @@ def row(metric, unit, **figures):
 
 
 def ratio(rival, ours):
-    """How many times larger the rival's figure is; None where one is missing or ours is zero."""
+    """Returns how many times larger the rival's figure is, or None if one is missing or ours is zero."""
     if not isinstance(rival, (int, float)) or not isinstance(ours, (int, float)) or not ours:
         return None
     return rival / ours
 
 
 def busy_cpus(seconds=1.0):
-    """CPUs that others keep busy, or the hypervisor has taken, over the next second. An average of the load would also have
-    the experiment before this one in it."""
+    """Returns the CPUs that other programs or the hypervisor use over the next second. A load average would include the
+    previous experiment."""
     def ran():
         with open("/proc/stat", encoding="ascii") as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
@@ -57,7 +57,7 @@ def busy_cpus(seconds=1.0):
 
 
 def machine():
-    """What figures depend on: the machine, its system, and this build."""
+    """Returns what the figures depend on: the machine, its system, and this build."""
     cpu = "unknown"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -82,7 +82,7 @@ def machine():
 
 
 def middle(runs, key):
-    """Of several runs: the median of each figure, and what is not a figure, from the run whose `key` is the median."""
+    """Combines runs: the median of each figure, and everything else from the run whose `key` is the median."""
     runs = sorted(runs, key=lambda run: run[key])
     base = runs[len(runs) // 2]
 
@@ -97,13 +97,13 @@ def middle(runs, key):
 
 
 def record(name, title, rows, *, definitions, notes=(), series=None):
-    """An experiment's result, but for what `stamped` adds."""
+    """Returns the result of an experiment, without the fields that `stamped` adds."""
     return {"schema": SCHEMA, "experiment": name, "title": title, "rows": rows, "definitions": list(definitions),
             "notes": list(notes), "series": series or {}}
 
 
 def stamped(result, before, took_s, virtual):
-    """The result with where and when it came about."""
+    """Returns the result with its date, duration, machine and commands."""
     if before["busy_cpus"] > before["cpus"] / 4 and not virtual:
         result["notes"].append(f"other programs kept {before['busy_cpus']} of this machine's {before['cpus']} CPUs busy in the second "
                                "before this began: figures of live runs say little; model wire does not depend on that")
@@ -128,7 +128,7 @@ def load(folder, name):
 
 
 def shown(figure):
-    """A figure for people: up to six digits, thousands apart, small ones as powers of ten."""
+    """Formats a figure for people: up to six digits, with separated thousands, small figures as powers of ten."""
     if figure is None:
         return ""
     if isinstance(figure, str):
@@ -183,7 +183,7 @@ def markdown(result):
 
 
 def printed(result):
-    """All of a result for a terminal."""
+    """Formats a whole result for a terminal."""
     where = result["machine"]
     lines = [f"{result['title']}", "", table(result), ""]
     lines += [f"  {definition}" for definition in result["definitions"]]

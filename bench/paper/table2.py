@@ -10,7 +10,7 @@ CLIENTS = 1
 COUNT = 100_000
 SEED = 1
 BINS, LOW_PS, HIGH_PS = 100, 80_000_000, 120_000_000
-# name: the law as netlathe takes it. The paper says "mean 100 µs, range 80 to 120 µs", and no law here has both.
+# Name and law in netlathe's notation. The paper gives "mean 100 µs, range 80 to 120 µs", and no law here has both.
 LAWS = {
     "χ² in": "chi2 df 6 in 80us..120us",
     "χ² mean": "chi2 df 6 mean 100us in 80us..120us",
@@ -43,7 +43,7 @@ def asked_for(law):
 
 
 def judged(starts, law, ideal):
-    """Starts in ps against the law by `netlathe measure`, and each gap against the one that was drawn for it."""
+    """Compares starts in ps with the law by `netlathe measure`, and each gap with the gap that was drawn for it."""
     frame = bytes(60)
     gaps.write_capture(kept("judged.pcap"), (((start + 500) // 1000, frame) for start in starts))
     fit = one(netlathe("measure", "--pcap", kept("judged.pcap"), "--expect", law))["fit"]
@@ -56,7 +56,7 @@ def judged(starts, law, ideal):
 
 
 def drawn(law):
-    """Starts on the model line, which are what the law drew to half a byte time, and netlathe's own account of that."""
+    """Returns the starts on the model line, which match the drawn gaps to half a byte time, and netlathe's report."""
     report = netlathe("gen", "--out", f"wire:10G,frames={kept('wire.csv')}", *asked_for(law), "--stream", stream())
     return gaps.listed(kept("wire.csv"))[0], one(report)["conformance"]
 
@@ -65,7 +65,7 @@ def virtual():
     found = {}
     for name, law in LAWS.items():
         starts, conformance = drawn(law)
-        # Beside itself the model line has no error; what it rounded is in the report only.
+        # Compared with itself, the model line has no error. Its rounding is in the report only.
         found[name] = {**judged(starts, law, starts), "p50_ns": conformance["p50_ns"], "p99_ns": conformance["p99_ns"]}
     return {"wire": found}
 
@@ -87,7 +87,7 @@ def live():
         received("--write", kept("veth.pcap"), sender=sender)
         stamps = gaps.numbered(kept("veth.pcap"))
         ideal, _ = drawn(law)
-        # Where a frame was lost, the gap asked is that between its neighbours.
+        # If a frame was lost, the asked gap is that between its neighbours.
         numbers = sorted(stamps)
         found[name] = {**judged([stamps[n] for n in numbers], law, [ideal[n] for n in numbers]),
                        "lost": COUNT - len(numbers)}
@@ -139,7 +139,7 @@ def result(wire, line=None, veth=None):
 
 
 def drawing(found):
-    """Shares of gaps in 100 bins, as both ways of pacing gave them."""
+    """Draws the shares of gaps in 100 bins, for both kinds of pacing."""
     charts = []
     for name, ways in found["series"].items():
         chart = plot.Chart("gap (µs)", "share of gaps (%)", title=LAWS[name])

@@ -17,8 +17,8 @@ CLIENTS = 1
 CONNECTIONS = 4
 CONTROL = "cubic"
 SHARE = 25
-# The paper does not say how far a reordered frame falls behind. One place is the least; TCP takes a frame for lost when
-# three later ones have come, which eight places show it.
+# The paper does not give the displacement of reordered frames. One position is the minimum. TCP considers a frame lost
+# when three later ones have arrived, which a displacement of eight causes.
 WAYS = {"none": [], "delay": ["delay 50ms"], "reorder": [f"reorder {SHARE}%"], "far": [f"reorder {SHARE}% extent 8"]}
 PAPER_GBPS = {"none": 9.16, "delay": 0.96, "reorder": 0.53}
 FLOWS, FRAMES = 8, 100_000
@@ -26,7 +26,7 @@ NO_STAGE = "this netlathe has no stage `reorder`: these figures are missing"
 
 
 def per_flow(path):
-    """RFC 4737's ratio of each flow, from the numbers in its frames as they arrived."""
+    """Returns the reordered ratio (RFC 4737) of each flow, from the numbers of its frames in order of arrival."""
     flows = {}
     for _, frame, _ in gaps.records(path):
         number = gaps.number(frame)

@@ -12,8 +12,8 @@ TRAFFIC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "traffic.py")
 
 
 def large_buffers():
-    """Every TCP socket at both ends has buffers of 32 MB from its start. (Asking for them by socket option would need a
-    setting of the whole machine, this one is the lab's.)"""
+    """Gives every new TCP socket at both ends buffers of 32 MB. (A socket option would need a setting of the whole
+    machine; this setting is the lab's.)"""
     for node in ("client", "server"):
         for which in ("tcp_rmem", "tcp_wmem"):
             run(["sysctl", "-q", "-w", f"net.ipv4.{which}=4096 {BUFFER} {BUFFER}"], node)
@@ -41,13 +41,13 @@ def answering():
 
 
 def through(stages):
-    """`netlathe shape` from the client to the server, with stages; nothing is asked of departures."""
+    """Runs `netlathe shape` from the client to the server with stages and without a schedule."""
     options = [word for stage in stages for word in ("--stage", stage)]
     return Background("shape", "--in", "c0", "--out", "s0", *options)
 
 
 def missed(report):
-    """Frames that were lost on the way, by whom."""
+    """Returns the frames lost on the way, by where they were lost."""
     (pipeline,) = report["pipelines"]
     lost = dict(pipeline["drops"])
     for port in report["caveats"]:
@@ -57,7 +57,7 @@ def missed(report):
 
 
 def capture(name, flows, count, gap):
-    """A capture of numbered frames; the flows take turns."""
+    """Writes a capture of numbered frames of several flows in turn."""
     path = kept(name)
     netlathe("gen", "--out", f"pcap:{path}", "--count", count, "--gap", gap,
              "--stream", f"udp 10.0.0.1:1000-{999 + flows} > 10.0.0.2:2000 size 64B")

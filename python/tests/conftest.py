@@ -7,7 +7,7 @@ import pytest
 
 import netlathe
 
-# Where the package is not installed but on PYTHONPATH, pytest does not find its plugin by itself.
+# If the package is on PYTHONPATH but not installed, pytest does not find its plugin by itself.
 INSTALLED = any(entry.value == "netlathe.pytest_plugin" for entry in entry_points(group="pytest11"))
 
 pytest_plugins = ["pytester"] + ([] if INSTALLED else ["netlathe.pytest_plugin"])

@@ -1,4 +1,4 @@
-"""Runs that are changed and watched while they go on."""
+"""Runs that are changed and watched while they run."""
 
 import asyncio
 from itertools import islice
@@ -27,13 +27,13 @@ FRAMES: dict[str, Any] = {"out": "null", "stream": "udp 10.0.0.1:1 > 10.0.0.2:9"
 
 def test_settings_change_while_frames_pass(netlathe_lab: Lab) -> None:
     with netlathe_lab.box.emulate(**LINK) as r:
-        # It is starting: this waits.
+        # The run is still starting, so this waits.
         change = r.set("forward.delay", "30ms")
         assert change.number == 1 and change.at >= 0
         r.ready()
         assert " 0% packet loss" in netlathe_lab.client.call(PING).stdout
         assert r.settings()["forward.delay"].startswith("30ms")
-        # Frames that were held at the change have left: they had 10 ms.
+        # Frames held at the change have departed, because their delay was 10 ms.
         assert r.set("forward.loss", "0%").number == 2
         assert " 0% packet loss" in netlathe_lab.client.call(PING).stdout
         both = r.set({"forward.delay": "1ms", "backward.delay": "2ms"}, at=60.0)
@@ -43,7 +43,7 @@ def test_settings_change_while_frames_pass(netlathe_lab: Lab) -> None:
     wanted = [("forward.delay", "30ms"), ("forward.loss", "0%"), ("forward.delay", "1ms")]
     assert [(change.path, change.value) for change in changes] == wanted
     assert all(change.took_effect_at >= change.asked_at for change in changes[:2]) and "took_effect_at_ns" not in changes[2]
-    # A frame that is held at a change keeps its delay, and counts where it departs. So a frame that waited 10 ms may be the
+    # A frame held at a change keeps its delay and counts in the segment of its departure. So a frame that waited 10 ms may be the
     # first of the next segment, but none waits for less, and those that came after the change have the new delay.
     held, after = r.report.forward.segments[-2:]
     assert held.delay.min >= 0.01 and held.delay.max >= 0.03
@@ -89,7 +89,7 @@ def test_events_have_changes_pauses_and_the_end(netlathe_lab: Lab) -> None:
             seen.append(event.event)
             if seen.count("change") == 3:
                 break
-        # What another reader gets to the end.
+        # Another reader gets all events up to the end.
         ends = r.events()
         assert next(ends).event == "progress"
         r._interrupt()

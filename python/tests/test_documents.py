@@ -1,4 +1,4 @@
-"""The examples of the documents run as they stand there."""
+"""The examples in the documents run as printed."""
 
 import re
 from pathlib import Path

@@ -75,12 +75,12 @@ def test_a_warden_ends_its_program(tmp_path: Path, how: str) -> None:
         process.kill()
     assert is_gone(pid)
     if how == "stop":
-        # What the program wrote is kept until the agent has read it.
+        # The output of the program is kept until the agent has read it.
         assert wait_for_status(task) == 128 + signal.SIGINT
         process.stdin.close()
     process.wait(20)
     assert (process.returncode == _task_folder.LEASE_ENDED) == (how == "lease")
-    # A warden that was killed removes nothing: its agent does.
+    # A killed warden removes nothing, so its agent must.
     assert task.exists() == (how == "kill")
 
 
@@ -144,7 +144,7 @@ def test_the_folder_of_a_killed_agent_is_removed(tmp_path: Path, monkeypatch: py
     agents[0].kill()
     agents[0].wait()
     assert is_gone(warden_pid)
-    # The warden removes it, unless it was killed, too: then the next agent does.
+    # The warden removes the folder. If it was killed too, the next agent does.
     assert dead.exists() == (killed == "both")
     if killed == "both":
         with _task_folder.made() as (folder, _):
@@ -274,7 +274,7 @@ def test_roles_start_before_and_after_the_instant_and_followers_end_last() -> No
 
 def test_one_silent_host_does_not_cost_the_others_their_leases() -> None:
     class Silent(fleet.Threads):
-        """Host b does not answer any more once it runs."""
+        """Host b stops answering once it runs."""
 
         looks: list[float] = []
 
@@ -297,7 +297,7 @@ def test_one_silent_host_does_not_cost_the_others_their_leases() -> None:
 
 def test_a_host_that_is_slow_to_end_is_asked_again() -> None:
     class Slow(fleet.Threads):
-        """Host b misses the first call that ends it."""
+        """Host b does not get the first call that ends it."""
 
         stops: list[str] = []
 
@@ -320,7 +320,7 @@ def test_a_host_that_is_slow_to_end_is_asked_again() -> None:
 @pytest.mark.parametrize("arms", ["before", "after"])
 def test_ctrl_c_while_programs_arm_ends_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arms: str) -> None:
     class Interrupted(fleet.Threads):
-        """Ctrl-C comes while the calls that arm are on their way, before or after they have reached the hosts."""
+        """Ctrl-C arrives during the calls that arm, before or after they have reached the hosts."""
 
         def call(self, calls: Any, timeout_s: float) -> list[Any]:
             if calls and calls[0][1] is _agent.arm:
@@ -403,7 +403,7 @@ def test_a_thousand_agents_on_dask() -> None:
     )
     with cluster, distributed.Client(cluster) as client:
         engine = fleet.Dask(client, agents_per_worker=250)
-        # The instant must reach all of them before it, also on a busy machine.
+        # All hosts must get the instant before it passes, even on a busy machine.
         keep = scenario(fleet.Role("agent", 1000), duration_s=2, start_in_s=25, lease_s=60)
         result = fleet.run(keep, engine, progress=lambda phase, states: None)
     merged = result.merged["run", "agent"]
@@ -539,7 +539,7 @@ def test_six_hosts_whose_clocks_disagree_start_together(site: Site, tmp_path: Pa
     assert sorted(off_us)[HOSTS // 2] < 20, off_us
     assert merged["pipelines"][0]["out"]["frames"] == 20 * HOSTS
     assert merged["merged"]["clocks_known"] is True
-    # A busy machine starts one late now and then: most are together.
+    # A busy machine sometimes starts one late, so only most must start together.
     middle = sorted(first.values())
     assert (middle[HOSTS - 2] - middle[1]) / 1e3 < 5_000, first
 
@@ -550,10 +550,10 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
         "gen", "--out", "dpdk:net_null0", "--rate", "10pps", "--stream", "udp 10.77.0.{index}:1 > 10.9.9.9:9",
     ])
     wait_for_state(process, "running")
-    # One more is of the reference clock.
+    # One more process is the reference clock.
     assert site.programs() and len(site.folders()) == HOSTS + 1
     if what == "host":
-        # What it started ends with it, also the warden.
+        # Everything that it started ends with it, including the warden.
         site.workers[2].kill()
     elif what == "agent":
         pid = subprocess.run(
@@ -591,7 +591,7 @@ def test_when_one_is_lost_the_others_end_and_nothing_is_left(site: Site, what: s
     if what == "host":
         while len(site.folders()) > 1 and time.monotonic() < end:
             time.sleep(0.2)
-        # As the next agent of that host does.
+        # The next agent of that host does the same.
         monkeypatch.setattr(tempfile, "tempdir", str(site.folder))
         with _task_folder.made():
             pass

@@ -73,7 +73,7 @@ def test_ctrl_c_ends_the_block_and_then_the_lab(netlathe_lab: Lab) -> None:
     ) as process:
         assert process.stdout
         name = process.stdout.readline().strip()
-        # As a terminal does it: to all processes of the group.
+        # Signal all processes of the group, as a terminal does.
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert errors.strip().endswith("KeyboardInterrupt"), errors

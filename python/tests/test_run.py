@@ -45,7 +45,7 @@ def test_a_shaped_capture_has_its_gaps(program: Program) -> None:
 def test_scenarios_are_paths_texts_or_mappings(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = to_toml(SCENARIO)
     (tmp_path / "some.toml").write_text(text)
-    # A scenario's path is Python's, the files in it are those of the program's folder.
+    # The path of a scenario is relative to Python's folder. Paths in it are relative to the program's folder.
     monkeypatch.chdir(tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -102,7 +102,7 @@ def test_a_missed_expectation_has_the_report() -> None:
         run.wait()
     assert error.value.status == 1
     assert error.value.report is not None and error.value.report.down.in_.frames == 1000
-    # The report of an error that was seen can be read.
+    # After an error was raised once, the report can be read.
     assert run.report == error.value.report
 
 

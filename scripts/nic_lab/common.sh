@@ -11,7 +11,7 @@ interface_of() { ls "/sys/bus/pci/devices/$1/net" 2>/dev/null || ls /sys/bus/pci
 
 load() { for module in "$DRIVER" virtio_pci virtio_net vfio_iommu_type1 vfio-pci uio_pci_generic veth; do modprobe $module; done; }
 
-# A namespace with one NIC of Linux: far_end NAME ADDRESS HOST-NUMBER
+# Makes a namespace with one NIC that Linux drives: far_end NAME ADDRESS HOST-NUMBER
 far_end() {
   ip netns add $1
   ip link set "$(interface_of "$2")" netns $1 name $1
@@ -20,7 +20,7 @@ far_end() {
   ip -n $1 link set $1 up promisc on
 }
 
-# A default route that leaves by neither NIC under test: without one, doctor cannot know which NIC carries the login.
+# Adds a default route through neither NIC under test. Without one, doctor cannot tell which NIC carries the login.
 default_route() {
   ip link add up0 type veth peer name up1
   ip addr add 10.9.0.1/24 dev up0
@@ -28,7 +28,7 @@ default_route() {
   ip route add default via 10.9.0.2
 }
 
-# Hands a NIC to a program by the command that doctor prints, or by its own if another driver is asked.
+# Hands a NIC over with the command that doctor prints, or by sysfs if TO is another driver.
 hand_over() {
   if [ "$TO" = vfio-pci ]; then
     command=$(netlathe doctor | grep "^--  $1 " | sed 's/.*to use it as pci:[^ ]*: //; s/.*bound to no driver[^:]*: //')
@@ -50,7 +50,7 @@ begin() {
 }
 finish() { kill -INT $run 2>/dev/null; wait $run; echo "status $?"; grep -vE 'EAL|ready' /tmp/run; }
 
-# Counts what arrives at a far end.
+# Counts the frames that arrive at a far end.
 watch() {
   ip netns exec c netlathe measure --in c --duration 60s -v > /tmp/arrived 2>&1 &
   watching=$!

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches what a guest needs beyond the machine's own packages: Debian's kernel, and QEMU 10 of the backports for igb with
+# Fetches what a guest needs besides the machine's own packages: Debian's kernel, and QEMU 10 from backports for igb with
 # SR-IOV. Unpacks them below FOLDER and installs nothing.      get.sh FOLDER
 set -euo pipefail
 folder=$1
@@ -26,10 +26,10 @@ cd "$apt"
 apt-get download --quiet=2 "$kernel/bookworm"
 apt-get download --quiet=2 -t bookworm-backports qemu-system-x86 qemu-system-common qemu-system-data seabios
 
-# Only the modules that a guest loads, of 400 MB.
+# Unpack only the modules that a guest loads; all of them take 400 MB.
 modules='e1000 e1000e igb igbvf vmxnet3 virtio* vfio* irqbypass uio uio_pci_generic failover net_failover veth i2c-algo-bit dca af_packet'
 mkdir -p "$new/kernel"
-# tar reports the patterns that match nothing: a module may be built in.
+# tar fails for patterns without a match, but a module may be built into the kernel.
 dpkg-deb --fsys-tarfile linux-image*.deb | tar -x -C "$new/kernel" --wildcards './boot/vmlinuz*' \
     './lib/modules/*/modules.*' $(printf './lib/modules/*/%s.ko ' $modules) 2>/dev/null || true
 for package in qemu*.deb seabios*.deb; do dpkg-deb -x "$package" "$new/qemu"; done

@@ -36,7 +36,7 @@ put_program /bin/dash
 ln -s dash "$root/bin/sh"
 for program in "$netlathe" ip ping iperf3 ethtool; do put_program "$(command -v "$program")"; done
 
-# DPDK loads each driver from its folder of plugins. Drivers that need each other are found by the loader.
+# DPDK loads each driver from its plugin folder. The dynamic loader finds drivers that depend on each other.
 plugins=$(dirname "$(ls /usr/lib/x86_64-linux-gnu/dpdk/pmds-*/librte_net_e1000.so | head -1)")
 mkdir -p "$root$plugins"
 for name in bus_pci bus_vdev mempool_ring net_e1000 net_virtio net_vmxnet3 net_null net_ring; do

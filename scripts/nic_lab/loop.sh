@@ -1,4 +1,4 @@
-# Two NICs joined by a cable: a receiver on each kind of command.
+# Two NICs joined by a cable: tests each command that receives.
 . /common.sh
 load
 default_route
@@ -16,6 +16,6 @@ netlathe gen --out pci:"$A" --stream "$own" --rate 1kpps --count 100 -q
 wait $run; echo "status $?"; cat /tmp/run
 
 section search
-# A rate that this emulator carries, so that the verdict does not depend on the host.
+# A rate that the emulator can carry, so that the verdict does not depend on the host.
 netlathe search --out pci:"$A" --in pci:"$B" --max 1kpps --trial 1s --loss 50%; echo "status $?"
 section end

@@ -1,4 +1,4 @@
-# Two NICs of one kind: every command of theirs, links that go down, and ends that are not orderly.
+# Two NICs of one model: every command that uses NICs, links that go down, and runs that are killed.
 . /common.sh
 load
 default_route
@@ -27,7 +27,7 @@ section short-address
 watch; netlathe gen --out pci:"${A#0000:}" --stream "$stream size 100B" --rate 1kpps --count 50 -q; echo "status $?"; watched
 
 section fillers
-# Few enough for the buffer of the cable, which is a UDP socket of the host.
+# Few enough frames for the buffer of the cable, which is a UDP socket on the host.
 watch
 netlathe gen --out pci:"$A" --line-rate 10M --pacer filler --gap 10ms --count 8 --stream "$stream size 100B"; echo "status $?"
 watched

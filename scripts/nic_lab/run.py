@@ -55,8 +55,8 @@ GUESTS = [
     Guest("virtual-function", "igb", "igb", job="sriov", new=True),
 ]
 
-# Of a section: what is checked, a pattern, and whether it must or must not be found. A guest without the section is not
-# checked.
+# By section: what is checked, a pattern, and whether the pattern must or must not be found. Sections that a guest does not
+# have are not checked.
 CHECKS = {
     "ports": {
         "linux-has-it": [
@@ -179,7 +179,7 @@ def command_line(guest, got, folder):
             bus, slot = f"port{number}", 0
         place = f"netdev=net{number},mac=52:54:00:00:00:0{number},bus={bus},addr={slot:#x},romfile="
         # A cable is a pair of UDP sockets. QEMU's hubs would do, but a far end that sends while the near end is reset
-        # then waits for ever.
+        # then waits forever.
         near, far_end = reversed(ports[cable - 1]) if cable in plugged else ports[cable - 1]
         plugged.add(cable)
         cable_end = f"socket,id=net{number},udp=127.0.0.1:{far_end},localaddr=127.0.0.1:{near}"
@@ -243,7 +243,7 @@ def run(guest, got, image):
 
 
 def faults(guest, sections):
-    """The checks of a guest that do not hold."""
+    """Returns the checks that a guest fails."""
     for section, checks in CHECKS[guest.job].items():
         if section not in sections:
             yield f"{section}: the guest did not get there"

@@ -1,4 +1,4 @@
-# A machine with one NIC, which Linux keeps: netlathe has a virtual function of it.
+# A machine with one NIC, which Linux keeps. netlathe uses a virtual function of it.
 . /common.sh
 load
 far_end c "$C" 1

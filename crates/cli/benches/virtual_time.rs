@@ -1,5 +1,5 @@
-//! Speed of virtual time: frames per second on one thread, compared with the limit of the machine for the same file in
-//! the same run. Medians of several rounds; nothing here passes or fails.
+//! Speed of virtual time: frames per second on one thread, compared with the time to read the bytes of the same file in
+//! the same run. Figures are medians of several rounds. Nothing here passes or fails.
 
 use engine::filler::FillerPlanner;
 use engine::schedules::{Draw, Lengths, Target};
@@ -57,7 +57,7 @@ fn row(what: &str, seconds: f64, floor: f64) {
     println!("  {what:<52} {rate:>7.2} M frames/s   {:>5.2} x the time of the limit", seconds / floor);
 }
 
-/// The median time of several rounds, in seconds.
+/// Returns the median time of several rounds in seconds.
 fn median(mut round: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -99,7 +99,7 @@ fn shape(file: &Path, ask: &Target) -> Result<(), Box<dyn Error>> {
     run(&mut PcapSource::open(file)?, &mut WireSink::filled(line, FillerKind::Own, 1, FrameLen::MAX_STANDARD), ask)
 }
 
-/// A stage between a capture and the port `null`.
+/// Runs a stage between a capture and the port `null`.
 fn emulate(file: &Path, stage: &str) -> Result<(), Box<dyn Error>> {
     let stage = engine::stages::StageConfig::parse(stage)?.build(DRAW.seed, DRAW.path);
     through(vec![stage], &mut PcapSource::open(file)?, &mut sim::NullSink, &Target::Nothing)
@@ -125,7 +125,7 @@ fn through(
     }
 }
 
-/// The decision alone: when a frame departs and what fills the line before it.
+/// Measures the decision alone: when a frame departs and which fillers precede it.
 fn decide() -> Result<(), Box<dyn Error>> {
     let line = Line::new(BitRate::from_gbps(10));
     let sizes = SizeSpec::Uniform(FrameLen::MIN, FrameLen::MAX_STANDARD);

@@ -1,8 +1,8 @@
 //! netlathe: exactly known traffic on a wire, and what happened to it.
 //!
-//! A command passes through four folders in this order: `options` parses the command line, `plan` turns it into a plan,
-//! `run` carries the plan out, and `render` writes the results. A folder may use those before it, and never those after
-//! it. All of them use `output` (messages) and `rights` (capabilities). A test in `tests/suite/house.rs` checks this.
+//! The modules are layers: `options` parses the command line, `plan` turns the options into a plan, `render` writes
+//! reports and files, and `run` carries the plan out. A layer may use earlier ones and never later ones. `output`
+//! (messages) and `rights` (capabilities) lie below them. A test in `tests/suite/house.rs` checks this.
 
 mod options;
 mod output;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static MEMORY: dpdk::AbortOnOutOfMemory = dpdk::AbortOnOutOfMemory;
 
-/// Minimum stack size in bytes. Building the options alone takes some 100 KiB.
+/// Minimum stack size in bytes. Building the options alone takes about 100 KiB.
 const LEAST_STACK: u64 = 256 << 10;
 
 fn main() -> ExitCode {

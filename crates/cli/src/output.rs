@@ -37,7 +37,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Several failures, one line each.
+/// Joins all failures into one, with a line for each.
 pub(crate) fn all(done: impl IntoIterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
     let problems: Vec<String> = done.into_iter().filter_map(Result::err).map(|failure| failure.0).collect();
     if problems.is_empty() { Ok(()) } else { Err(Failure(problems.join("\n"))) }
@@ -74,25 +74,25 @@ pub(crate) fn styled(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Set while the line "starting" is on the terminal; messages printed meanwhile replace it.
+/// Set while the line "starting" is on the terminal. A message printed then replaces the line.
 static STARTING: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether this line is on the terminal.
+/// Sets whether the line "starting" is on the terminal.
 pub(crate) fn set_starting(is_shown: bool) {
     STARTING.store(is_shown, Ordering::Relaxed);
 }
 
-/// The escape sequence that clears this line, if it is there.
+/// Returns the escape sequence that clears the line "starting", or nothing if the line is not shown.
 fn clears() -> &'static str {
     if STARTING.load(Ordering::Relaxed) { "\r\u{1b}[2K" } else { "" }
 }
 
-/// Writes a whole line to stderr at once, because DPDK also writes there. A failure cannot be reported anywhere.
+/// Writes a message to stderr as one whole line, because DPDK also writes there.
 pub(crate) fn say(text: impl fmt::Display) {
     stderr::write(format!("{}netlathe: {}\n", clears(), visible(&text.to_string())));
 }
 
-/// Prints a line on stderr unchanged while a run continues.
+/// Writes a line to stderr during a run, without the prefix `netlathe:`.
 pub(crate) fn line(text: impl fmt::Display) {
     stderr::write(format!("{}\n", visible(&text.to_string())));
 }
@@ -104,7 +104,7 @@ fn moves(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Text with these characters escaped as in JSON, so that JSON keeps its meaning. Newlines and tabs stay.
+/// Escapes these characters as JSON does, so that escaped JSON still has the same meaning. Keeps newlines and tabs.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     let hidden = |character: char| moves(character) && !matches!(character, '\n' | '\t');
     if !text.contains(hidden) {
@@ -120,7 +120,7 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// A line with its control characters escaped: a name in a file, or a file name, must not move the cursor, colour the
+/// Escapes the control characters in a line. Names of files, and names in files, must not move the cursor, colour the
 /// terminal or start a new line.
 fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(moves) {
@@ -154,7 +154,7 @@ pub(crate) fn warn(text: impl fmt::Display) {
 /// Warns that a file lacks records, if it does.
 pub(crate) fn warn_of_lacks(path: &Path, missed: u64, what: &str) {
     if missed > 0 {
-        // A disk that is full has its own message.
+        // A regular file has no reader that could be too slow.
         let why = if path.is_file() { "the disk was too slow or is full" } else { "its reader was too slow" };
         warn(format!("{} lacks {} because {why}", path.display(), counted(missed, what)));
     }
@@ -165,10 +165,10 @@ pub(crate) fn warnings() -> Vec<String> {
     PRINTED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A command has one report.
+/// The warnings of this process. One list is enough, because a command has one report.
 static PRINTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// A figure of the report with its unit and all digits, because the last ones may distinguish it from its bound.
+/// Formats a figure with its unit and all digits, because only the last digits may distinguish it from its bound.
 pub(crate) fn figure(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Time => format!("{value} ns"),

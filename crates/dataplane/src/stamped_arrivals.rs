@@ -3,14 +3,15 @@
 use dpdk::Received;
 use measure::StreamMeter;
 use packet::Stamp;
+use std::ops::Range;
 
 /// Counts the stamped frames of one receive queue, or of a port with one. Each thread of a receiver has its own.
 #[derive(Debug)]
 pub struct StampedArrivals {
     /// UNIX time in ns. Frames that departed earlier belong to an earlier run.
     began_ns: u64,
-    /// Number of streams of the sender. Streams with this number or a higher one come from others.
-    streams: u32,
+    /// Numbers of the sender's streams. Streams with other numbers come from others.
+    streams: Range<u32>,
     /// The longest frame that the port's MTU allows, in bytes without FCS.
     longest: u32,
     /// The figures of each stream.
@@ -39,9 +40,9 @@ pub enum Arrival {
 }
 
 impl StampedArrivals {
-    /// Counts frames of streams below the number `streams` that departed at `began_ns` or later.
+    /// Counts frames of the streams numbered `streams` that departed at `began_ns` or later.
     #[must_use]
-    pub fn new(began_ns: u64, streams: u32, longest: u32) -> Self {
+    pub fn new(began_ns: u64, streams: Range<u32>, longest: u32) -> Self {
         let meter = StreamMeter::default();
         let (earlier, foreign, partial_checksums, super_frames) = (0, 0, 0, 0);
         StampedArrivals { began_ns, streams, longest, meter, earlier, foreign, partial_checksums, super_frames }
@@ -57,7 +58,7 @@ impl StampedArrivals {
             return Arrival::LeftOut;
         }
         // Leave these out of the meter: other hosts may send any number of streams.
-        if u32::from(stamp.stream) >= self.streams {
+        if !self.streams.contains(&u32::from(stamp.stream)) {
             self.foreign += 1;
             return Arrival::LeftOut;
         }

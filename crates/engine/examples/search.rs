@@ -40,7 +40,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let line = lines.next().ok_or("the model of the device ended")??;
         let (sent, lost) = line.split_once(' ').ok_or("a line has two counts")?;
         let (sent, lost) = (sent.parse()?, lost.parse()?);
-        search.tell(trial, Outcome { sent, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0 });
+        search.tell(
+            trial,
+            Outcome { sent, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0, directions: 1 },
+        );
     }
     let bound = |rate: Option<FrameRate>| rate.map_or("-".into(), |rate| (rate.millis() as f64 / 1_000.0).to_string());
     for found in search.found() {

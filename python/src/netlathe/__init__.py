@@ -11,7 +11,7 @@ This package starts the program `netlathe` and reads its report. It needs only t
 Every command is a function that starts the program and returns a `Run`: `run`, `gen`, `shape`, `emulate`, `limit`,
 `measure`, `search`, `disk` and `slice`. Their arguments are the options of the program (`netlathe.describe("shape")`
 prints them); `Program` shows how to write them. Wherever the ports of a run are captures, the model line or `null`, time
-is virtual: no privileges are needed and the results are the same on every machine.
+is virtual: no privileges are needed, and the results are the same on every machine.
 
 A `Report` is the JSON report of the program. Names that end in `_ns` can be written without it and then are seconds:
 `report.even.gap.p99`.

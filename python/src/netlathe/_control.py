@@ -13,7 +13,7 @@ from typing import Any
 
 from netlathe._errors import Refused
 
-_PATIENCE_S = 10.0   # for an answer
+_PATIENCE_S = 10.0   # to wait for an answer
 _LOOK_S = 0.02
 
 RUN = "/v1/runs/1"
@@ -28,7 +28,7 @@ class Control:
         self._goes_on = goes_on
 
     def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, timeout: float = 30.0) -> Any:
-        """The answer, as JSON. Waits up to `timeout` seconds for a run that is starting. Raises `Refused`."""
+        """Sends a request and returns the answer, as JSON. Waits up to `timeout` seconds for a run that is starting. Raises `Refused`."""
         for answer in self.tries(method, path, body, timeout):
             if answer is not None:
                 return answer
@@ -38,10 +38,10 @@ class Control:
     def tries(
         self, method: str, path: str, body: Mapping[str, object] | None = None, timeout: float = 30.0
     ) -> Iterator[Any]:
-        """Asks once for each item: None while the run is starting, then the answer."""
+        """Sends the request once per item. Yields None while the run is starting, then the answer."""
         deadline = time.monotonic() + timeout
         while True:
-            # Looked at first, so that a run which ends meanwhile is asked once more.
+            # Read before the request, so that a run that ends meanwhile gets one more request.
             goes_on = self._goes_on()
             try:
                 answer, is_early = self._exchange(method, path, body)
@@ -57,7 +57,7 @@ class Control:
             yield None
 
     def _exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> tuple[Any, bool]:
-        """One request. The answer, and whether it is to be asked for again later."""
+        """Sends one request. Returns the answer, and whether to send it again later."""
         connection = Connection(self.path, _PATIENCE_S)
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -77,7 +77,7 @@ class Control:
         raise Refused(problem(text), arguments=[method, path])
 
     def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Kind and data of each event until the run ends."""
+        """Yields the kind and the data of each event until the run ends."""
         self.ask("GET", RUN)
         connection = Connection(self.path, None)
         try:
@@ -103,7 +103,7 @@ class EventReader:
         self._kind = ""
 
     def line(self, line: str) -> tuple[str, dict[str, Any]] | None:
-        """The event that ends with this line, if one does."""
+        """Returns the event that this line completes, if any."""
         line = line.rstrip("\r\n")
         if line.startswith("event: "):
             self._kind = line.removeprefix("event: ")
@@ -128,7 +128,7 @@ class Connection(http.client.HTTPConnection):
 
 
 def problem(text: bytes) -> str:
-    """What an answer that is an error says: where, what, and how to mend it."""
+    """Returns the text of an error: where it is, what is wrong, and the remedy."""
     try:
         error = json.loads(text)["error"]
     except (ValueError, KeyError):
@@ -140,7 +140,7 @@ def problem(text: bytes) -> str:
 def change_of(
     path: str | Mapping[str, str], value: str | None, at: float | None
 ) -> dict[str, object]:
-    """The body of a request for a change. `at` is in seconds."""
+    """Returns the request body of a change. `at` is in seconds."""
     if isinstance(path, str):
         if value is None:
             raise TypeError("set() wants a path and a value, or a mapping: set('down.rate', '20Mbps')")

@@ -1,4 +1,4 @@
-"""What a run that did not work raises."""
+"""The errors of runs that did not work."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Error(Exception):
 
 
 class Refused(Error):
-    """The program refused the command or the scenario, or is not there; nothing ran. Or a run refused a change."""
+    """The program is missing, or refused the command or the scenario, so nothing ran. Or a run refused a change."""
 
 
 class Failed(Error):
-    """The run ended early or with an error. `report` has the figures up to then, if there are any."""
+    """The run ended early or with an error. `report` has the figures up to then, or is None."""
 
 
 class ExpectationMissed(Error):

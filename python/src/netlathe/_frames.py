@@ -1,4 +1,4 @@
-"""Frames in and out of captures."""
+"""Reads frames from captures and writes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Its length with FCS, in bytes, as netlathe counts it."""
+        """The length of the frame with FCS, in bytes, as netlathe counts it."""
         return len(self.data) + 4
 
     def scapy(self) -> Any:
@@ -107,7 +107,7 @@ def _stamped(frame: object, next_ns: int) -> tuple[int, bytes]:
 
 
 def _form(header: bytes) -> tuple[str, int] | None:
-    """The byte order of a plain capture of Ethernet frames, and the ns of its unit of time."""
+    """Returns the byte order of a plain capture of Ethernet frames, and its time unit in ns."""
     for order in "<>":
         magic, link = struct.unpack(f"{order}I16xI", header) if len(header) == 24 else (0, 0)
         if magic in (_NANOSECONDS, _MICROSECONDS) and link & 0xFFFF == _ETHERNET:

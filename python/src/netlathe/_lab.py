@@ -56,7 +56,7 @@ class Node(Program):
         words = [os.fspath(word) for word in arguments]
         way = list(self.lab._enter)
         if way:
-            # A process that enters a mount namespace starts in its root.
+            # A process that enters a mount namespace starts in its root directory.
             way += ["env", f"--chdir={os.path.abspath(cwd or self.cwd or os.getcwd())}"]
         return [*way, self.binary, "lab", "run", "--name", self.lab.name, "--on", self.name, "--", *words]
 
@@ -75,7 +75,7 @@ class Node(Program):
         return result
 
     def start(self, arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a program here. `options` are those of `subprocess.Popen`. The end of the lab ends it."""
+        """Starts a program in this node, which ends with the lab. `options` are those of `subprocess.Popen`."""
         options = {"cwd": self.cwd, **options}
         options["env"] = {**(options.get("env") or os.environ), **self.env}
         process = subprocess.Popen(self.enter(arguments, options["cwd"]), **options)
@@ -116,7 +116,7 @@ class Lab:
         self._program = program or Program()
         self._started: list[subprocess.Popen[Any]] = []
         binary = self._program.binary
-        # The lab lasts as long as a program in it that waits for the end of its stdin, so it cannot outlive Python.
+        # The lab exists as long as a program in it that waits for the end of its stdin, so the lab cannot outlive Python.
         script = "env; echo; exec cat"
         line = [binary, "lab", "run", "--name", self.name, *option_words(options), "--on", "box", "--", "sh", "-c", script]
         with Run.folder() as folder:
@@ -129,7 +129,7 @@ class Lab:
                         stdout=subprocess.PIPE,
                         stderr=err,
                         env=self._program.environment(),
-                        # Ctrl-C is for Python, which then closes the lab after the programs in it.
+                        # Ctrl-C must reach only Python, which ends the programs in the lab before it closes the lab.
                         start_new_session=True,
                     )
                 except OSError as error:
@@ -154,7 +154,7 @@ class Lab:
                 raise Refused(complaints(message), status=status, arguments=line)
         self._enter: list[str] = []
         if os.geteuid() != 0:
-            # An ordinary user's lab lives in a user namespace, which the holder's process is in.
+            # The lab of an ordinary user is in a user namespace, which is entered by the holder's process.
             self._enter = ["nsenter", f"--target={self._holder.pid}", "--user", "--mount", "--net", "--preserve-credentials"]
         clients = options.get("clients") or 1
         self.clients = [Node(self, f"client{i + 1}") for i in range(int(str(clients)))]
@@ -175,7 +175,7 @@ class Lab:
         try:
             self.close()
         except Failed:
-            # The error of the block is the one to show.
+            # Show the error of the block, not this one.
             if error is None:
                 raise
 
@@ -244,7 +244,7 @@ class Link:
 
     @property
     def report(self) -> Report:
-        """The report. Ends the run if it still runs."""
+        """The report. Stops the run if it still runs."""
         if self.run.running:
             self.run.stop()
         return self.run.report

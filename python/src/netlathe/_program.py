@@ -140,7 +140,7 @@ class Program:
         return self._start("slice", arguments, options)
 
     def check(self, scenario: Scenario) -> str:
-        """The scenario as the program understands it, in its long form. Raises `Refused` with all its problems."""
+        """Returns the scenario in its long form, as the program understands it. Raises `Refused` with all problems."""
         with Run.folder() as folder:
             return self._command(["check", file_of(scenario, Path(folder))], folder)
 
@@ -169,7 +169,7 @@ class Program:
         if control is None and name in _CONTROLLED and options.get("cores") is None:
             control = not (scenario is not None and is_sweep(scenario)) and has_control(self.binary)
         if isinstance(control, bool):
-            # The run has a socket of its own, or none.
+            # The run has its own socket, or none.
             options.pop("control", None)
         words = [name, *arguments[:split], "--json", *option_words(options)]
         stats_every = options.get("stats_every")
@@ -178,7 +178,7 @@ class Program:
         return run
 
     def _defaults(self, command: str) -> Mapping[str, object]:
-        """Options of every run that does not set them itself."""
+        """Returns default options for runs that do not set them."""
         return {}
 
     def _started_run(self, run: Run) -> None:
@@ -198,7 +198,7 @@ class Program:
 
 
 def option_words(options: Mapping[str, object]) -> list[str]:
-    """Keyword arguments as words of the command line. `Program` has the rules."""
+    """Returns keyword arguments as words of the command line. `Program` documents the rules."""
     words: list[str] = []
     for name, value in options.items():
         option = "--" + name.rstrip("_").replace("_", "-")
@@ -227,14 +227,14 @@ def _word(value: object) -> str:
 
 @cache
 def has_control(binary: str) -> bool:
-    """Whether the program was built with the service."""
+    """Whether the program was built with the service, which control sockets need."""
     shown = subprocess.run([binary, "run", "--help"], stdin=subprocess.DEVNULL, capture_output=True)
     return b"--control" in shown.stdout
 
 
 @cache
 def drop_reasons(binary: str) -> frozenset[str]:
-    """The reasons of drops that the program knows."""
+    """Returns the drop reasons of the program."""
     figures = subprocess.run([binary, "help", "figures"], stdin=subprocess.DEVNULL, capture_output=True, check=True)
     paths = (path.split() for path in figures.stdout.decode().splitlines())
     return frozenset(path[0].removeprefix("drops.") for path in paths if path and path[0].startswith("drops."))

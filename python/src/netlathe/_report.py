@@ -154,7 +154,7 @@ class Report(Item):
 
     @property
     def warnings(self) -> list[str]:
-        """What the figures cannot show, one sentence each; empty if there is nothing."""
+        """What the figures cannot show, one sentence per limitation. Empty if there is none."""
         return list(self._data.get("warnings", []))
 
     def dataframe(self) -> Any:

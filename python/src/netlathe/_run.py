@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from netlathe._program import Program
 
 _LOOK_S = 0.05
-_PATIENCE_S = 10.0   # from the signal to the end of a run, which writes its report and restores interfaces
+_PATIENCE_S = 10.0   # time for a run to write its report and restore interfaces after the signal
 
 
 class Run:
@@ -71,9 +71,9 @@ class Run:
             socket_path = Path(os.fspath(control).removeprefix("unix:"))  # type: ignore[call-overload]
             self._control = Control(Path(program.cwd or ".", socket_path), lambda: self.running)
         if scenario is not None:
-            # Before the options, some of which may have a value or none.
+            # Positional words come before the options, because the value of some options is optional.
             words.insert(1, file_of(scenario, folder))
-        # The socket is there before the program, so that no message is lost.
+        # Bind the socket before the program starts, so that no message is lost.
         self._notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notices.bind(str(folder / "notify"))
         self.is_ready = False
@@ -110,7 +110,7 @@ class Run:
         try:
             self.stop()
         except Error:
-            # The error of the block is the one to show.
+            # Show the error of the block, not this one.
             if error is None:
                 raise
 
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process ID."""
         return self._process.pid
 
     @property
@@ -218,11 +218,11 @@ class Run:
         return {setting["path"]: setting["value"] for setting in self._ask("GET", f"{RUN}/settings")["settings"]}
 
     def pause(self) -> Item:
-        """Holds departures back, as `set()` of every `paused`."""
+        """Pauses departures, like `set()` of every `paused`."""
         return self._ask("POST", f"{RUN}/pause")
 
     def resume(self) -> Item:
-        """Goes on after `pause()`."""
+        """Resumes departures after `pause()`."""
         return self._ask("POST", f"{RUN}/resume")
 
     def events(self) -> Iterator[Item]:
@@ -252,7 +252,7 @@ class Run:
         return Item(self._controlled().ask(method, path, body), "", self._reasons)
 
     def _look_ready(self, patience_s: float) -> bool:
-        """Whether the run is ready, after at most this time. Raises what `wait()` raises if it has ended before."""
+        """Waits at most this time. Returns whether the run is ready. Raises what `wait()` raises if the run has ended before."""
         if not self._finished and not self.is_ready:
             ended = self._process.poll() is not None
             if select.select([self._notices], [], [], patience_s)[0]:
@@ -265,7 +265,7 @@ class Run:
         return self.is_ready
 
     def _look_progress(self) -> list[Item] | None:
-        """The figures that are there and were not read yet; None after the last."""
+        """Returns the figures that were not read yet, or None after the last ones."""
         if self._stats is None:
             raise ValueError("this run has no progress to read: start it with stats_every, such as stats_every='500ms'")
         if self._last_read:
@@ -306,14 +306,14 @@ class Run:
 
     def _close(self) -> None:
         if self._stats is not None:
-            # Kept open for a reader of progress, which may come after the end.
+            # Kept open, because progress may be read after the end of the run.
             weakref.finalize(self, os.close, self._stats)
         self._notices.close()
         self._folder.cleanup()
 
 
 def _read_all(pipe: int) -> bytes:
-    """What a pipe holds, without waiting."""
+    """Returns the contents of a pipe without waiting."""
     chunks = []
     try:
         while chunk := os.read(pipe, 1 << 16):
@@ -342,7 +342,7 @@ def _reasons_of(program: Program) -> Callable[[], frozenset[str]]:
 
 
 def complaints(stderr: str, folder: str = "") -> str:
-    """The program's problems, without its notes and its name. Files of `folder` are those that this package wrote."""
+    """Returns the program's error lines without its name. Paths in `folder`, which this package made, are shortened to names."""
     lines = [line for line in stderr.splitlines() if not line.startswith(("netlathe: note:", "netlathe: ready"))]
     text = "\n".join(line.removeprefix("netlathe: ") for line in lines)
     return text.replace(f"{folder}/", "") if folder else text

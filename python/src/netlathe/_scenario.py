@@ -16,7 +16,7 @@ WRITTEN = "scenario.toml"
 
 
 def file_of(scenario: Scenario, folder: Path) -> str:
-    """The path of the scenario. Text and mappings are written into `folder`."""
+    """Returns the path of the scenario. Text and mappings are written into `folder`."""
     if isinstance(scenario, os.PathLike) or (isinstance(scenario, str) and "\n" not in scenario):
         return os.path.abspath(scenario)
     path = folder / WRITTEN
@@ -25,7 +25,7 @@ def file_of(scenario: Scenario, folder: Path) -> str:
 
 
 def is_sweep(scenario: Scenario) -> bool:
-    """Whether the scenario has a table `sweep`, as far as its text shows: Python 3.10 reads no TOML."""
+    """Whether the scenario has a table `sweep`. Searches the text, because Python 3.10 has no TOML parser."""
     if isinstance(scenario, Mapping):
         return "sweep" in scenario
     text = scenario
@@ -33,7 +33,7 @@ def is_sweep(scenario: Scenario) -> bool:
         try:
             text = Path(scenario).read_text("utf-8")
         except (OSError, ValueError):
-            return False   # which the program says better
+            return False   # the error of the program is more helpful
     return re.search(r"^\s*(\[\s*)?[\"']?sweep[\"']?\s*[].=]", str(text), re.MULTILINE) is not None
 
 
@@ -63,7 +63,7 @@ def _key(key: str) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's strings are TOML's, except that TOML wants DEL escaped.
+    # JSON strings are valid in TOML, except that TOML requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

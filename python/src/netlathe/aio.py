@@ -8,7 +8,7 @@
             print(now.passed, now.pipelines.forward.out.frames)
 
 The functions are those of `netlathe`. `Run(run)` makes any other run usable with asyncio, such as one in a lab:
-`netlathe.aio.Run(lab.box.emulate(...))`. To cancel a task that waits does not end the run; the end of its block does.
+`netlathe.aio.Run(lab.box.emulate(...))`. Cancelling a task that waits does not end the run. Leaving its block does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Run:
         try:
             await self.stop()
         except Error:
-            # The error of the block is the one to show.
+            # Show the error of the block, not this one.
             if error is None:
                 raise
 
@@ -113,11 +113,11 @@ class Run:
         return {setting["path"]: setting["value"] for setting in answer["settings"]}
 
     async def pause(self) -> Item:
-        """Holds departures back, as `netlathe.Run.pause`."""
+        """Pauses departures, as `netlathe.Run.pause`."""
         return await self._ask("POST", f"{RUN}/pause")
 
     async def resume(self) -> Item:
-        """Goes on after `pause()`."""
+        """Resumes departures after `pause()`."""
         return await self._ask("POST", f"{RUN}/resume")
 
     async def events(self) -> AsyncIterator[Item]:
@@ -141,7 +141,7 @@ class Run:
 
     async def _ask(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Item:
         tries = self.sync._controlled().tries(method, path, body)
-        # In a thread: a run that was stopped by a signal answers late.
+        # In a thread, because a run that a signal has stopped answers late.
         while (answer := await asyncio.to_thread(next, tries)) is None:
             await asyncio.sleep(_LOOK_S)
         return Item(answer, "", self.sync._reasons)

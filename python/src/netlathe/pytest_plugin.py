@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Recorder(Program):
-    """The program for one test: it writes pages, and remembers its runs."""
+    """The program for one test. Its runs write pages and are recorded."""
 
     def __init__(self, request: pytest.FixtureRequest, cwd: Path) -> None:
         super().__init__(request.config.getoption("--netlathe"), cwd=cwd)
@@ -109,7 +109,7 @@ def netlathe_run(netlathe_program: Program) -> Callable[..., Run]:
 
 @pytest.fixture
 def netlathe_lab(request: pytest.FixtureRequest, netlathe_program: Program) -> Iterator[Lab]:
-    """A lab of its own: a `netlathe.Lab`, with what `@pytest.mark.netlathe_lab(clients=2)` says."""
+    """A lab for this test: a `netlathe.Lab` with the options of `@pytest.mark.netlathe_lab(clients=2)`."""
     reason = _why_no_lab(request.config, netlathe_program)
     if reason:
         if request.config.getoption("--netlathe-require-lab"):
@@ -118,7 +118,7 @@ def netlathe_lab(request: pytest.FixtureRequest, netlathe_program: Program) -> I
     marker = request.node.get_closest_marker("netlathe_lab")
     with Lab(program=netlathe_program, **(marker.kwargs if marker else {})) as lab:
         yield lab
-        # Runs end before the lab that they run in.
+        # Runs must end before the lab that they run in.
         for _, _, run in request.node.stash[_RUNS]:
             _end(run)
 
@@ -167,7 +167,7 @@ def _summary(run: Run, page: Path) -> str:
 
 
 def _why_no_lab(config: pytest.Config, program: Program) -> str:
-    """Why there can be no lab on this machine; empty if there can. Tried once."""
+    """Returns why this machine permits no lab, or an empty text if it does. Tries once."""
     if _REASON not in config.stash:
         config.stash[_REASON] = ""
         try:

@@ -1,4 +1,4 @@
-//! A lab of source, box and receiver, with the programs in it.
+//! A lab of source, box and receiver, and the programs that run in it.
 
 use crate::Outcome;
 use lab::{Guard, Node, Topology};
@@ -7,13 +7,13 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The lab, which is removed when this value is dropped.
+/// The lab. Dropping this value removes it.
 pub(crate) struct Bed {
     lab: Guard,
 }
 
 impl Bed {
-    /// A lab for a part of the bench. If labs are unavailable, prints the reason and returns `None`.
+    /// Builds a lab for a part of the bench. If labs are unavailable, prints the reason and returns `None`.
     pub(crate) fn up(part: &str) -> Result<Option<Bed>, Box<dyn Error>> {
         match Guard::up(&Topology::named(format!("{part}{}", std::process::id()))) {
             Ok(lab) => Ok(Some(Bed { lab })),
@@ -35,13 +35,14 @@ impl Bed {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Sends from a node with the bare loop, see `programs`.
+    /// Sends from a node with the bare loop of `programs`, to its end.
     pub(crate) fn send(&self, node: Node, interface: &str, gap: u64, count: u64, batch: u64, sizes: &str) -> Outcome {
         self.sender(node, interface, gap, count, batch, sizes)?.end()
     }
 
-    /// The same, until everything is sent. The program then stays alive until a signal ends it: freeing its memory
-    /// occupies a CPU for milliseconds, perhaps that of a departure.
+    /// Sends like [`Bed::send`], but returns once everything is sent and leaves the program running until
+    /// [`Sender::end`]. Freeing its memory occupies a CPU for milliseconds, which could delay departures of the program
+    /// under test.
     pub(crate) fn sender(
         &self,
         node: Node,
@@ -59,12 +60,12 @@ impl Bed {
         if sent == 0 { Err(sender.end().err().unwrap_or_else(|| "a sender says nothing".into())) } else { Ok(sender) }
     }
 
-    /// A receiver at the server, which is listening.
+    /// Starts a receiver at the server, and waits until it listens.
     pub(crate) fn receiver(&self, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
         self.receives(Node::Server, "receive-by-kernel", "eth0", gap, count)
     }
 
-    /// A receiver in the driver of a device of the box that does not exist yet.
+    /// Starts a receiver in the driver of a device of the box. The device need not exist yet.
     pub(crate) fn receiver_in_driver(&self, interface: &str, gap: u64, count: u64) -> Result<Receiver, Box<dyn Error>> {
         self.receives(Node::Box, "receive-in-driver", interface, gap, count)
     }
@@ -85,24 +86,24 @@ impl Bed {
         Ok(Receiver { child, output })
     }
 
-    /// A program in a node.
+    /// Returns a command that runs a program in a node.
     pub(crate) fn command(&self, node: Node, program: impl AsRef<std::ffi::OsStr>) -> Result<Command, Box<dyn Error>> {
         Ok(self.lab.command(node, program)?)
     }
 }
 
-/// A sender that has sent everything.
+/// A program that has sent everything and still runs.
 pub(crate) struct Sender(Child);
 
 impl Sender {
-    /// Ends it.
+    /// Ends the program by closing its stdin, and waits for it.
     pub(crate) fn end(mut self) -> Outcome {
         drop(self.0.stdin.take());
         finish(self.0)
     }
 }
 
-/// A receiver that stores a run in its ring.
+/// A receiver that stores the frames of a run until its figures are read.
 pub(crate) struct Receiver {
     child: Child,
     output: BufReader<ChildStdout>,

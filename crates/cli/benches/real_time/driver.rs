@@ -1,5 +1,5 @@
 //! A receiver in the driver: an XDP program that stamps frames and drops them. With a TAP device, the receiving kernel
-//! code runs on the sender's CPU, so the sender only pays for this program, and not for a socket.
+//! code runs on the sender's CPU. The sender then pays for this program only, not for a socket.
 
 use crate::{Outcome, programs};
 use aya::maps::Array;
@@ -14,7 +14,8 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/real_time/sta
 /// Time limit for a sender to create its device.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits for a device of this name and stamps the first `count` frames that arrive on it. Prints gaps against `gap_ns`.
+/// Waits for a device of this name and stamps the first `count` frames that arrive on it. Prints the gaps compared with
+/// `gap_ns`.
 pub(crate) fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     let mut bpf = load(count)?;
     let program: &mut Xdp = bpf.program_mut("stamp").ok_or("no program")?.try_into()?;
@@ -35,7 +36,7 @@ pub(crate) fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Compiles the program, and loads it with room for `count` stamps.
+/// Compiles the program, and loads it with space for `count` stamps.
 fn load(count: u64) -> Result<Ebpf, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let object = folder.path().join("stamps.bpf.o");

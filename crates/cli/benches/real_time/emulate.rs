@@ -1,4 +1,4 @@
-//! What `emulate` adds without an impairment, compared with the same wires without it.
+//! The latency and throughput cost of `emulate` without an impairment, compared with the same links without it.
 
 use crate::bed::{self, Bed};
 use crate::pass::tcp;
@@ -71,7 +71,7 @@ fn start(bed: &Bed, node: Node, words: &str) -> Result<Child, Box<dyn Error>> {
     Ok(child)
 }
 
-/// The median round trip in µs.
+/// Returns the median round trip in µs.
 fn round_trip(bed: &Bed) -> Result<f64, Box<dyn Error>> {
     let said = bed.sh(HOST, "ping -c 1000 -i 0.002 10.77.0.100")?;
     let time = |line: &str| line.split("time=").nth(1)?.split(' ').next()?.parse::<f64>().ok();

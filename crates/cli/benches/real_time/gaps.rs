@@ -8,10 +8,10 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-/// Gaps in ns, with the number of frames.
+/// Gaps in ns, each with the number of frames to send.
 const ASKS: [(u64, u64); 3] = [(1_000, 100_000), (10_000, 100_000), (100_000, 20_000)];
 const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
-/// Frames that the source of `shape` sends in one batch.
+/// Number of frames that the source of `shape` sends back to back.
 const BATCH: u64 = 50;
 const SIZES: &str = "random 64B-1518B";
 
@@ -62,7 +62,7 @@ fn header() {
     );
 }
 
-/// The runs of each sender; the floor comes first.
+/// The runs of each sender. The floor comes first.
 #[derive(Default)]
 struct Runs(Vec<(String, Vec<Value>)>);
 
@@ -100,8 +100,8 @@ fn floor(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
     receiver.figures()
 }
 
-/// The floor while the source of `shape` sends to an interface without a reader, because CPUs that share a core, or a
-/// busy host, slow each other down.
+/// Measures the floor while the source of `shape` sends to an interface without a reader. CPUs that share a core, or a
+/// busy host, slow each other down, so this is the fair comparison for `shape`.
 fn floor_beside_source(bed: &Bed, gap: u64, count: u64) -> Result<Value, Box<dyn Error>> {
     let receiver = bed.receiver(gap, count)?;
     thread::scope(|scope| {
@@ -126,7 +126,8 @@ fn generate(bed: &Bed, driver: &str, gap: u64, count: u64) -> Result<Value, Box<
     receiver.figures()
 }
 
-/// A TAP exists as long as its sender, so the figures lack the frames sent before the receiver has found it.
+/// Time that the receiver gets to find the TAP. A TAP exists only while its sender runs, so frames sent before that are
+/// not in the figures.
 const LEAD_NS: u64 = 1_000_000_000;
 const TAP: &str = "tap0";
 
@@ -153,7 +154,7 @@ fn shape(bed: &Bed, driver: &str, options: &[&str], gap: u64, count: u64) -> Res
     let (from, to) = (format!("if:c0,driver={driver}"), format!("if:s0,driver={driver}"));
     let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
     command.args(["shape", "--in", &from, "--out", &to, "--gap", &format!("{gap}ns"), "--one-way", "-q"]);
-    // The source shares the CPUs. If it is late, the schedule restarts: this counts as starved, not as late.
+    // The source shares the CPUs. If it is late, the schedule restarts, which counts as starved and not as late.
     command.args(["--buffer", "5ms"]);
     command.args(options);
     let shape = command.spawn()?;

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use units::{BitRate, FrameLen, Span};
 
-/// A load: its name, a stream, and the gap on a line with this number of bits per second.
+/// A load: its name, the sizes of its frames, and its gap on a line of a bit rate.
 pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) sizes: &'static str,
@@ -50,7 +50,7 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
     Ok(())
 }
 
-/// Runs a load. Returns the wire time per CPU time of the worker, and the run.
+/// Runs a load. Returns the wire time divided by the CPU time of the worker, and the result of the run.
 pub(crate) fn one(
     eal: &'static Eal,
     load: &Load,

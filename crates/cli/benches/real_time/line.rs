@@ -14,7 +14,7 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize, only: Option<u64>) -> Outcom
     println!("line of 10 Gbit/s in real time, {rounds} runs of {SECONDS} s; in the median run:");
     for load in &LOADS {
         let depths = [512, 4_096, 65_536].map(|slots| (slots, FrameLen::MAX_STANDARD));
-        // Longer fillers only fit in idle time.
+        // Longer fillers fit only if the load leaves enough idle time.
         let rate = BitRate::from_gbps(10);
         let idles = (load.gap)(rate) > Line::new(rate).span(2 * MANY_FROM);
         let long = idles.then_some((4_096, FrameLen::new(9_018)));

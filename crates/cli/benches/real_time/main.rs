@@ -1,17 +1,17 @@
-//! Real time on this machine. Each figure is shown beside a limit measured in the same run. Nothing here passes or
-//! fails, and everything is bounded in time.
+//! Benchmarks in real time on this machine. Each figure is shown beside a limit measured in the same run. Nothing here
+//! passes or fails, and each part ends after a bounded time.
 //!
 //! `cargo bench -p netlathe-cli --bench real_time -- [speed] [receive] [headroom] [line] [gaps] [box] [emulate] [--rounds N] [--gap NS] [--slots N]`
 //!
-//! - `speed`: frames that cores make, beside testpmd
-//! - `receive`: stamped frames that cores receive and count, beside testpmd
-//! - `headroom`: wire time that one core fills, as a multiple of line rates
-//! - `line`: filler pacing on a line in real time, by depth of the queue
-//! - `gaps`: deadline pacing on veth, and onto a TAP, beside the bare floor loop
-//! - `box`: latency of frames that only pass through
-//! - `emulate`: TCP throughput and round trip without an impairment, compared with the same wires without netlathe
+//! - `speed`: rate at which cores generate frames, beside testpmd
+//! - `receive`: rate at which cores receive and count stamped frames, beside testpmd
+//! - `headroom`: wire time that one core fills per CPU second, at several line rates
+//! - `line`: filler pacing on a line in real time, by queue depth
+//! - `gaps`: deadline pacing on veth and onto a TAP, beside a loop that only waits and sends
+//! - `box`: latency of frames that only pass through, and the highest rate without loss
+//! - `emulate`: TCP throughput and round trip without an impairment, compared with the same links without netlathe
 //!
-//! `--gap` and `--slots` choose one of the gaps and one of the depths.
+//! `--gap` and `--slots` restrict `gaps` to one gap and `line` to one queue depth.
 
 mod bed;
 mod driver;
@@ -62,7 +62,7 @@ fn main() -> Outcome {
         emulate::run(rounds.unwrap_or(3))?;
     }
     if wanted("headroom") || wanted("line") || wanted("receive") {
-        // The largest line has 65 536 slots.
+        // The deepest queue of `line` has 65 536 slots.
         let eal = Eal::init(&EalConfig::new("netlathe").memory_mib(1_024))?;
         if wanted("receive") {
             receive::run(eal, rounds.unwrap_or(3))?;
@@ -77,13 +77,12 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// The load of the last minute.
+/// Returns the load average of the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// The median.
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]

@@ -1,4 +1,4 @@
-//! Latency of frames that only pass through, and the rate without loss.
+//! Latency of frames that only pass through the box, and the highest rate without loss.
 
 use crate::Outcome;
 use crate::bed::{self, Bed};
@@ -36,10 +36,10 @@ pub(crate) fn run() -> Outcome {
     Ok(())
 }
 
-/// The connection of the box's interfaces: netlathe if it runs, and the commands that undo the rest.
+/// The connection of the box's interfaces: netlathe, if the path uses it, and the commands that undo the rest.
 type Joint = (Option<Child>, &'static [&'static str]);
 
-/// Connects the box's interfaces by one of the paths.
+/// Connects the box's interfaces by a path of `WAYS`.
 fn open(bed: &Bed, way: &str) -> Result<Joint, Box<dyn Error>> {
     let shape = |input: &str, output: &str| -> Result<Child, Box<dyn Error>> {
         let mut command = bed.command(Node::Box, env!("CARGO_BIN_EXE_netlathe"))?;
@@ -76,7 +76,7 @@ fn open(bed: &Bed, way: &str) -> Result<Joint, Box<dyn Error>> {
     }
 }
 
-/// Bisects the rate to 2 %.
+/// Searches for the highest rate without loss, in frames/s, to 2 %.
 fn zero_loss(bed: &Bed) -> Result<f64, Box<dyn Error>> {
     let (mut low, mut high) = (10_000.0_f64, 2_000_000.0_f64);
     while high / low > 1.02 {
@@ -87,7 +87,7 @@ fn zero_loss(bed: &Bed) -> Result<f64, Box<dyn Error>> {
         bed.send(Node::Client(1), "eth0", gap, count, 1, "64B")?;
         thread::sleep(Duration::from_millis(100));
         let figures = receiver.figures()?;
-        // A trial counts only if the source kept the rate.
+        // A trial counts as passed only if the source kept the rate.
         let kept = figures["mean"].as_f64().is_some_and(|mean| mean < gap as f64 * 1.02);
         if figures["frames"].as_u64() == Some(count) && kept { low = rate } else { high = rate }
     }

@@ -1,4 +1,4 @@
-//! Programs that the benches run in a lab's namespaces: this executable with other arguments.
+//! Programs that the benches run in the namespaces of a lab. Each is this executable with other arguments.
 
 use crate::{Outcome, driver};
 use dpdk::{Burst, Eal, EalConfig, PacketRing, PacketSender, Pool, Port, PortConfig, RingConfig, TscClock, Vdev};
@@ -9,7 +9,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Runs the program of this name; `None` if there is none.
+/// Runs the program of this name. Returns `None` if there is none.
 pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let interface = arguments.first().map_or("", String::as_str);
@@ -25,13 +25,13 @@ pub(crate) fn run(name: &str, arguments: &[String]) -> Option<Outcome> {
     })
 }
 
-/// Share of the frames that a batching source sends first, at twice the rate, so that later departures never wait for
+/// A batching source sends the first 1/`LEAD` of its frames at twice the rate, so that later departures never wait for
 /// the source.
 const LEAD: u64 = 5;
 
-/// The floor: waits for an absolute instant, then sends with one system call. With `batch` above 1, it sends batches of
-/// this size at this multiple of the gap. Each frame carries the wall clock. Reports when everything is sent, and ends
-/// when stdin does.
+/// The floor: waits for an absolute instant, then sends a frame with one system call. If `batch` is above 1, sends
+/// `batch` frames back to back every `batch` gaps. Each frame carries the wall clock time of its departure. Prints a
+/// line when everything is sent, and ends when stdin is closed.
 fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
     let sender = PacketSender::open(interface)?;
@@ -50,7 +50,7 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
             let taken = sender.send(next.bytes())?;
             sent += u64::from(taken);
             refused += u64::from(!taken);
-            // Prepared in the same memory before it is due, so that the frame is in the cache.
+            // Prepare the next frame in the same memory before it is due, so that it is in the cache.
             stream.fill(&mut next);
         }
         let leads = batch > 1 && sent + refused < count / LEAD;
@@ -61,7 +61,7 @@ fn send(interface: &str, gap: Span, count: u64, batch: u64, sizes: &str) -> Outc
     Ok(())
 }
 
-/// The floor onto a TAP device of this name, which it creates: one call of DPDK's driver per frame. Each frame is built
+/// The floor onto a TAP device of this name, which it creates. Calls DPDK's driver once per frame. Each frame is built
 /// before the wait.
 fn send_tap(interface: &str, gap: Span, count: u64) -> Outcome {
     let eal = Eal::init(&EalConfig::new("bench").memory_mib(64))?;
@@ -86,7 +86,7 @@ fn send_tap(interface: &str, gap: Span, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Offset of the wall clock in a frame; the rest of the payload is zero.
+/// Offset of the wall clock time in a frame. The rest of the payload is zero.
 const STAMP: std::ops::Range<usize> = 50..58;
 
 fn wall_ns() -> u64 {
@@ -94,11 +94,11 @@ fn wall_ns() -> u64 {
     now.as_nanos() as u64
 }
 
-/// Stores arrivals in a ring, and reads it once a line on stdin says that the run is over, so that the receiver takes
-/// no CPU time during the run. Prints gaps against `gap_ns`, and the age of the stamps.
+/// Lets the kernel store arrivals in a ring, and reads the ring only after a line on stdin ends the run, so that the
+/// receiver takes no CPU time during the run. Prints the gaps compared with `gap_ns`, and the time from each frame's
+/// departure to its receive stamp.
 fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
-    // 208 B hold the start of a frame and the kernel's metadata. The kernel hands over a block every 10 ms, full or
-    // not.
+    // The start of a frame and the kernel's metadata take 208 B. The kernel closes a block every 10 ms, full or not.
     let by_time = gap_ns * count / 10_000_000 * 2;
     let blocks = ((count * 208).div_ceil(256 << 10) + by_time) as u32 + 32;
     let config = RingConfig { blocks, snaplen: Some(64), ..RingConfig::default() };
@@ -114,7 +114,7 @@ fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
         for frame in &batch {
             bytes.clear();
             frame.write_to(&mut bytes);
-            // Counts our frames, and not those of the kernel.
+            // Count UDP over IPv4 only: other frames are the kernel's.
             if bytes.get(12..14) == Some(&[8, 0]) && bytes.get(23) == Some(&17) {
                 stamps.push(frame.time_ns);
                 if let Some(sent) = bytes.get(STAMP).and_then(|stamp| stamp.try_into().ok()) {
@@ -127,7 +127,8 @@ fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Gaps: mean, median of |gap − ask|, and the shares within ±100 ns and ±1 µs. Ages: quantiles. All in ns.
+/// Returns the mean gap, the median of |gap − ask|, the shares of gaps within ±100 ns and ±1 µs, and quantiles of the
+/// ages. Times are in ns.
 pub(crate) fn figures(stamps: &[u64], ages: &mut [i64], ask: u64) -> serde_json::Value {
     let mut errors: Vec<u64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]).abs_diff(ask)).collect();
     errors.sort_unstable();

@@ -1,9 +1,9 @@
-//! How many stamped frames a core receives and counts, with all figures of their streams: out of full rings, and from
-//! a sender on the other core beside testpmd.
+//! How many stamped frames a core receives and counts, with all figures of their streams. Measured once from full
+//! rings, and once from a sender on the other core, beside testpmd.
 //!
-//! With two CPUs a sender takes one, so two receivers cannot have a sender of their own. Rings that the other core
-//! filled before show what receiving costs: the frames come from another core's cache, as from a sender, but nothing
-//! sends meanwhile.
+//! On a machine with two CPUs, a sender takes one, so two receivers cannot have a sender of their own. Rings that the
+//! other core has filled show the cost of receiving alone. The frames come from another core's cache, as from a sender,
+//! but nothing is sent meanwhile.
 
 use crate::speed::{NETLATHE, TESTPMD, testpmd_is_there};
 use crate::{Outcome, median};
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames in a ring, of 64 B with FCS.
+/// Number of frames in a ring. Each has 64 B with FCS.
 const SLOTS: u32 = 1 << 15;
 const LENGTH: usize = 60;
-/// How often a ring is filled and emptied.
+/// How many times a ring is filled and emptied.
 const FILLS: usize = 200;
 const STREAMS: u32 = 16;
 const SECONDS: u64 = 3;
@@ -45,7 +45,7 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         theirs.push(testpmd()?);
-        // The server comes first, and netlathe opens its outputs before its inputs.
+        // The memif server must come first, and netlathe opens its outputs before its inputs.
         ours.push(netlathe(&format!("dpdk:{}", memif(0, "client")), &format!("dpdk:{}", memif(1, "server")))?);
     }
     let (ours, theirs) = (median(ours), median(theirs));
@@ -53,11 +53,11 @@ pub(crate) fn run(eal: &'static Eal, rounds: usize) -> Outcome {
     Ok(())
 }
 
-/// Millions of frames a second that come out of `queues` rings, each on its own CPU.
+/// Returns the rate in Mpps at which `queues` rings are emptied, each on its own CPU.
 fn from_full_rings(eal: &'static Eal, pool: &Pool, queues: usize) -> Result<f64, Box<dyn Error>> {
     let Started { port, rx, tx } = Port::ring(eal, SLOTS, queues as u16, pool)?.start()?;
     let clock = TscClock::new(eal);
-    // Each queue is filled by the other CPU.
+    // Reversed, so that each queue is filled by the other CPU.
     let mut receivers: Vec<Option<ArrivalQueues>> =
         rx.into_iter().map(|queue| Some(ArrivalQueues::new(vec![queue], clock))).collect();
     let mut fillers: Vec<Option<TxQueue>> = tx.into_iter().map(Some).collect();
@@ -73,7 +73,7 @@ fn from_full_rings(eal: &'static Eal, pool: &Pool, queues: usize) -> Result<f64,
                 scope.spawn(move || -> Result<_, dataplane::Error> {
                     let _registered = eal.register_thread()?;
                     pin(Some(&cpu))?;
-                    let mut counts = StampedArrivals::new(0, STREAMS, 1_514);
+                    let mut counts = StampedArrivals::new(0, 0..STREAMS, 1_514);
                     let (mut sequence, mut times) = (0, Vec::new());
                     for _ in 0..FILLS {
                         if let Some(queue) = filler {
@@ -127,7 +127,7 @@ fn fill(queue: &mut TxQueue, pool: &Pool, sequence: &mut u32, clock: &TscClock) 
     }
 }
 
-/// Two threads that wait for each other without sleeping.
+/// A barrier at which two threads wait for each other without sleeping.
 #[derive(Default)]
 struct Meeting(AtomicUsize);
 
@@ -140,14 +140,14 @@ impl Meeting {
     }
 }
 
-/// One end of a shared-memory port.
+/// Returns the device of one end of a shared-memory port.
 fn memif(number: u8, role: &str) -> String {
     format!("net_memif{number},role={role},id=1,socket=@nlb,socket-abstract=yes")
 }
 
 const STREAM: &str = "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B";
 
-/// Millions of frames a second that one netlathe sends on CPU 0 and receives on CPU 1.
+/// Returns the rate in Mpps that one netlathe receives on CPU 1 while it sends on CPU 0.
 fn netlathe(input: &str, output: &str) -> Result<f64, Box<dyn Error>> {
     let duration = format!("{SECONDS}s");
     let mut command = Command::new(NETLATHE);
@@ -159,7 +159,7 @@ fn netlathe(input: &str, output: &str) -> Result<f64, Box<dyn Error>> {
     Ok(received.ok_or("no frames received")? / SECONDS as f64 / 1e6)
 }
 
-/// Millions of frames a second that testpmd's `rxonly` receives on CPU 1 from netlathe on CPU 0.
+/// Returns the rate in Mpps that testpmd's `rxonly` receives on CPU 1 from netlathe on CPU 0.
 fn testpmd() -> Result<f64, Box<dyn Error>> {
     let mut receiver = Command::new("timeout");
     receiver.args(["-s", "INT", "-k", "5", &(SECONDS + 5).to_string(), TESTPMD, "--no-huge", "-m", "512"]);
@@ -167,7 +167,7 @@ fn testpmd() -> Result<f64, Box<dyn Error>> {
     receiver.args(["--vdev", &memif(0, "server")]);
     receiver.args(["--", "--forward-mode=rxonly", "--stats-period=1", "--total-num-mbufs=16384", "--no-mlockall"]);
     let receiver = receiver.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // The socket of the server is there after this time, and its link comes up with the client.
+    // By then the server has its socket. Its link comes up with the client.
     thread::sleep(Duration::from_millis(1_500));
     let duration = format!("{}s", SECONDS + 1);
     let sender = Command::new(NETLATHE)
@@ -189,7 +189,7 @@ fn testpmd() -> Result<f64, Box<dyn Error>> {
     let text = String::from_utf8_lossy(&output.stdout);
     let rates = text.lines().filter_map(|line| line.split_once("Rx-pps:")?.1.split_whitespace().next());
     let rates: Vec<f64> = rates.filter_map(|rate| rate.parse().ok()).filter(|rate| *rate > 0.0).collect();
-    // The first and the last second are not whole.
+    // Leave out the first and the last second, which are incomplete.
     let whole = rates.get(1..rates.len().saturating_sub(1)).filter(|whole| !whole.is_empty());
     let whole = whole.ok_or_else(|| format!("testpmd: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
     Ok(median(whole.to_vec()) / 1e6)

@@ -11,7 +11,7 @@ use std::process::Command;
 
 const SECONDS: u64 = 2;
 
-/// What is made, of 64 B each unless it says so: its name and its options.
+/// The loads: name and options of `gen`. Frames have 64 B unless the name says otherwise.
 const LOADS: [(&str, &[&str]); 6] = [
     ("fixed stream", &["--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp off"]),
     ("fixed stream, stamped", &["--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 64B stamp on"]),
@@ -63,7 +63,7 @@ pub(crate) fn run(rounds: usize) -> Outcome {
                 theirs.push(testpmd(Command::new("timeout"), "net_null0", cores)?);
             }
             for ((_, options), rates) in loads.clone().zip(&mut ours) {
-                // One core sends a capture.
+                // A capture is sent by one core only.
                 if cores == 1 || options[0] == "--stream" {
                     rates.push(netlathe(Command::new(NETLATHE), "dpdk:net_null0", options, cores)?);
                 }
@@ -82,7 +82,7 @@ pub(crate) fn run(rounds: usize) -> Outcome {
     if peer { veth(rounds) } else { Ok(()) }
 }
 
-/// The same interface with each driver in turn: testpmd uses DPDK's drivers, with suitable arguments.
+/// Compares on one interface, with each driver in turn. testpmd uses DPDK's own drivers, with suitable arguments.
 fn veth(rounds: usize) -> Outcome {
     let Some(bed) = Bed::up("speed")? else { return Ok(()) };
     println!("speed: frames of 64 B on veth, Mpps; median of {rounds} x {SECONDS} s, in turns");
@@ -103,7 +103,7 @@ fn veth(rounds: usize) -> Outcome {
     Ok(())
 }
 
-/// DPDK's driver, with rings of 5120 frames per direction.
+/// DPDK's af_packet driver, with rings of 5120 frames per direction.
 const AF_PACKET: &str = "net_af_packet0,iface=eth0,qdisc_bypass=1,blocksz=65536,framesz=2048,framecnt=5120";
 
 pub(crate) const NETLATHE: &str = env!("CARGO_BIN_EXE_netlathe");
@@ -121,7 +121,7 @@ fn plural(cores: usize) -> &'static str {
     if cores == 1 { " " } else { "s" }
 }
 
-/// Millions of frames per second, as `gen` reports.
+/// Returns the rate in Mpps that `gen` reports.
 fn netlathe(mut command: Command, port: &str, options: &[&str], cores: usize) -> Result<f64, Box<dyn Error>> {
     let cores = if cores == 1 { "1" } else { "0,1" };
     command.args(["gen", "--out", port, "--duration", &format!("{SECONDS}s"), "--cores", cores, "--json"]);
@@ -133,9 +133,9 @@ fn netlathe(mut command: Command, port: &str, options: &[&str], cores: usize) ->
     Ok(of("/rate/mean_bps")? / 8.0 / (of("/out/bytes")? / of("/out/frames")?) / 1e6)
 }
 
-/// Millions of frames per second, as testpmd reports; `command` is coreutils' timeout.
+/// Returns the rate in Mpps that testpmd reports. `command` is `timeout` of coreutils.
 fn testpmd(mut command: Command, device: &str, cores: usize) -> Result<f64, Box<dyn Error>> {
-    // The first of its threads only waits.
+    // The main thread of testpmd, lcore 0, only waits, so it may share CPU 0 with a worker.
     let lcores = if cores == 1 { "0@0,1@1" } else { "0@0,1@0,2@1" };
     command.args(["-s", "INT", "-k", "5", &(SECONDS + 3).to_string(), TESTPMD, "--no-huge", "-m", "512"]);
     command.args(["--no-pci", "--no-telemetry", "--no-shconf", "--iova-mode=va", "--lcores", lcores, "--vdev", device]);
@@ -148,7 +148,7 @@ fn testpmd(mut command: Command, device: &str, cores: usize) -> Result<f64, Box<
     let rates = text.lines().filter_map(|line| line.split_once("Tx-pps:")?.1.split_whitespace().next());
     let mut rates: Vec<f64> = rates.filter_map(|rate| rate.parse().ok()).filter(|rate| *rate > 0.0).collect();
     if rates.len() > 1 {
-        // The first second includes the start.
+        // The first second includes the start-up.
         rates.remove(0);
     }
     if rates.is_empty() {

@@ -1,15 +1,15 @@
 /* SPDX-FileCopyrightText: 2026 The netlathe authors
  * SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* A receiver that costs a sender little: the time of each frame as the driver has it, and no more of the frame. */
+/* A receiver that takes little of the sender's CPU time: it stamps each frame in the driver and reads nothing of it. */
 #include "../../../slice/bpf/kernel.h"
 #include <bpf/bpf_helpers.h>
 
-/* Of linux/bpf.h, whose own headers need the machine's. */
+/* From linux/bpf.h, which includes headers of the machine's architecture. */
 #define XDP_DROP 1
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* How many frames came, and then the instant of each, in ns since the system started. */
+/* The number of frames that arrived, then the time of each, in ns since the system started. */
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);

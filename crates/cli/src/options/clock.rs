@@ -2,7 +2,7 @@ use super::values::{parse, parse_exchange_interval};
 use std::net::SocketAddr;
 use units::Span;
 
-/// The port that answers, unless another is named.
+/// The default port of `clock --answer`.
 pub(crate) const PORT: u16 = 47_100;
 
 /// Compare this host's clock with those of others

@@ -35,7 +35,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Its path.
+    /// Returns the path without an optional `unix:` prefix, or the default.
     pub(crate) fn path(&self) -> PathBuf {
         let bare = |path: &PathBuf| path.to_str().and_then(|path| path.strip_prefix("unix:")).map(PathBuf::from);
         self.socket.as_ref().map_or_else(default_socket, |path| bare(path).unwrap_or_else(|| path.clone()))
@@ -47,7 +47,8 @@ pub(crate) fn default_socket() -> PathBuf {
     runtime_folder().join("netlathe.sock")
 }
 
-/// A folder that only this user can use, or that of root.
+/// Returns `$XDG_RUNTIME_DIR` if it is an absolute path. Otherwise returns `/run` for root and the folder for temporary
+/// files for other users.
 pub(crate) fn runtime_folder() -> PathBuf {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     of_session.unwrap_or_else(|| {

@@ -57,6 +57,10 @@ pub(crate) struct Generate {
     /// A stream to send; several are interleaved by weight
     #[arg(long = "stream", value_name = "SPEC", required_unless_present = "pcap")]
     pub(crate) streams: Vec<String>,
+    /// Number of the first stream in the stamps. --in counts only the streams of its own run, so give generators on one
+    /// network different numbers
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "pcap")]
+    pub(crate) first_stream: u16,
     /// Send streams without dmac to this neighbour, whose hardware address is first resolved by ARP or
     /// neighbour discovery; once per IP version
     #[arg(long = "gateway", value_name = "IP", conflicts_with = "pcap")]

@@ -12,11 +12,11 @@ pub(crate) struct HostClock {
 }
 
 impl HostClock {
-    /// Variable of the environment for tests of many hosts on one: a time such as `1.5ms` or `-40us` that this process adds
-    /// to its clock, in `clock`, `--start-at` and the starts of reports.
+    /// Environment variable for tests that simulate several hosts on one machine: a time such as `1.5ms` or `-40us`
+    /// that this process adds to its clock, in `clock`, `--start-at` and the starts of reports.
     pub(crate) const VARIABLE: &str = "NETLATHE_CLOCK_OFFSET";
 
-    /// The clock of this process.
+    /// Reads the offset from the environment.
     pub(crate) fn new() -> Result<Self, Failure> {
         let Some(text) = std::env::var_os(Self::VARIABLE).filter(|text| !text.is_empty()) else {
             return Ok(HostClock { injected_ns: 0 });
@@ -30,18 +30,18 @@ impl HostClock {
         Ok(HostClock { injected_ns: sign * (size.as_ps() / PS_PER_NS).cast_signed() })
     }
 
-    /// UNIX time now in ns.
+    /// Returns the current UNIX time in ns.
     pub(crate) fn now_ns(self) -> u64 {
         unix_kernel_ns().saturating_add_signed(self.injected_ns)
     }
 
-    /// Converts a stamp of the kernel to this clock.
+    /// Converts a kernel stamp to this clock.
     #[cfg(feature = "live")]
     pub(crate) fn of_kernel_ns(self, ns: i64) -> i64 {
         ns.saturating_add(self.injected_ns)
     }
 
-    /// Converts an instant of this clock to the kernel's time.
+    /// Converts an instant of this clock to kernel time.
     #[cfg(feature = "live")]
     pub(crate) fn to_kernel_ns(self, ns: u64) -> u64 {
         ns.saturating_add_signed(self.injected_ns.saturating_neg())

@@ -30,7 +30,7 @@ pub(crate) struct Otg {
 }
 
 impl Otg {
-    /// The ports of all `--ports`.
+    /// Returns the ports of every `--ports`.
     pub(crate) fn ports(&self) -> Vec<NamedPort> {
         self.ports.iter().flat_map(|list| list.0.iter().cloned()).collect()
     }
@@ -61,9 +61,10 @@ fn ports(text: &str) -> Result<PortList, String> {
     texts.iter().map(|text| port(text)).collect::<Result<_, _>>().map(PortList)
 }
 
-/// A part of `--ports`: its name, if it has one, and its port.
+/// Splits a part of `--ports` into its name, if it has one, and its port.
 fn split_name(text: &str) -> (Option<&str>, &str) {
-    // Names may contain colons, like addresses of other traffic generators, and so may ports. Options follow a comma.
+    // Names and ports may contain colons: scripts for other traffic generators use addresses as names. Only the text
+    // before the first comma is searched for `=`, because options may contain it too.
     let before_options = text.split(',').next().unwrap_or(text);
     match before_options.split_once('=') {
         Some((name, _)) => (Some(name), &text[name.len() + 1..]),
@@ -78,7 +79,7 @@ fn has_kind(port: &str) -> bool {
 /// Whether `part` is an option of the port before it, not the next port.
 fn is_option(before: &str, part: &str) -> bool {
     let (_, port) = split_name(before);
-    // Devices of DPDK have options of any name.
+    // DPDK devices may have options of any name.
     if port.starts_with("dpdk:") {
         return !has_kind(split_name(part).1);
     }

@@ -14,6 +14,8 @@ Examples:
   netlathe search --out eth1 --in eth2 --size rfc2544 --trial 60s --csv throughput.csv
   netlathe search --out eth1 --in eth2 --size 64B --size imix --loss 0% --loss 0.5% --trial 10s --max 1Mpps
   netlathe search --out eth1 --in eth2 --gateway 198.18.0.254 --max 1Mpps
+  netlathe search --out eth1 --in eth2 --both --gateway eth1=198.18.0.254 --gateway eth2=198.19.0.254 --max 1Mpps
+  netlathe search --out eth1 --in eth2 --out eth3 --in eth4 --max 1Mpps
   netlathe search --out eth1 --in eth2 --max 1Mpps --start-at +3s
   netlathe search --out eth1 --in eth2 --method mlrsearch --loss 0% --loss 0.5% --trial 1s --sum 21s --json
   netlathe search --out eth1 --in eth2 --trial 60s --latency 120s --frame-loss 10% --back-to-back 50 --report results
@@ -28,17 +30,21 @@ down (RFC 2544, 26.3). --back-to-back finds the longest burst without loss (26.4
 --gateway and a route to the streams' destinations: --in answers ARP, NDP and pings for them. --dut names
 stages to test in virtual time.")]
 pub(crate) struct Search {
-    /// Interface to send frames on
+    /// Port to send frames on; several send at the same time, each to the --in at the same position
     #[arg(long = "out", value_name = "PORT", required_unless_present = "dut", requires = "input")]
-    pub(crate) output: Option<String>,
-    /// Interface to receive them on
+    pub(crate) output: Vec<String>,
+    /// Port to receive them on
     #[arg(long = "in", value_name = "PORT", requires = "output")]
-    pub(crate) input: Option<String>,
+    pub(crate) input: Vec<String>,
+    /// Send from each --in to its --out at the same time. Needs interfaces of Linux, which are used by af_packet
+    #[arg(long, requires = "output", conflicts_with = "dut")]
+    pub(crate) both: bool,
     /// Instead of ports: a stage to test in virtual time; several are passed in order
     #[arg(long, value_name = "STAGE", conflicts_with_all = ["output", "input"])]
     pub(crate) dut: Vec<String>,
-    /// The stream to send, without a size
-    #[arg(long = "stream", value_name = "SPEC", default_value = "udp 198.18.0.1:1024 > 198.19.0.1:9")]
+    /// The stream to send, without a size; PORT=SPEC is for one port [default: udp 198.18.0.1:1024 > 198.19.0.1:9, for
+    /// the second pair of ports from 198.18.1.1 to 198.19.1.1; with --both, turned round]
+    #[arg(long = "stream", value_name = "SPEC")]
     pub(crate) streams: Vec<String>,
     /// A frame size or a mix, as 64B, imix; several are searched in turn; rfc2544 means its seven Ethernet sizes,
     /// 64B to 1518B; 64B,1518B is one mix
@@ -62,10 +68,10 @@ pub(crate) struct Search {
     /// Width of the interval at which the search ends
     #[arg(long, value_name = "SHARE", default_value = "0.5%", value_parser = parse::<Share>)]
     pub(crate) width: Share,
-    /// Lowest load
+    /// Lowest load, of each direction
     #[arg(long, value_name = "RATE", default_value = "100pps", value_parser = parse::<FrameRate>)]
     pub(crate) min: FrameRate,
-    /// Highest load, as 1Mpps [default: --line-rate at the mean frame size]
+    /// Highest load of each direction, as 1Mpps [default: --line-rate at the mean frame size]
     #[arg(long, value_name = "RATE", value_parser = parse::<FrameRate>)]
     pub(crate) max: Option<FrameRate>,
     /// Line rate, the upper limit of the load
@@ -81,8 +87,9 @@ pub(crate) struct Search {
     /// other trials follow as usual
     #[arg(long, value_name = "INSTANT", value_parser = parse::<StartAt>, allow_hyphen_values = true, conflicts_with = "dut")]
     pub(crate) start_at: Option<StartAt>,
-    /// Live: the neighbour to send frames to, resolved by ARP or neighbour discovery, as for gen
-    #[arg(long = "gateway", value_name = "IP", conflicts_with = "dut")]
+    /// Live: the neighbour to which --out sends, resolved by ARP or neighbour discovery, as for gen; PORT=IP is for one
+    /// port, also an --in with --both
+    #[arg(long = "gateway", value_name = "[PORT=]IP", conflicts_with = "dut")]
     pub(crate) gateways: Vec<String>,
     /// Live: use interfaces that carry this host's own traffic, and cut that traffic off
     #[arg(long, conflicts_with = "dut")]

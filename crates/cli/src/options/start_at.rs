@@ -23,10 +23,10 @@ pub(crate) enum StartAt {
 const TAI_AHEAD_S: u64 = 37;
 const NS: u64 = 1_000_000_000;
 
-/// The first and the last accepted UNIX second: 1970 and 2262.
+/// UNIX seconds below this one, which is in 2262, are accepted: their ns fit in an `i64`.
 const LAST_S: i64 = 9_223_372_036;
 
-/// The longest wait; the clock of a run reaches 213 days.
+/// The longest wait in ns. The clock of a run overflows after 213 days.
 #[cfg(feature = "service")]
 pub(crate) const LONGEST_NS: u64 = 100 * 86_400 * NS;
 
@@ -50,7 +50,7 @@ impl FromStr for StartAt {
     }
 }
 
-/// Parses a date and a time of day as ns since 1970. UTC is followed by its offset, TAI is not.
+/// Parses a date and a time of day as ns since 1970. UTC requires an offset such as `Z`, TAI permits none.
 fn instant(whole: &str, text: &str, with_offset: bool) -> Result<u64, ParseError> {
     let bad = |why: &str| ParseError::new(format!("'{whole}' {why}"), REMEDY);
     let read: Datetime = text.parse().map_err(|_| bad("is not an instant"))?;
@@ -77,7 +77,8 @@ fn instant(whole: &str, text: &str, with_offset: bool) -> Result<u64, ParseError
     Ok(seconds.unsigned_abs() * NS + u64::from(time.nanosecond.unwrap_or(0)))
 }
 
-/// Days from 1970-01-01 to a Gregorian date. Years start in March, so that the leap day is the last day.
+/// Returns the days from 1970-01-01 to a Gregorian date. Years start in March here, so that the leap day is the last
+/// day of the year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;
@@ -87,7 +88,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 }
 
 impl StartAt {
-    /// The UNIX time in ns, if the command began at `begun`; `None` if it has not been read yet.
+    /// Returns the UNIX time in ns for a command that began at `begun`, or `None` if it is still to be read from stdin.
     pub(crate) fn unix_ns(self, begun: u64) -> Option<u64> {
         match self {
             StartAt::Utc(ns) => Some(ns),
@@ -100,8 +101,7 @@ impl StartAt {
 
 /// Checks a UNIX time at which a run is to start.
 ///
-/// # Errors
-/// It has passed, or is too far ahead.
+/// # Errors The time has passed, or is more than `LONGEST_NS` ahead.
 #[cfg(feature = "service")]
 pub(crate) fn check(at: u64, now: u64) -> Result<(), ParseError> {
     let away = |ns: u64| crate::output::time(ns as f64);
@@ -123,29 +123,29 @@ pub(crate) fn check(at: u64, now: u64) -> Result<(), ParseError> {
     }
 }
 
-/// TAI − UTC as set by the kernel's time service, or else the value since 2017.
+/// Returns TAI − UTC in ns from the kernel, or the value since 2017 if no time service has set it.
 fn tai_ahead_ns() -> u64 {
     let read = || Some((clock_gettime_dynamic(DynamicClockId::Tai).ok()?, clock_gettime(ClockId::Realtime)));
-    // Both are read within far less than half a second.
+    // The two clocks are read far less than half a second apart, so rounding gives the whole seconds.
     let ns = |time: Timespec| time.tv_sec.max(0).unsigned_abs() * NS + time.tv_nsec.unsigned_abs();
     let ahead = read().map_or(0, |(tai, utc)| (ns(tai).saturating_sub(ns(utc)) + NS / 2) / NS);
     NS * if ahead == 0 { TAI_AHEAD_S } else { ahead }
 }
 
-/// The UNIX time now in ns, by the kernel.
+/// Returns the current UNIX time of the kernel in ns.
 pub(crate) fn unix_kernel_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec.max(0).unsigned_abs() * NS + now.tv_nsec.unsigned_abs()
 }
 
-/// A UNIX time in ns in the format of RFC 3339, in UTC and with all digits.
+/// A UNIX time in ns that is displayed as in RFC 3339, in UTC with nine digits of the second.
 pub(crate) struct Utc(pub(crate) u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, ns) = (self.0 / NS, self.0 % NS);
         let (days, second) = ((seconds / 86_400).cast_signed(), seconds % 86_400);
-        // The latest year that begins on or before the day.
+        // Start with an estimate that is never too late, then go to the last year that begins on or before the day.
         let mut year = 1970 + days / 366;
         while days_since_1970(year + 1, 1, 1) <= days {
             year += 1;

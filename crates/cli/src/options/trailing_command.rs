@@ -11,7 +11,7 @@ pub(crate) fn check(of: &str, command: &[OsString]) -> Result<(), Failure> {
     let Some(first) = command.first().map(|first| first.to_string_lossy()) else { return Ok(()) };
     let words: Vec<OsString> = std::env::args_os().collect();
     let mark = words.iter().position(|word| word == "--");
-    // Everything after the first -- is the command.
+    // The command is exactly what follows the first `--`.
     if mark.is_some_and(|mark| words.len() - mark - 1 == command.len()) {
         return Ok(());
     }

@@ -1,10 +1,10 @@
-//! Turns clap's usage errors into one-line messages like all others.
+//! Turns clap's usage errors into messages of one line, as all other errors are.
 
 use crate::options::Arguments;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A usage error in one line: the problem, and clap's tip if there is one. clap itself writes several paragraphs.
+/// Returns a usage error in one line: the problem and its remedy. clap itself writes several paragraphs.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -12,7 +12,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let what = what.trim_start_matches("error: ").to_owned();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
     let tip = tip.filter(|_| helps(error));
-    // If a command has several forms, the missing option of one form is no help.
+    // If a command has several forms, list them: the option that one form lacks may not be needed in another.
     let forms = forms(&text);
     let lacking = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(lacking)) if error.kind() == ErrorKind::MissingRequiredArgument => {
@@ -29,7 +29,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     if let Some(owners) = owners(error) {
         return format!("{what}: it is an option of {owners}; --help lists the options of this command");
     }
-    // No value of ours looks like an option.
+    // clap suggests `--` in case an option is meant as a value, but no value of netlathe looks like an option.
     let tip = tip.filter(|tip| !tip.starts_with("to pass "));
     match (tip, error.kind()) {
         (Some(tip), _) => format!("{what}: {tip}"),
@@ -47,7 +47,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     }
 }
 
-/// The equivalent of another tool's command or option.
+/// Returns the equivalent of another tool's command or option.
 fn elsewhere(error: &clap::Error) -> Option<String> {
     if let Some(ContextValue::String(taken)) = error.get(ContextKind::InvalidSubcommand) {
         return remedy(&COMMANDS, taken);
@@ -78,7 +78,7 @@ fn elsewhere(error: &clap::Error) -> Option<String> {
     remedy(words, taken)
 }
 
-/// Whether the suggestion of clap is similar to what the user typed.
+/// Returns true unless clap suggests names that differ too much from what the user typed.
 fn helps(error: &clap::Error) -> bool {
     let typed = [ContextKind::InvalidSubcommand, ContextKind::InvalidValue, ContextKind::InvalidArg];
     let typed = typed.into_iter().find_map(|kind| match error.get(kind) {
@@ -99,7 +99,7 @@ fn helps(error: &clap::Error) -> bool {
     suggested.is_empty() || typed.is_some_and(|typed| units::nearest(typed, &suggested).is_some())
 }
 
-/// The option for a word that follows the options: a SPEC, a stream, a port.
+/// Returns the option that a stray word was meant for, if the word is a SPEC or a stream.
 fn location(error: &clap::Error) -> Option<String> {
     let word = unknown_option(error).filter(|word| !word.starts_with('-'))?;
     let command = std::env::args().nth(1)?;
@@ -116,7 +116,7 @@ fn location(error: &clap::Error) -> Option<String> {
     Some(format!("write {option} {quoted}"))
 }
 
-/// Whether a text of several words is a stage or an impairment.
+/// Whether the text has several words and is a stage, or for `emulate` an impairment.
 fn is_stage(text: &str, command: &str) -> bool {
     let spec = if command == "emulate" { format!("netem {text}") } else { text.to_owned() };
     text.contains(char::is_whitespace) && engine::stages::StageConfig::parse(&spec).is_ok()
@@ -129,7 +129,7 @@ fn unknown_option(error: &clap::Error) -> Option<&str> {
     }
 }
 
-/// The correct spelling for a word.
+/// Looks up what to write instead of a word.
 fn remedy(words: &[(&[&str], &str)], taken: &str) -> Option<String> {
     words.iter().find(|(names, _)| names.contains(&taken)).map(|(_, how)| (*how).to_owned())
 }
@@ -232,7 +232,7 @@ const SEARCH: [(&[&str], &str); 7] = [
     (&["--precision", "--resolution"], "write --width 0.5%"),
 ];
 
-/// The commands that have an option which the typed command lacks.
+/// Returns the commands that have the option that the typed command lacks.
 fn owners(error: &clap::Error) -> Option<String> {
     let name = unknown_option(error)?.strip_prefix("--")?;
     let commands = Arguments::command();
@@ -249,13 +249,13 @@ fn owners(error: &clap::Error) -> Option<String> {
     Some(if before.is_empty() { last.clone() } else { format!("{} and {last}", before.join(", ")) })
 }
 
-/// The forms of a command, from clap's usage text.
+/// Returns the forms of a command from clap's usage text.
 fn forms(text: &str) -> Vec<&str> {
     let usage = text.split("\n\n").find_map(|lines| lines.strip_prefix("Usage: "));
     usage.unwrap_or_default().lines().map(|form| form.trim().trim_end_matches(" [OPTIONS]")).collect()
 }
 
-/// The remedy for errors of clap's number parser, which has none.
+/// Adds a remedy to an error of clap's number parser, which gives none.
 fn of_number(what: &str) -> Option<String> {
     let remedies = [
         ("invalid digit found in string", "write a whole number"),
@@ -265,18 +265,18 @@ fn of_number(what: &str) -> Option<String> {
     remedies.into_iter().find_map(|(reason, remedy)| Some(format!("{}{remedy}", what.strip_suffix(reason)?)))
 }
 
-/// A value of several words that the shell has split: its option, the first word, and then an unexpected word.
+/// Detects a value of several words that was not quoted: an option, its first word, and then the unexpected word.
 fn unquoted(error: &clap::Error) -> Option<String> {
     let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let is_split = |three: &&[String]| three[0].starts_with("--") && !three[1].starts_with('-') && three[2] == *taken;
-    // A value with spaces was in quotes.
+    // A word that contains spaces was quoted.
     let apart = !taken.starts_with('-') && !taken.contains(char::is_whitespace);
     let three = words.windows(3).find(is_split).filter(|_| apart)?;
     Some(format!("write a value of several words in quotes, as {} '{} {taken}'", three[0], three[1]))
 }
 
-/// The option before a signed number that clap took for another option.
+/// Returns the option before a negative number that clap took for an option.
 fn negative(error: &clap::Error) -> Option<String> {
     let ContextValue::String(taken) = error.get(ContextKind::InvalidArg)? else { return None };
     taken.strip_prefix('-').filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit() || first == '.'))?;

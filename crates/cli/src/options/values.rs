@@ -2,18 +2,18 @@
 
 use scenario::Override;
 
-/// Parses a value by its `FromStr`, whose errors have a remedy.
+/// Parses a value by `FromStr`. `ParseError` names the remedy.
 pub(crate) fn parse<T: std::str::FromStr<Err = units::ParseError>>(text: &str) -> Result<T, units::ParseError> {
     text.parse()
 }
 
-/// Parses a number of frames.
+/// Parses a count of 1 or more.
 pub(crate) fn parse_count(text: &str) -> Result<u64, units::ParseError> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| units::ParseError::new(format!("'{text}' is not a count"), "write a whole number from 1"))
 }
 
-/// Parses a value that replaces one of a scenario.
+/// Parses a value that replaces a value of a scenario.
 pub(super) fn parse_override(text: &str) -> Result<Override, units::ParseError> {
     Override::parse(text)
 }

@@ -10,13 +10,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a caller waits for its text to be written. After a timeout, callers do not wait until the thread has caught
-/// up.
+/// How long a caller waits for its text to be written. After a timeout, callers queue their text without waiting, until
+/// the thread has written again.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Limit on queued texts; further ones are dropped.
+/// Limit on queued texts. Further ones are dropped.
 const WAITING: usize = 1_024;
 
-/// A job, and where its end is reported.
+/// A job, and the channel that reports its end.
 type Job = (Box<dyn FnOnce() + Send>, SyncSender<()>);
 
 static QUEUE: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
@@ -26,7 +26,7 @@ thread_local! {
     static IS_WRITER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Writes text. A failed write to standard error cannot be reported anywhere.
+/// Writes text. Ignores errors, because there is nowhere to report them.
 pub(crate) fn write(text: String) {
     run(move || {
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -35,11 +35,11 @@ pub(crate) fn write(text: String) {
 
 /// Runs a job that writes to standard error. Returns when it is done, unless standard error stalls.
 pub(crate) fn run(job: impl FnOnce() + Send + 'static) {
-    // Without memory for a thread, the caller writes.
+    // The caller writes if there is no memory for a thread, or if it is the thread.
     let Some(queue) = QUEUE.get_or_init(start).as_ref().filter(|_| !IS_WRITER.get()) else { return job() };
     let (notify, done) = sync_channel(1);
     if let Err(refused) = queue.try_send((Box::new(job), notify)) {
-        // Dropping a progress line redraws it.
+        // Do not drop the job: dropping a progress line redraws it, which writes to stderr from this thread.
         mem::forget(refused);
     } else if !STALLED.load(Ordering::Relaxed) && done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         STALLED.store(true, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use measure::{Caveat, CaveatKind};
 use sim::CaptureAnomalies;
 use std::fmt;
 
-/// The skipped records and shortened gaps of a capture.
+/// Returns a caveat for each kind of anomaly of a capture.
 pub(crate) fn warnings(name: impl fmt::Display, anomalies: &CaptureAnomalies) -> Vec<Caveat> {
     let input = name.to_string();
     let skipped = anomalies.skipped.iter().map(|(why, records)| CaveatKind::SkippedRecords {

@@ -1,5 +1,6 @@
-//! The scenarios that a service runs for its clients. Clients may send on the ports of this machine. They may not use
-//! files, programs or DPDK drivers, unless the owner of the service permits it.
+//! The scenarios that a service runs for its clients. Clients may send on the ports of this machine. They may use files
+//! only in the folder that the owner of the service permits. They may not start programs, build labs, run sweeps, or
+//! use DPDK drivers other than `net_null`.
 
 use super::files::OnDisk;
 use crate::options::host_clock::HostClock;
@@ -14,10 +15,10 @@ use units::ParseError;
 /// How to permit files, for messages.
 const NO_FILES: &str = "start netlathe serve with --files DIR to permit those in DIR";
 
-/// Checks a scenario as `netlathe check` does, and that it names files in `folder` only, or none.
+/// Checks a scenario as `netlathe check` does, and that a client may run it. Files must be in `folder`. Without a
+/// folder, no file may be named.
 ///
-/// # Errors
-/// It has a problem, or names something else.
+/// # Errors The scenario has a problem, or asks for something that clients may not use.
 pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<Scenario, ScenarioProblem> {
     let permitted = Permitted { folder };
     let scenario = scenario::read("scenario", text, Some(&permitted)).map_err(|problems| {
@@ -35,7 +36,7 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<Scenario, Scen
     let beside = match (scenario.programs.first(), &scenario.lab, &scenario.sweep) {
         (Some(program), ..) => Some((format!("program '{}'", program.name), "start programs")),
         (None, Some(_), _) => Some(("lab".to_owned(), "build labs")),
-        // Environment variables could replace values that are checked here.
+        // A run of a sweep, which an environment variable selects, has other values than those checked here.
         (None, None, Some(_)) => Some(("sweep".to_owned(), "run sweeps")),
         (None, None, None) => None,
     };
@@ -65,10 +66,9 @@ pub(crate) fn permit(text: &str, folder: Option<&Path>) -> Result<Scenario, Scen
     Ok(scenario)
 }
 
-/// The instant in UTC at which a scenario is asked to start. `+5s` counts from now.
+/// Returns the instant in UTC at which a scenario is asked to start. `+5s` counts from now.
 ///
-/// # Errors
-/// It is not an instant to come, or the scenario has no live port.
+/// # Errors The text is not an instant in the future, or the scenario has no live port.
 pub(crate) fn start_of(scenario: &Scenario, text: &str, clock: HostClock) -> Result<String, ScenarioProblem> {
     let refused = |message: &str, remedy: &str| ScenarioProblem {
         message: message.to_owned(),
@@ -89,7 +89,7 @@ pub(crate) fn start_of(scenario: &Scenario, text: &str, clock: HostClock) -> Res
     Ok(Utc(at).to_string())
 }
 
-/// The problem of a new value of a setting, if it names a file. The run that applies the change may read every file of
+/// Returns a message if the new value of a setting names a file. The run that applies the change may read every file of
 /// its owner.
 pub(crate) fn file_in_value(value: &str) -> Option<String> {
     let words: Vec<&str> = value.split([' ', '\t', '\n', '\r', ',']).filter(|word| !word.is_empty()).collect();
@@ -102,7 +102,7 @@ pub(crate) fn file_in_value(value: &str) -> Option<String> {
     named.map(|(word, next)| format!("clients may not name files in changes, as in '{word} {next}'"))
 }
 
-/// Captures and lists that a pipeline reads or writes.
+/// Returns the captures and frame lists that a pipeline reads or writes.
 fn files(plan: &PipelinePlan) -> Vec<&Path> {
     let mut files: Vec<&Path> = plan.captures().collect();
     match &plan.output {
@@ -118,18 +118,18 @@ fn ports(plan: &PipelinePlan) -> Vec<&PortSpec> {
     plan.input_ports().chain([&plan.output]).collect()
 }
 
-/// Arguments of `net_null` name no files; those of other drivers may.
+/// Whether a port is a DPDK device whose arguments may name files. Those of `net_null` do not.
 fn is_foreign(port: &PortSpec) -> bool {
     matches!(port, PortSpec::Dpdk(device) if !device.starts_with("net_null") || device.contains('/'))
 }
 
-/// The permitted files: those in a folder, or none.
+/// Reads only the files in a folder, or none.
 struct Permitted<'a> {
     folder: Option<&'a Path>,
 }
 
 impl Permitted<'_> {
-    /// The target of a path, if it is in the folder.
+    /// Returns the path with links resolved, if it is in the folder.
     fn check(&self, path: &Path) -> Result<PathBuf, String> {
         let shown = path.display();
         let Some(folder) = self.folder else {
@@ -140,7 +140,8 @@ impl Permitted<'_> {
             return Err(format!("clients may not name {shown}, which belongs to the service"));
         }
         let whole = folder.join(path);
-        // A missing file will be in its existing folder. A dangling link could point elsewhere later, so it is refused.
+        // A missing file is permitted if its folder is. A dangling link is refused, because its target could be
+        // anywhere once it exists.
         let resolved = match whole.symlink_metadata() {
             Ok(_) => whole.canonicalize().ok(),
             Err(_) => whole

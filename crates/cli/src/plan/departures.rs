@@ -1,7 +1,7 @@
 use crate::options::common::Departures;
 use scenario::{ClassOptions, PipelineText, Text};
 
-/// A pipeline with only the options of departures.
+/// Returns a pipeline with only the options of departures.
 pub(super) fn departures(options: Departures, name: &str) -> PipelineText {
     let Departures { rates, gaps, pacer, filler, catch_up, line_rate } = options;
     PipelineText {

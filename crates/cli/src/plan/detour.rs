@@ -19,7 +19,7 @@ pub(crate) struct DetourPlan {
 }
 
 impl DetourPlan {
-    /// Checks whether the detour is possible, before changing anything.
+    /// Checks that the detour is possible. Changes nothing.
     #[cfg(feature = "live")]
     pub(crate) fn check(interface: &str) -> Result<DetourPlan, Failure> {
         let link = dpdk::link(interface).map_err(|cause| match scenario::name_before_peer(interface) {
@@ -47,7 +47,7 @@ impl DetourPlan {
             )));
         }
         crate::rights::require(&crate::rights::list::ON)?;
-        // Named by the interface's number, so that two runs cannot use one interface.
+        // The names contain the interface's index, so that two runs cannot use one interface.
         let [host, wire] = ["nlh", "nlw"].map(|side| format!("{side}{}", link.index));
         if dpdk::link(&host).is_ok() || dpdk::link(&wire).is_ok() {
             return Err(Failure::new(format!(
@@ -63,8 +63,8 @@ impl DetourPlan {
         Err(Failure::no_live_ports())
     }
 
-    /// The peer of the SSH session that this process descends from, if the route to it uses the interface or is
-    /// unknown: the user may be cut off.
+    /// Returns the peer of the SSH session that this process descends from, if the detour may cut it off: the route to
+    /// the peer uses the interface or is unknown.
     #[cfg(feature = "live")]
     pub(crate) fn carries_session(&self) -> Option<String> {
         let (text, route) = session()?;
@@ -77,18 +77,18 @@ impl DetourPlan {
     }
 }
 
-/// The peer of the SSH session that this process descends from, if the route to it uses this interface.
+/// Returns the peer of the SSH session that this process descends from, if the route to the peer uses this interface.
 #[cfg(feature = "live")]
 pub(crate) fn session_by(interface: &str) -> Option<String> {
     let (peer, route) = session()?;
     (route.as_deref() == Some(interface)).then_some(peer)
 }
 
-/// The peer's address of the SSH session, and the interface of the route to it, if there is one.
+/// Returns the address of the SSH peer, and the interface of the route to it if that is known.
 #[cfg(feature = "live")]
 fn session() -> Option<(String, Option<String>)> {
     let peer = ssh_peer()?;
-    // A link-local address is followed by its interface.
+    // A link-local address names its interface after `%`.
     let route = match peer.split_once('%') {
         Some((_, zone)) => Some(zone.to_owned()),
         None => peer.parse().ok().and_then(dpdk::route_interface),
@@ -96,8 +96,8 @@ fn session() -> Option<(String, Option<String>)> {
     Some((peer, route))
 }
 
-/// Whether the rights of this process apply to the whole machine. They do not in `unshare -Urn`, or in labs of ordinary
-/// users.
+/// Whether the capabilities of this process apply to the whole machine. They do not in `unshare -Urn`, or in labs of
+/// ordinary users.
 #[cfg(feature = "live")]
 fn is_first_user_namespace() -> bool {
     // Only the initial user namespace maps all users to themselves.
@@ -105,8 +105,8 @@ fn is_first_user_namespace() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// The peer's address of the SSH session of this process or an ancestor. The ancestors are searched because `sudo`
-/// removes the variable.
+/// Returns the peer's address from `SSH_CONNECTION` of this process or an ancestor. The ancestors are searched because
+/// `sudo` removes the variable.
 #[cfg(feature = "live")]
 fn ssh_peer() -> Option<String> {
     let mut process = std::process::id();
@@ -117,7 +117,7 @@ fn ssh_peer() -> Option<String> {
         if let Some(peer) = found.and_then(|value| value.split(|byte| *byte == b' ').next()) {
             return Some(String::from_utf8_lossy(peer).into_owned());
         }
-        // The name, in brackets, may have spaces; the state and the parent follow it.
+        // The name is in parentheses and may contain spaces. The state and the parent follow it.
         let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
         process = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
     }

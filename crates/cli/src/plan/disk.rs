@@ -33,7 +33,8 @@ impl Disk {
             };
             config.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
         }
-        // Errors may be in one value or in several options. Each has a share, and may have operations before it.
+        // Several errors may be given in one value or in several options. Each has a share, and may begin with
+        // operations.
         let words: Vec<&str> = self.error.iter().flat_map(|word| word.split_whitespace()).collect();
         let mut words = words.as_slice();
         while let Some(first) = words.first() {

@@ -1,4 +1,4 @@
-//! Files that targets name (tables of laws, captures whose gaps are a law), and files that a run writes.
+//! Files that targets name, such as tables of laws and captures whose gaps are a law, and files that a run writes.
 
 use super::capture_anomalies;
 use super::free_memory::free_memory;
@@ -16,7 +16,8 @@ use units::{ParseError, Time};
 /// Read limit for pipes and devices, which may never end.
 const ENDLESS: usize = 256 << 20;
 
-/// Reads a whole text. Refuses binary data at the first zero byte, before it fills the memory.
+/// Reads a whole text. Refuses binary data at the first zero byte, so that a device such as `/dev/zero` does not fill
+/// the memory.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
     let mut file = File::open(path)?;
@@ -46,12 +47,12 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(text.split_off(mark)).map_err(|error| broken(error.utf8_error().to_string()))
 }
 
-/// Texts below this size always fit.
+/// Texts up to this size, in bytes, are read without a check of the memory.
 const SMALL: u64 = 4 << 20;
-/// Memory per byte of a text: the text, its values, and spare capacity of vectors that double.
+/// Bytes of memory per byte of text: the text itself, its values, and the spare capacity of growing vectors.
 const PER_BYTE: u64 = 8;
 
-/// Why a text of this length does not fit in memory, if so.
+/// Returns why a text of this length does not fit in memory, or `None` if it fits.
 fn lacking_memory(length: u64) -> Option<String> {
     let (bytes, megabytes) = (length.saturating_mul(PER_BYTE), |bytes: u64| output::thousands(bytes / 1_000_000));
     let (free, leaves, _) = free_memory().into_iter().min_by_key(|(free, ..)| *free)?;
@@ -81,7 +82,7 @@ impl Files for OnDisk {
     }
 
     fn capture(&self, path: &Path) -> Result<(), ParseError> {
-        // A pipe can be read only once, and the run has to read it.
+        // A pipe can be read only once, so it is left to the run.
         if is_standard(path) || path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return Ok(());
         }
@@ -118,7 +119,7 @@ impl Files for OnDisk {
     }
 }
 
-/// The gaps between the records of a capture, in ps, and what was left out of it or changed.
+/// Returns the gaps between the records of a capture in ps, and caveats about skipped records and shortened gaps.
 fn read_gaps(path: &Path) -> Result<(Vec<u64>, Vec<Caveat>), ParseError> {
     let broken = |error: sim::SimError| ParseError::new(error.to_string(), "name a complete capture");
     let mut source = PcapSource::open(path).map_err(broken)?;
@@ -135,8 +136,8 @@ fn read_gaps(path: &Path) -> Result<(Vec<u64>, Vec<Caveat>), ParseError> {
     Ok((gaps, warnings.unwrap_or_default()))
 }
 
-/// Files of this machine, and what the report must say of those read: which they are, so that no output overwrites one,
-/// and what was left out of them.
+/// Files of this machine. Records the paths that were read, so that no output overwrites them, and the caveats about
+/// their contents for the report.
 #[derive(Default)]
 pub(crate) struct RecordedFiles {
     paths: RefCell<Vec<PathBuf>>,
@@ -148,7 +149,7 @@ impl RecordedFiles {
         self.paths.borrow_mut().push(path.to_owned());
     }
 
-    /// Those that were read, and what was left out of them.
+    /// Returns the files that were read, and the caveats about them.
     pub(crate) fn into_parts(self) -> (Vec<PathBuf>, Vec<Caveat>) {
         (self.paths.into_inner(), self.caveats.into_inner())
     }
@@ -168,7 +169,8 @@ impl Files for RecordedFiles {
         self.list(path);
         let (gaps, warnings) = read_gaps(path)?;
         let mut caveats = self.caveats.borrow_mut();
-        // A scenario may be read more than once, and several pipelines may use one file.
+        // The same caveat can occur twice: a scenario may be read more than once, and several pipelines may use one
+        // file.
         for warning in warnings {
             if caveats.iter().all(|known| known.line() != warning.line()) {
                 caveats.push(warning);
@@ -192,14 +194,14 @@ pub(crate) fn is_read_again(path: &Path) -> bool {
     path.is_file() && !is_standard(path)
 }
 
-/// Whether the path is a named pipe, which is opened once it has a reader.
+/// Whether the path is a named pipe. A pipe is opened for writing once it has a reader.
 #[cfg(feature = "live")]
 pub(crate) fn is_pipe(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     path.metadata().is_ok_and(|file| file.file_type().is_fifo())
 }
 
-/// True if two names refer to one file, even if it does not exist yet or has several links.
+/// Whether two names refer to one file, even if the file does not exist yet or has several links.
 pub(crate) fn same(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
@@ -212,7 +214,7 @@ pub(crate) fn same(a: &Path, b: &Path) -> bool {
     resolved(a).is_some_and(|a| resolved(b) == Some(a))
 }
 
-/// The file name for a direction or a class: `log.csv` becomes `log-backward.csv`.
+/// Returns the file name for a direction or class: `log.csv` becomes `log-backward.csv`.
 pub(crate) fn beside(path: &Path, name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();

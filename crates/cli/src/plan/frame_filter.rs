@@ -18,7 +18,7 @@ impl FromStr for FrameFilter {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         if text.trim().is_empty() {
-            // This happens in scripts if a variable is not set.
+            // A script whose variable is not set passes an empty rule.
             return Err(ParseError::new("the rule is empty", "write 'udp dport 53', or leave --only out"));
         }
         let rule: Rule = text.parse()?;
@@ -33,7 +33,8 @@ impl FromStr for FrameFilter {
 }
 
 impl FrameFilter {
-    /// Whether a frame is measured. `frame` excludes the FCS; `length` is that on the link.
+    /// Returns whether a frame is measured, and counts it if not. `frame` excludes the FCS; `length` is the length on
+    /// the link.
     pub(crate) fn takes(&mut self, frame: &[u8], length: FrameLen) -> bool {
         let meets = self.classifier.class(frame) == 0;
         if !meets {

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Available memory in bytes, with the text for what limits it, and the remedy.
+/// Returns the available memory in bytes for each limit, with the words that name the limit in a message, and the
+/// remedy.
 pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo");
@@ -19,7 +20,7 @@ pub(crate) fn free_memory() -> Vec<(u64, &'static str, &'static str)> {
     bounds.into_iter().filter_map(|(free, leaves, raise)| Some((free? * 1024, leaves, raise))).collect()
 }
 
-/// A field in KiB of a file in /proc.
+/// Returns a field of a file in /proc that is in KiB.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }

@@ -13,6 +13,7 @@ impl Generate {
         let pipeline = PipelineText {
             streams: self.streams.into_iter().map(|stream| Text::option("--stream", stream)).collect(),
             gateway: self.gateways.into_iter().map(|gateway| Text::option("--gateway", gateway)).collect(),
+            first_stream: self.first_stream,
             count: self.count,
             replay: self.pcap.map(|file| Text::option("--pcap", file)),
             speed: self.speed.map(|speed| Text::option("--speed", speed)),
@@ -37,7 +38,7 @@ impl Generate {
     }
 }
 
-/// The receiver, for stamped streams that are sent live.
+/// Reads the port of `--in`. It can count stamped streams and replays, which must be sent live.
 fn receiver(text: &Text, request: &Request) -> Result<PortSpec, Failure> {
     let mut problems = Problems::default();
     let port = problems.read(text, PortSpec::parse);

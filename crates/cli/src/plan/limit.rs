@@ -21,7 +21,7 @@ impl Limit {
         Ok(Request { by_user, ..request })
     }
 
-    /// The stage as written in a scenario.
+    /// Returns the stage as a scenario would write it.
     fn stage(&self) -> Result<String, Failure> {
         let Rate::Bits(rate, layer) = self.rate else {
             let problem = format!("'{}' is not a bit rate", self.rate);

@@ -29,12 +29,12 @@ pub(crate) struct MeasuredFrames {
     pub(crate) expected: Option<Target>,
     pub(crate) only: Option<FrameFilter>,
     pub(crate) sources: Option<SourceList>,
-    /// What was left out of the files that `expected` names.
+    /// Caveats about the files that `expected` names.
     pub(crate) of_files: Vec<Caveat>,
     pub(crate) options: Measure,
 }
 
-/// What is measured, what is expected of it, which frames count, and which sources are compared.
+/// The port, the expectation, the frames to count, the sources to compare, and the caveats about the files read.
 type MeasuredInput = (PortSpec, Option<Target>, Option<FrameFilter>, Option<SourceList>, Vec<Caveat>);
 
 impl Measure {
@@ -63,7 +63,8 @@ impl Measure {
         Ok(MeasurePlan::Frames(Box::new(MeasuredFrames { port, expected, only, sources, of_files, options: self })))
     }
 
-    /// Reads where frames come from and what is expected of them; refuses to overwrite what is read.
+    /// Parses the input, the expectation, the filter and the sources. Refuses outputs that would overwrite a file in
+    /// use.
     fn read(&self) -> Result<MeasuredInput, Failure> {
         let mut problems = Problems::default();
         let port = match (&self.input, &self.pcap) {
@@ -136,7 +137,7 @@ impl Measure {
     }
 }
 
-/// The expectation: a gap if the text begins like one, else a rate.
+/// Parses a gap if the text begins like one, otherwise a rate.
 fn parse_expected(text: &str) -> Result<Target, units::ParseError> {
     let first = text.split_whitespace().next().unwrap_or_default();
     let law = first == "fixed" || Law::KINDS.iter().any(|kind| kind.name == first);
@@ -144,7 +145,7 @@ fn parse_expected(text: &str) -> Result<Target, units::ParseError> {
     if law || time && first.starts_with(|c: char| c.is_ascii_digit()) { parse_gap(text) } else { parse_wave(text) }
 }
 
-/// Why arriving frames cannot be compared with this target, if so.
+/// Returns why arriving frames cannot be compared with this target, or `None` if they can.
 fn not_comparable(expected: &Target) -> Option<String> {
     let idle = "measure does not know the line rate, so it cannot compute idle time: leave idle out";
     match expected {

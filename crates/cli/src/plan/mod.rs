@@ -17,6 +17,7 @@ pub(crate) mod ready_gate;
 pub(crate) mod request;
 mod scenario_file;
 pub(crate) mod search;
+mod search_directions;
 mod shape;
 #[cfg(feature = "live")]
 pub(crate) mod sites;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Opens once, when the frames of a run start to pass. The programs of the scenario then start.
+/// A gate that opens once, when the frames of a run start to pass. The programs of the scenario wait for it.
 #[derive(Clone, Default)]
 pub(crate) struct ReadyGate(Arc<(Mutex<Option<Instant>>, Condvar)>);
 
@@ -15,7 +15,8 @@ impl ReadyGate {
         wakes.notify_all();
     }
 
-    /// Waits up to `patience` for the gate to open. Returns when it opened.
+    /// Waits up to `patience` for the gate to open. Returns the instant at which it opened, or `None` if it is still
+    /// closed.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "programs are refused"))]
     pub(crate) fn wait(&self, patience: Duration) -> Option<Instant> {
         let (opened, wakes) = &*self.0;

@@ -21,33 +21,33 @@ pub(crate) struct Request {
     pub(crate) expectations: Vec<Expectation>,
     /// Changes during the run, in order of time.
     pub(crate) timeline: Vec<TimelineChange>,
-    /// Files that were read for it, except captures that are read during the run.
+    /// Files that were read to make the plan. Captures that are read during the run are not in it.
     pub(crate) read: Vec<PathBuf>,
-    /// What was left out of those files.
+    /// Caveats about those files.
     pub(crate) of_files: Vec<Caveat>,
-    /// File for the decisions on each frame, if any.
+    /// File for the decisions on each frame.
     pub(crate) decisions: Option<PathBuf>,
-    /// File for the bytes of each limited user, if any.
+    /// File for the bytes of each limited user.
     pub(crate) by_user: Option<PathBuf>,
     /// The interface whose frames are diverted through the ports of the only pipeline.
     #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
     pub(crate) on: Option<DetourPlan>,
-    /// The receiver that counts the frames of the streams sent.
+    /// The receiver that counts the frames sent.
     pub(crate) receiver: Option<Arrivals>,
     /// The listeners for traced frames.
     pub(crate) listener: SliceListener,
     /// The lab and the programs that run beside the pipelines.
     pub(crate) beside: Beside,
-    /// Opens when frames pass.
+    /// Opens when frames start to pass.
     pub(crate) gate: ReadyGate,
-    /// The name of the run in its results: the scenario's file, or else the command.
+    /// The name of the run in its results: the scenario's file or, without one, the command.
     pub(crate) title: String,
     /// Files for the results.
     pub(crate) results: ResultFiles,
     pub(crate) common: Common,
 }
 
-/// The parts of a scenario beside its pipelines.
+/// The parts of a scenario other than its pipelines.
 #[derive(Default)]
 pub(crate) struct Beside {
     /// The lab to build for the run.
@@ -62,11 +62,11 @@ pub(crate) struct Beside {
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "ports are refused"))]
 pub(crate) struct Arrivals {
     pub(crate) port: PortSpec,
-    /// CPUs that receive, each from a queue; one thread on any CPU if empty.
+    /// CPUs that receive, each from its own queue. If empty, one thread receives on any CPU.
     pub(crate) cpus: Vec<usize>,
-    /// How long frames that have not come are waited for.
+    /// How long to wait for missing frames.
     pub(crate) wait: Span,
-    /// Capture of the frames of a replay that did not arrive as they were sent.
+    /// Capture for the frames of a replay that did not arrive, or arrived changed.
     pub(crate) missing: Option<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ impl Request {
         self.common.seed.unwrap_or(1)
     }
 
-    /// Checks that outputs can be created, and that no file is written twice, or both read and written.
+    /// Checks that outputs can be created, and that no file is written twice or both read and written.
     pub(crate) fn check_files(&self) -> Result<(), Failure> {
         let mut inputs: Vec<&Path> = self.read.iter().map(PathBuf::as_path).collect();
         let mut outputs: Vec<&Path> = Vec::new();
@@ -119,7 +119,7 @@ impl Request {
         Ok(())
     }
 
-    /// A request for one pipeline, from options.
+    /// Makes a request for one pipeline from options.
     pub(crate) fn of_pipeline(command: &'static str, text: &PipelineText, common: Common) -> Result<Self, Failure> {
         let mut problems = Problems::default();
         let listed = RecordedFiles::default();
@@ -148,17 +148,17 @@ impl Request {
     }
 }
 
-/// Creates the trace listener of the pipeline or direction with this name.
+/// Creates the trace listener for the pipeline or direction with this name.
 pub(crate) type ListenerFactory = Arc<dyn Fn(&str) -> Listener + Send + Sync>;
 
 /// The trace listeners, if any, and the function that evaluates their records after the run.
 #[derive(Clone, Default)]
 pub(crate) struct SliceListener {
-    /// The listener of each pipeline or direction, by name.
+    /// Creates the listener of each pipeline or direction.
     pub(crate) hears: Option<ListenerFactory>,
     /// Called once, after the run.
     pub(crate) concludes: Option<Conclusion>,
 }
 
-/// Packet paths from end to end, at the end of a run.
+/// Evaluates the packet paths from end to end after a run.
 pub(crate) type Conclusion = Arc<dyn Fn() -> Result<EndToEnd, Failure> + Send + Sync>;

@@ -61,26 +61,26 @@ impl Run {
 }
 
 impl Check {
-    /// The scenario, if it has no problems.
+    /// Reads the scenario and checks it.
     pub(crate) fn plan(self) -> Result<Scenario, Failure> {
         read_scenario(&self.file, &OnDisk, &self.set)
     }
 }
 
-/// The runs of the sweep of a scenario file.
+/// Reads the runs of a scenario file's sweep. Empty without a sweep.
 fn read_runs(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Vec<SweepRun>, Failure> {
     let source = source_of(file)?;
     let runs = scenario::read_sweep(&file.display().to_string(), &source, Some(files), set).map_err(Failure::new)?;
     Ok(runs.unwrap_or_default())
 }
 
-/// Reads a scenario file with replaced values, and the tables that it names from `files`.
+/// Reads a scenario file and replaces the values in `set`. Tables that it names are read from `files`.
 fn read_scenario(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Scenario, Failure> {
     let source = source_of(file)?;
     scenario::read_with(&file.display().to_string(), &source, Some(files), set).map_err(Failure::new)
 }
 
-/// The text of a scenario file.
+/// Reads the text of a scenario file.
 fn source_of(file: &Path) -> Result<String, Failure> {
     let name = file.display();
     read_text(file).map_err(|cause| {

@@ -1,5 +1,6 @@
 //! The plan of `search`: device, sizes and goals, from options that depend on each other.
 
+use super::search_directions::DEFAULT_STREAM;
 use crate::options::common::REPORT_FILES;
 use crate::options::search::Search;
 use crate::output::{self, Failure};
@@ -10,7 +11,8 @@ use engine::schedules::Files as _;
 use engine::search::Goal;
 use engine::sources::{SizeSpec, Stack, StreamSpec};
 use engine::stages::StageConfig;
-use scenario::{PortSpec, Problems, Text, parse_stream};
+use scenario::{Problems, Text, parse_stream};
+use std::fmt;
 use std::path::PathBuf;
 use units::{BitRate, FrameRate, ParseError, Share, Span};
 
@@ -29,15 +31,36 @@ pub(crate) struct ToSearch {
 pub(crate) enum Device {
     /// Stages in virtual time, and the line on which frames arrive.
     Stages { stages: Vec<String>, line: BitRate },
-    /// The network between two ports.
+    /// The network between ports.
     Ports {
-        out: String,
-        input: String,
-        /// The streams as written, without sizes.
-        streams: Vec<String>,
-        /// Options of `gen` that are the same for all trials.
+        /// All carry the load at the same time.
+        directions: Vec<Direction>,
+        /// Options of `gen` that are the same for all trials and directions.
         options: Vec<String>,
     },
+}
+
+/// A path through the device: frames enter at one port and should leave at another.
+#[derive(Debug)]
+pub(crate) struct Direction {
+    /// The port that sends into the device, as written.
+    pub(crate) out: String,
+    /// The port at which the frames should arrive, as written.
+    pub(crate) input: String,
+    /// Both, as the processes of trials open them.
+    pub(crate) ports: [String; 2],
+    /// The streams as written, without sizes.
+    pub(crate) streams: Vec<String>,
+    /// The neighbours to send to.
+    pub(crate) gateways: Vec<String>,
+    /// Number of the first stream. Each direction has its own numbers, so that no receiver counts frames of another.
+    pub(crate) first_stream: u16,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.out, self.input)
+    }
 }
 
 /// The trials of a search.
@@ -61,7 +84,10 @@ const RFC_2544: [&str; 7] = ["64B", "128B", "256B", "512B", "1024B", "1280B", "1
 
 impl Search {
     /// Creates the plan.
-    pub(crate) fn plan(self) -> Result<SearchPlan, Failure> {
+    pub(crate) fn plan(mut self) -> Result<SearchPlan, Failure> {
+        if self.streams.is_empty() && self.output.is_empty() {
+            self.streams.push(DEFAULT_STREAM.to_owned());
+        }
         let (device, sized) = self.read()?;
         let goals = self.goals()?;
         self.check_files()?;
@@ -72,7 +98,15 @@ impl Search {
     fn read(&self) -> Result<(Device, Vec<ToSearch>), Failure> {
         let mut problems = Problems::default();
         let device = self.read_device(&mut problems);
-        let sized = self.read_sizes(&mut problems);
+        let streams = match &device {
+            Device::Stages { .. } => self.streams.clone(),
+            Device::Ports { directions, .. } => directions.iter().flat_map(|one| one.streams.clone()).collect(),
+        };
+        let sized = self.read_sizes(&streams, &mut problems);
+        if streams.len() > usize::from(u16::MAX) {
+            let origin = Text::option("--stream", "").origin;
+            problems.add(&origin, "stamps have numbers for 65535 streams of all directions: leave some out");
+        }
         if let Some(max) = self.max.filter(|max| *max < self.min) {
             let origin = Text::option("--max", max.to_string()).origin;
             problems.add(&origin, format!("{max} is below --min {}: write a larger load", self.min));
@@ -81,32 +115,13 @@ impl Search {
     }
 
     fn read_device(&self, problems: &mut Problems) -> Device {
-        match (&self.output, &self.input) {
-            (Some(out), Some(input)) => {
-                for (option, port) in [("--out", out), ("--in", input)] {
-                    let read = problems.read(&Text::option(option, port.clone()), PortSpec::parse);
-                    if let Some(port) = read.filter(|port| port.is_virtual() || *port == PortSpec::Null) {
-                        let text = Text::option(option, "");
-                        problems
-                            .add(&text.origin, format!("'{port}' is not a live port: name an interface, or use --dut"));
-                    }
-                }
+        match self.output.is_empty() {
+            false => {
                 let mut options = vec!["--wait".to_owned(), self.wait.to_string()];
-                for gateway in &self.gateways {
-                    problems.read(&Text::option("--gateway", gateway.clone()), |text| {
-                        text.parse::<std::net::IpAddr>().map_err(|_| {
-                            units::ParseError::new(
-                                format!("'{text}' is not an IP address"),
-                                "write 10.0.0.1 or fd00::1",
-                            )
-                        })
-                    });
-                    options.extend(["--gateway".to_owned(), gateway.clone()]);
-                }
                 options.extend(self.take_over.then(|| "--take-over".to_owned()));
-                Device::Ports { out: out.clone(), input: input.clone(), streams: self.streams.clone(), options }
+                Device::Ports { directions: self.directions(problems), options }
             }
-            _ => {
+            true => {
                 for stage in &self.dut {
                     problems.read(&Text::option("--dut", stage.clone()), |text| {
                         read_stage(text, Line::new(self.line_rate))
@@ -117,7 +132,8 @@ impl Search {
         }
     }
 
-    fn read_sizes(&self, problems: &mut Problems) -> Vec<ToSearch> {
+    /// Reads the sizes, and checks all streams with each.
+    fn read_sizes(&self, streams: &[String], problems: &mut Problems) -> Vec<ToSearch> {
         let mut sized = Vec::new();
         let named = |size: &String| match size.as_str() {
             "rfc2544" => RFC_2544.map(str::to_owned).to_vec(),
@@ -134,7 +150,7 @@ impl Search {
             });
             let Some(sizes) = read else { continue };
             let mut specs = Vec::new();
-            for stream in &self.streams {
+            for stream in streams {
                 let text = Text::option("--stream", stream.clone());
                 // The size is included from the start, because the requirements of a stream depend on it.
                 let mut spec = problems.read(&text, |text| parse_stream(&format!("{text} size {size}")));

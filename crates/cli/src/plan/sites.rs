@@ -5,8 +5,8 @@ use crate::output::Failure;
 use scenario::{ForPairs, Named, Sites};
 use std::path::Path;
 
-/// Reads the table of round trips, and the losses and rates of its pairs. Each of these is a value or the name of a
-/// table.
+/// Reads the table of round trips, and the losses and rates of its pairs. `loss` and `rate` are a value for all pairs
+/// or the name of a table.
 pub(crate) fn read(matrix: &Path, loss: Option<&str>, rate: Option<&str>) -> Result<Sites, Failure> {
     let text = |path: &Path| {
         let how = "check the path, its permissions, and that it is a text file";

@@ -6,12 +6,12 @@ use crate::plan::files::same;
 use scenario::{PipelinePlan, PortSpec, SweepRun};
 use std::path::{Path, PathBuf};
 
-/// Environment variable of a netlathe process that carries out one run of a sweep: the number of the run, from 1.
+/// Environment variable with the number, from 1, of the run of a sweep that this netlathe process carries out.
 pub(crate) const MARK: &str = "NETLATHE_SWEEP_RUN";
 
 /// A sweep.
 pub(crate) struct SweepPlan {
-    /// The scenario's file.
+    /// The name of the scenario file.
     pub(crate) title: String,
     /// The paths and values of each run.
     pub(crate) runs: Vec<Vec<(String, String)>>,
@@ -22,19 +22,20 @@ pub(crate) struct SweepPlan {
     pub(crate) tells: bool,
 }
 
-/// The run of a sweep that this process carries out, from 0.
+/// Returns the number, from 0, of the run of a sweep that this process carries out.
 pub(crate) fn own_run() -> Option<usize> {
     std::env::var(MARK).ok()?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Options of one run of a sweep: the parent process reads its report, and its page has a separate folder.
+/// Returns the options of one run of a sweep. The parent process reads its JSON report, and its page has its own
+/// folder.
 pub(crate) fn options_of_run(common: Common, number: usize) -> Common {
     let folder = common.folder.map(|folder| folder.join(format!("run-{}", number + 1)));
     Common { json: true, quiet: false, progress: "never".to_owned(), folder, ..common }
 }
 
 impl SweepPlan {
-    /// The sweep of these runs.
+    /// Makes the plan. Refuses options that are for one run, and files that two runs would write.
     pub(crate) fn new(
         title: String,
         runs: &[SweepRun],
@@ -74,7 +75,7 @@ impl SweepPlan {
     }
 }
 
-/// The regular files that a pipeline writes.
+/// Returns the regular files that a pipeline writes.
 fn outputs(plan: &PipelinePlan) -> Vec<&Path> {
     let paths: Vec<&Path> = match &plan.output {
         PortSpec::Pcap(path) => vec![path.as_path()],
@@ -82,6 +83,6 @@ fn outputs(plan: &PipelinePlan) -> Vec<&Path> {
         PortSpec::Line(line) => line.frames.iter().map(|path| path.as_path()).collect(),
         _ => Vec::new(),
     };
-    // Several outputs may write to a device such as /dev/null.
+    // Several runs may write to a device such as /dev/null.
     paths.into_iter().filter(|path| !path.exists() || path.is_file()).collect()
 }

@@ -1,8 +1,9 @@
-//! XDP programs of others on an interface, which get its frames first.
+//! XDP programs of other processes on an interface, which see its frames first.
 
 use crate::output;
 
-/// An XDP program gets arriving frames before packet sockets do, and that of af_xdp passes none on.
+/// Warns if an interface has an XDP program. Such a program sees arriving frames before packet sockets do, and the one
+/// of af_xdp passes none on.
 pub(crate) fn warn_if_any(interface: &str) {
     if let Ok(Some(program)) = dpdk::xdp_program(interface) {
         output::warn(format!(

@@ -1,10 +1,10 @@
 //! The distribution of gaps as CSV.
 
-/// The drawing if fewer than two frames arrived.
+/// The SVG drawing if fewer than two frames arrived.
 pub(crate) const NO_GAPS: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"920\" height=\"500\"><desc>No gap: fewer than two frames arrived.</desc></svg>\n";
 
-/// A histogram of gaps. Each line has the smallest and the largest gap of a bucket, the number of gaps, their share,
-/// and the cumulative share.
+/// Formats a histogram of gaps as CSV. Each line has the smallest and the largest gap of a bucket in ns, the number of
+/// gaps, their share, and the cumulative share.
 pub(crate) fn distribution(buckets: &[(u64, u64, u64)]) -> String {
     let all = buckets.iter().map(|(.., gaps)| gaps).sum::<u64>().max(1) as f64;
     let mut text = "from_ns,to_ns,gaps,share,up_to\n".to_owned();

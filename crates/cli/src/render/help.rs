@@ -4,9 +4,9 @@
 use crate::output::{self, Failure};
 use console::Term;
 
-/// Minimum width of descriptions. With less room they start on the line below the option.
+/// Minimum width of descriptions in columns. On narrower terminals they start on the line below the option.
 const LEAST: usize = 32;
-/// Their indentation in this case.
+/// Indentation of descriptions below the option.
 const BELOW: usize = 10;
 
 /// Prints help or the version on stdout.
@@ -22,7 +22,7 @@ pub(crate) fn print(message: &clap::Error) -> Result<(), Failure> {
     output::styled(&folded(&plain, &styled, columns)).map(drop)
 }
 
-/// Help with descriptions wrapped to `columns`; `styled` is the same text with escape sequences.
+/// Returns the help with descriptions wrapped to `columns`. `styled` is `plain` with escape sequences.
 fn folded(plain: &str, styled: &str, columns: usize) -> String {
     let mut out = String::with_capacity(styled.len());
     let mut listed = false;
@@ -33,7 +33,7 @@ fn folded(plain: &str, styled: &str, columns: usize) -> String {
             _ => listed,
         };
         match description(line).filter(|_| listed && line.chars().count() > columns) {
-            // A description is not styled, so both texts end with it.
+            // Descriptions are not styled, so both texts end with the same words.
             Some((column, words)) if styled.ends_with(words) => {
                 let head = &styled[..styled.len() - words.len()];
                 if columns < column + LEAST && !head.trim().is_empty() {
@@ -55,19 +55,19 @@ fn folded(plain: &str, styled: &str, columns: usize) -> String {
     out
 }
 
-/// The column at which the description in a line of options begins, and the description.
+/// Splits a line of options: returns the column at which the description begins, and the description.
 fn description(line: &str) -> Option<(usize, &str)> {
     let indent = line.len() - line.trim_start().len();
     let begin = match line[indent..].find("  ") {
         Some(gap) => line.len() - line[indent + gap..].trim_start().len(),
-        // A description that is already below its option.
+        // The description is already below its option.
         None if indent >= BELOW => indent,
         None => return None,
     };
     Some((line[..begin].chars().count(), &line[begin..]))
 }
 
-/// Adds words from `column` on, on as many lines as necessary.
+/// Appends words, wrapped to `columns`, with every line starting at `column`.
 fn fold(out: &mut String, words: &str, column: usize, columns: usize) {
     let mut used = column;
     for word in words.split(' ') {

@@ -5,11 +5,11 @@ use sim::{Lines, WhenFull};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// A file to be written at the end.
+/// A file that is written at the end of a run.
 pub(crate) struct Table(Lines);
 
 impl Table {
-    /// Opens the file before the run, so that the results cannot be lost after it.
+    /// Opens the file. Called before the run, so that a bad path cannot cost the results.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         Lines::create(path, WhenFull::Wait).map(Table).map_err(Failure::new)
     }
@@ -29,7 +29,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     Table::create(path)?.finish(text)
 }
 
-/// The failure for a file that cannot be written.
+/// Returns the failure for a file that cannot be written.
 pub(crate) fn cannot_write(path: &Path, cause: &io::Error) -> Failure {
     Failure::new(format!(
         "cannot write {}: {cause}: check the path, its permissions and the free space",

@@ -12,10 +12,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A writable folder. If it was created and nothing was written to it, it is removed again.
+/// A writable folder. If it was created for the report and nothing was written to it, dropping removes it.
 pub(crate) struct PageFolder {
     path: PathBuf,
-    /// Folders created for it, outermost first, as long as they are empty.
+    /// Folders that were created, outermost first. Cleared when the report is written.
     made: Vec<PathBuf>,
 }
 
@@ -47,14 +47,14 @@ impl PageFolder {
         Ok(folder)
     }
 
-    /// Writes the page of slices, and its report.
+    /// Writes the page and the report of slices.
     #[cfg(feature = "slice")]
     pub(crate) fn write_slices(&mut self, command: &str, slices: &page::Slices, json: String) -> Result<(), Failure> {
         let about = PageHeader { facts: facts(None), ..about() };
         self.put([page::slices(command, slices, &about), json])
     }
 
-    /// Writes the page of a search, and its report. `failure` is what ended it early.
+    /// Writes the page and the report of a search. `failure` is set if the search ended early.
     pub(crate) fn write_search(
         &mut self,
         search: &page::Search,
@@ -65,7 +65,7 @@ impl PageFolder {
         self.put([page::search(search, &about), json])
     }
 
-    /// Writes both files. `failure` is what ended the run early.
+    /// Writes both files, and the output of programs. `failure` is set if the run ended early.
     pub(crate) fn write(&mut self, report: &Report, failure: Option<&Failure>) -> Result<(), Failure> {
         let facts = facts(report.caveats.iter().find_map(|caveat| match &caveat.kind {
             CaveatKind::Dpdk { version } => Some(version.as_str()),
@@ -100,13 +100,13 @@ impl PageFolder {
 impl Drop for PageFolder {
     fn drop(&mut self) {
         for folder in self.made.iter().rev() {
-            // A folder with other files is not removed.
+            // Fails if the folder contains other files, which is intended.
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
-/// The report as on stdout, with the data of each drawing.
+/// Returns the JSON report as on stdout, with the data of each drawing added.
 fn with_plots(report: &Report) -> Result<String, Failure> {
     let mut value = serde_json::to_value(report).map_err(Failure::new)?;
     if let Some(Value::Array(pipelines)) = value.get_mut("pipelines") {
@@ -128,7 +128,7 @@ fn add_plots(values: &mut [Value], reports: &[PipelineReport]) {
     }
 }
 
-/// This command, which ends now.
+/// Returns the page header of this command, which ends now.
 pub(crate) fn about() -> PageHeader {
     PageHeader {
         command_line: command_line(std::env::args_os()),
@@ -137,15 +137,15 @@ pub(crate) fn about() -> PageHeader {
     }
 }
 
-/// The command, quoted for a shell.
+/// Returns the command, quoted for a shell.
 fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_=+,./:%@".contains(c);
     let mut words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
-    // Of a run that another one started, what a user would type.
+    // A run started by another netlathe has two more arguments, which a user would not type.
     if words.get(1).is_some_and(|word| word == CHILD) {
         words.drain(1..words.len().min(3));
     }
-    // The path of the program is private.
+    // The path of the program may reveal private names.
     if let Some(program) = words.first_mut() {
         *program = "netlathe".into();
     }
@@ -159,7 +159,7 @@ fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Versions and the machine, with the version of DPDK if the run used it.
+/// Returns versions and a description of the machine, with the version of DPDK if the run used it.
 fn facts(dpdk: Option<&str>) -> Vec<(String, String)> {
     let mut facts = vec![("netlathe".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     if let Some(dpdk) = dpdk {
@@ -181,8 +181,8 @@ fn facts(dpdk: Option<&str>) -> Vec<(String, String)> {
     facts
 }
 
-/// An instant as 2026-11-21 14:48:19 UTC. Days are converted to dates as in H. Hinnant's `civil_from_days`: years begin
-/// in March, so that the leap day is the last day.
+/// Formats an instant as 2026-11-21 14:48:19 UTC. Days are converted to dates as in H. Hinnant's `civil_from_days`:
+/// years begin in March, so that the leap day is the last day of the year.
 fn utc(instant: SystemTime) -> String {
     let seconds = instant.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);

@@ -4,7 +4,7 @@ use crate::output::{self, stderr};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// The progress lines. They are only drawn if stderr is a terminal.
+/// The progress lines. They are drawn only if stderr is a terminal.
 pub(crate) struct Progress {
     all: MultiProgress,
     lines: Vec<ProgressBar>,
@@ -18,7 +18,8 @@ impl Progress {
     /// Interval between updates.
     const EVERY: Duration = Duration::from_millis(250);
 
-    /// Creates a line for each of these names, if standard error is a terminal and progress is `wanted`.
+    /// Creates a line for each of these names. Lines are drawn if progress is `wanted` and standard error is a
+    /// terminal.
     pub(crate) fn new<'a>(wanted: bool, names: impl IntoIterator<Item = &'a str>) -> Self {
         let target = if wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let shown = !target.is_hidden();
@@ -31,8 +32,8 @@ impl Progress {
         Progress { all, lines, shown, last: None, begin: Instant::now(), starting: false }
     }
 
-    /// Shows one line, "starting", until the value is dropped: set-up takes a second or two. Only if standard error is a
-    /// terminal and the line is `wanted`.
+    /// Shows one line, "starting", until the value is dropped, because set-up takes a second or two. The line is drawn
+    /// if it is `wanted` and standard error is a terminal.
     #[cfg(any(feature = "live", feature = "slice"))]
     pub(crate) fn starting(wanted: bool, name: &str) -> Self {
         let mut progress = Progress::new(wanted, [name]);
@@ -44,7 +45,7 @@ impl Progress {
         progress
     }
 
-    /// True if the lines are visible and due for an update.
+    /// Returns true if the lines are visible and due for an update.
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.shown && self.last.is_none_or(|last| last.elapsed() >= Self::EVERY);
         if due {
@@ -53,12 +54,12 @@ impl Progress {
         due
     }
 
-    /// Time since the run began.
+    /// Returns the time since the run began.
     pub(crate) fn passed(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    /// Clears the lines while a note is written to the terminal.
+    /// Writes a note. The lines are cleared meanwhile.
     pub(crate) fn note(&self, text: String) {
         let all = self.all.clone();
         stderr::run(move || all.suspend(|| output::note(text)));
@@ -76,7 +77,7 @@ impl Drop for Progress {
         if self.starting {
             output::set_starting(false);
         }
-        // A hidden line draws nothing.
+        // Hidden lines need no clearing.
         if self.shown {
             let lines = self.lines.clone();
             stderr::run(move || lines.iter().for_each(ProgressBar::finish_and_clear));

@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 /// How long a reader of stdout has to take the rest after the user ends the run.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(600);
-/// Interval between checks for room and for the end.
+/// Interval between checks for space in the queue and for the end of the run.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Prints the report of a run on stdout. If a signal ends a run whose stdout is not read, the report goes to stderr.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let owned = text.to_owned();
     let printing = thread::spawn(move || output::print(&owned));
-    // The end of a run may take longer than that on a busy machine: a reader has the time from here on.
+    // On a busy machine, ending the run may itself take longer than `PATIENCE`. The reader gets the full time from here
+    // on.
     let begun = Instant::now();
     while !printing.is_finished() {
         if begun.elapsed() > PATIENCE && sim::ended_for().is_some_and(|ended| ended > PATIENCE) {
@@ -30,7 +31,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     printing.join().unwrap_or_else(|_| Err(Failure::new("the thread that prints the report failed")))
 }
 
-/// Limit on queued texts.
+/// Limit on queued items.
 #[cfg(feature = "slice")]
 const WAITING: usize = 1 << 14;
 
@@ -45,7 +46,8 @@ pub(crate) struct ItemPrinter {
 
 #[cfg(feature = "slice")]
 impl ItemPrinter {
-    /// If the reader is too slow, `waits` until the user ends the run; else leaves items out and counts them.
+    /// Starts the thread. If the reader is too slow and `waits` is set, printing waits until the user ends the run.
+    /// Otherwise items are left out and counted.
     pub(crate) fn start(waits: bool) -> Result<Self, Failure> {
         let (queue, texts) = sync_channel::<String>(WAITING);
         let print = move || {

@@ -9,7 +9,7 @@ use measure::{
 };
 use std::fmt::{self, Write};
 
-/// The whole report.
+/// Formats the whole report.
 pub(crate) fn table(report: &Report) -> String {
     let mut text = warnings(&report.warnings);
     for pipeline in &report.pipelines {
@@ -66,18 +66,18 @@ pub(crate) fn table(report: &Report) -> String {
     text
 }
 
-/// The warnings, one per line, before all figures.
+/// Formats the warnings, one per line. They come before all figures.
 pub(crate) fn warnings(warnings: &[String]) -> String {
     warnings.iter().map(|warning| format!("warning: {warning}\n")).collect()
 }
 
-/// Times in ns, each after its name.
+/// Formats times in ns, each after its name.
 fn times(named: &[(&str, f64)]) -> String {
     let each: Vec<String> = named.iter().map(|(name, ns)| format!("{name} {}", time(*ns))).collect();
     each.join(", ")
 }
 
-/// The upper part of a distribution, with the names used in every line.
+/// Returns the quantiles of a line, with the same names in every line.
 fn quantiles(p50: f64, p99: f64, max: f64) -> [(&'static str, f64); 3] {
     [("median", p50), ("p99", p99), ("max", max)]
 }
@@ -98,7 +98,7 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(limit) = &report.limit {
         limit_lines(out, limit)?;
     }
-    // With a single stream, the number sent is the same as `out`.
+    // A single stream without a receiver has only the number sent, which is the same as `out`.
     let shown = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
     for stream in report.streams.iter().filter(|_| shown) {
         stream_lines(out, stream)?;
@@ -182,7 +182,7 @@ fn start_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     writeln!(out, "  start     {}", self::start(start, first))
 }
 
-/// A start in words; `first` names the frame.
+/// Describes a start in words. `first` names the frame.
 pub(crate) fn start(start: &StartReport, first: &str) -> String {
     let asked = Utc(start.asked_unix_ns);
     match start.miss_ns {
@@ -224,7 +224,7 @@ fn replay_lines(out: &mut String, replay: &ReplayReport) -> fmt::Result {
     Ok(())
 }
 
-/// Frames that the text names; the JSON report has more.
+/// Limit on the frames that the text names. The JSON report has more.
 const NAMED: usize = 20;
 
 /// Counters: received, sent, dropped, and effects of stages.
@@ -354,9 +354,9 @@ fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     Ok(())
 }
 
-/// Figures with a separate row, in the words of the list of figures. Rows of figures that are 0 or absent are left out.
+/// Figures that have their own row, as the list of figures words it. Rows of figures that are 0 or absent are left out.
 fn figure_rows(out: &mut String, report: &PipelineReport) -> fmt::Result {
-    // A report consists of figures and names, so it can always be written as JSON.
+    // A report contains only figures and names, so serialization does not fail.
     let Ok(values) = serde_json::to_value(report) else { return Ok(()) };
     for figure in measure::all_figures() {
         let value = values.pointer(&format!("/{}", figure.path.join("/"))).and_then(serde_json::Value::as_f64);
@@ -413,7 +413,7 @@ fn arrival_lines(out: &mut String, arrivals: &ArrivalsReport) -> fmt::Result {
     )
 }
 
-/// Whether frames were there when they were due, and what was done where they were not.
+/// Whether frames were ready when they were due, and what was done if they were not.
 fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     if let Some(buffer) = report.buffer.filter(|buffer| buffer.asked_ns > 0.0 || !buffer.enough) {
         let enough = if buffer.enough { "enough" } else { "too little" };

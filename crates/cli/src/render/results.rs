@@ -15,7 +15,7 @@ pub(crate) struct RunResult {
     pub(crate) values: Vec<(String, String)>,
     /// Its report as JSON.
     pub(crate) report: Value,
-    /// The failure that ended it early.
+    /// The failure that ended the run early.
     pub(crate) failure: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct ResultTables {
 }
 
 impl ResultTables {
-    /// Opens the files, before anything runs.
+    /// Opens the files. Called before anything runs.
     pub(crate) fn open(files: &ResultFiles) -> Result<Self, Failure> {
         let open = |path: &Option<_>| path.as_deref().map(Table::create).transpose();
         Ok(ResultTables { junit: open(&files.junit)?, csv: open(&files.csv)? })
@@ -41,8 +41,8 @@ impl ResultTables {
     }
 }
 
-/// A test suite for each run, with a test case for each expectation. A run without expectations has one case, which
-/// passes if nothing ended the run early.
+/// Formats a test suite for each run, with a test case for each expectation. A run without expectations has one case,
+/// which passes if nothing ended the run early.
 fn junit(runs: &[RunResult]) -> String {
     let (mut suites, mut tests, mut failures, mut errors) = (String::new(), 0, 0, 0);
     // Writing to a string cannot fail.
@@ -89,7 +89,8 @@ fn junit(runs: &[RunResult]) -> String {
     )
 }
 
-/// Text as an XML attribute. XML 1.0 has no form for most control characters, so they are written out.
+/// Escapes text for an XML attribute. XML 1.0 cannot express most control characters, so these are written as Rust
+/// escapes.
 fn xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -108,7 +109,7 @@ fn xml(text: &str) -> String {
     escaped
 }
 
-/// A line for each figure. In a sweep, lines begin with the number of the run and its values.
+/// Formats a line for each figure. In a sweep, lines begin with the number of the run and its values.
 fn csv(runs: &[RunResult]) -> String {
     let mut text = String::new();
     if let Some(first) = runs.first().filter(|run| !run.values.is_empty()) {
@@ -126,7 +127,7 @@ fn csv(runs: &[RunResult]) -> String {
     text
 }
 
-/// All figures of a report: pipeline or class, path, unit, value.
+/// Returns all figures of a report: the pipeline, class or program, then path, unit and value.
 fn figures(report: &Value) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     for pipeline in report["pipelines"].as_array().into_iter().flatten() {
@@ -143,7 +144,7 @@ fn figures(report: &Value) -> Vec<[String; 4]> {
     rows
 }
 
-/// The figures of a pipeline, class or program.
+/// Adds the figures of a pipeline, class or program to `rows`.
 fn add_figures(report: &Value, name: &str, list: &[Figure], rows: &mut Vec<[String; 4]>) {
     for figure in list {
         each_value(report, &figure.path, "", &mut |path, value| {
@@ -152,7 +153,7 @@ fn add_figures(report: &Value, name: &str, list: &[Figure], rows: &mut Vec<[Stri
     }
 }
 
-/// Calls `found` for each number that the path of a figure matches, with the number's own path.
+/// Calls `found` for each number that the path of a figure matches, with the number's full path.
 fn each_value(value: &Value, path: &[String], before: &str, found: &mut impl FnMut(&str, &Value)) {
     let Some((name, rest)) = path.split_first() else {
         if value.is_number() {
@@ -174,7 +175,7 @@ fn each_value(value: &Value, path: &[String], before: &str, found: &mut impl FnM
     }
 }
 
-/// A field of CSV, quoted if needed (RFC 4180).
+/// Returns a field of CSV, quoted if needed (RFC 4180).
 fn field(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

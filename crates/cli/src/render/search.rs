@@ -2,8 +2,9 @@
 
 use crate::options::search::Search;
 use crate::output;
+use crate::plan::search::{Device, Direction};
 use crate::render::report_text;
-use crate::render::search_results::{Measured, Searched};
+use crate::render::search_results::{DirectionResult, Measured, Searched};
 use engine::search::{Bursts, Curve, Flaw, Goal, GoalResult, Trial, TrialResult, Verdict};
 use measure::figures::{digits, frame_rate};
 use measure::{Report, StartReport};
@@ -16,7 +17,13 @@ fn fps(rate: FrameRate) -> f64 {
     rate.millis() as f64 / 1_000.0
 }
 
-pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal], start: Option<&StartReport>) -> Value {
+pub(crate) fn json(
+    search: &Search,
+    device: &Device,
+    searched: &[Searched],
+    goals: &[Goal],
+    start: Option<&StartReport>,
+) -> Value {
     let of = |one: &Searched| {
         let found = goals.iter().zip(&one.found).enumerate().map(|(number, (goal, found))| {
             let latency = one.latency.get(number).and_then(Option::as_ref);
@@ -71,6 +78,17 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal], start
     if let Some(start) = start {
         report["start"] = json!(start);
     }
+    if let Device::Ports { directions, .. } = device {
+        let each = |direction: &Direction| {
+            json!({
+                "out": direction.out,
+                "in": direction.input,
+                "streams": direction.streams,
+                "gateways": direction.gateways,
+            })
+        };
+        report["asked"]["directions"] = json!(directions.iter().map(each).collect::<Vec<_>>());
+    }
     if let Some(max) = search.max {
         report["asked"]["max_fps"] = json!(fps(max));
     }
@@ -81,7 +99,7 @@ pub(crate) fn json(search: &Search, searched: &[Searched], goals: &[Goal], start
     report
 }
 
-/// Measured over all trials that count at a load: frames sent and frames received, per second of sending.
+/// Measured over all trials that count at a load: frames sent and frames received, per second of sending and direction.
 struct Obtained {
     offered: f64,
     forwarded: f64,
@@ -95,24 +113,26 @@ fn obtained(one: &Searched, load: FrameRate) -> Option<Obtained> {
     let seconds: f64 = runs.iter().map(|run| run.outcome.took.as_secs_f64()).sum();
     let sent: u64 = runs.iter().map(|run| run.outcome.sent).sum();
     let lost: u64 = runs.iter().map(|run| run.outcome.lost).sum();
+    let directions = f64::from(runs.first()?.outcome.directions.max(1));
     (seconds > 0.0 && sent > 0).then(|| Obtained {
-        offered: sent as f64 / seconds,
-        forwarded: sent.saturating_sub(lost) as f64 / seconds,
+        offered: sent as f64 / seconds / directions,
+        forwarded: sent.saturating_sub(lost) as f64 / seconds / directions,
         loss: lost as f64 / sent as f64,
         trials: runs.len(),
     })
 }
 
-/// A number of frames per second of sending; absent if nothing was sent.
+/// A number of frames per second of sending and direction; absent if nothing was sent.
 fn per_second(frames: u64, run: &TrialResult) -> Option<f64> {
     let seconds = run.outcome.took.as_secs_f64();
-    (seconds > 0.0).then(|| frames as f64 / seconds)
+    (seconds > 0.0).then(|| frames as f64 / seconds / f64::from(run.outcome.directions.max(1)))
 }
 
 const DEFINITIONS: &[(&str, &str)] = &[
     ("load", "intended frames/s; a load that was not offered within the tolerance does not affect the bounds"),
-    ("offered_fps", "measured: frames sent / time of sending (took_ns)"),
-    ("forwarded_fps", "measured: frames that came back / time of sending"),
+    ("offered_fps", "measured: frames sent / time of sending (took_ns); with several directions, the mean of them"),
+    ("forwarded_fps", "measured: frames that came back / time of sending; with several directions, the mean of them"),
+    ("directions", "what each of several directions sent and lost; sent and lost of the trial are their sums"),
     ("loss_ratio", "of a goal: the most that it allows; of a trial, a load and obtained: measured"),
     ("obtained", "of a goal: offered, forwarded and lost in all trials at lower_fps that count"),
     ("lower_fps", "relevant lower bound: the highest load within the goal, below all loads beyond it"),
@@ -151,7 +171,7 @@ const MEANINGS: &[(&str, &str)] = &[
 ];
 
 fn trial_json(run: &TrialResult, measured: &Measured) -> Value {
-    json!({
+    let mut trial = json!({
         "load_fps": fps(run.trial.load),
         "offered_fps": per_second(run.outcome.sent, run),
         "forwarded_fps": per_second(run.outcome.sent.saturating_sub(run.outcome.lost), run),
@@ -167,7 +187,11 @@ fn trial_json(run: &TrialResult, measured: &Measured) -> Value {
         "earlier": measured.earlier,
         "flaw": run.flaw.map(Flaw::name),
         "delay": measured.delay,
-    })
+    });
+    if !measured.directions.is_empty() {
+        trial["directions"] = measured.directions.iter().map(DirectionResult::json).collect();
+    }
+    trial
 }
 
 /// Notes on the trials of a size that the table does not show.
@@ -200,6 +224,7 @@ pub(crate) fn remarks(one: &Searched, goals: &[Goal]) -> Vec<String> {
         let (copies, sent) = (output::counted(duplicates, "frame"), output::thousands(sent));
         remarks.push(format!("of {sent} sent, {copies} arrived more than once; copies do not offset losses"));
     }
+    remarks.extend(silent_directions(one));
     let nothing = |measured: &&Measured| measured.outcome.sent > 0 && measured.outcome.lost == measured.outcome.sent;
     let trials = one.measured.len();
     let seen = one.measured.last().and_then(|measured| measured.seen.as_ref());
@@ -216,6 +241,31 @@ pub(crate) fn remarks(one: &Searched, goals: &[Goal]) -> Vec<String> {
         )),
     }
     remarks
+}
+
+/// Directions in which nothing came back in any trial, although other directions worked.
+fn silent_directions(one: &Searched) -> Vec<String> {
+    let Some(last) = one.measured.last() else { return Vec::new() };
+    let totals: Vec<(u64, u64)> = (0..last.directions.len())
+        .map(|number| {
+            let of_trials = one.measured.iter().filter_map(|measured| measured.directions.get(number));
+            of_trials.fold((0, 0), |(sent, lost), direction| (sent + direction.sent, lost + direction.lost))
+        })
+        .collect();
+    let is_silent = |(sent, lost): &(u64, u64)| *sent > 0 && lost == sent;
+    let silent = last.directions.iter().zip(&totals).filter(|(_, totals)| is_silent(totals));
+    let silent: Vec<String> =
+        silent.map(|(direction, _)| format!("{} to {}", direction.out, direction.input)).collect();
+    if silent.len() == totals.len() {
+        return Vec::new();
+    }
+    let remark = |direction: String| {
+        format!(
+            "{direction}: nothing came back in any trial: check that the device forwards frames in this direction, and name \
+             a router by --gateway PORT=IP"
+        )
+    };
+    silent.into_iter().map(remark).collect()
 }
 
 /// The number of trials that do not count, by reason.
@@ -309,10 +359,15 @@ fn summary(bursts: &Bursts) -> Option<(f64, f64, u64, u64)> {
 }
 
 /// The result of a trial.
-pub(crate) fn trial_words(run: &TrialResult) -> String {
+pub(crate) fn trial_words(run: &TrialResult, measured: &Measured) -> String {
     let flaw = flaw_words(run.flaw);
     let (sent, lost) = (output::thousands(run.outcome.sent), output::thousands(run.outcome.lost));
-    format!("{} for {}: {sent} sent, {lost} lost{flaw}", run.trial.load, run.trial.duration)
+    let by_direction = measured.directions.iter().filter(|direction| direction.lost > 0);
+    let by_direction = by_direction
+        .map(|direction| format!("{} to {}: {}", direction.out, direction.input, output::thousands(direction.lost)));
+    let by_direction = by_direction.collect::<Vec<_>>().join(", ");
+    let by_direction = if by_direction.is_empty() { by_direction } else { format!(" ({by_direction})") };
+    format!("{} for {}: {sent} sent, {lost} lost{by_direction}{flaw}", run.trial.load, run.trial.duration)
 }
 
 /// Why a trial does not count, if so.
@@ -371,10 +426,13 @@ fn delay_of(one: &Searched, number: usize) -> Option<&Value> {
     own.or_else(|| delay_at(one, one.found.get(number)?.lower?))
 }
 
-pub(crate) fn table(searched: &[Searched], goals: &[Goal], start: Option<&StartReport>) -> String {
+pub(crate) fn table(device: &Device, searched: &[Searched], goals: &[Goal], start: Option<&StartReport>) -> String {
     let mut text = report_text::warnings(&output::warnings());
     if let Some(start) = start {
         text += &format!("start: {}\n", report_text::start(start, "first departure"));
+    }
+    if let Some(line) = directions_words(device) {
+        text += &format!("{line}\n");
     }
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -418,6 +476,14 @@ pub(crate) fn table(searched: &[Searched], goals: &[Goal], start: Option<&StartR
         }
     }
     text
+}
+
+/// The directions, if there are several.
+fn directions_words(device: &Device) -> Option<String> {
+    let Device::Ports { directions, .. } = device else { return None };
+    let names: Vec<String> = directions.iter().map(ToString::to_string).collect();
+    (names.len() > 1)
+        .then(|| format!("{} directions at the same time, frames/s of each: {}", names.len(), names.join(", ")))
 }
 
 /// The results, one line per size and goal; a missing result is empty. With `--frame-loss` or `--back-to-back`
@@ -497,6 +563,7 @@ fn burst_words(bursts: &Bursts) -> String {
 
 pub(crate) fn page(
     search: &Search,
+    device: &Device,
     searched: &[Searched],
     goals: &[Goal],
     start: Option<&StartReport>,
@@ -544,6 +611,7 @@ pub(crate) fn page(
         notes: start
             .map(|start| format!("start: {}", report_text::start(start, "first departure")))
             .into_iter()
+            .chain(directions_words(device))
             .chain(MEANINGS.iter().map(|(name, text)| format!("{name}: {text}")))
             .collect(),
     }

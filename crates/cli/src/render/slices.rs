@@ -8,7 +8,7 @@ use serde::Serialize;
 use slice::{Costs, Counted, Counters, EventTotal, Kernel, Loop, Packets, Probe, SliceBook, SliceReport, Unsupported};
 use std::fmt::Write;
 
-/// The object of `--json`. Scripts depend on its names.
+/// The object of `--json`. Scripts depend on the names of its fields.
 #[derive(Serialize)]
 pub(crate) struct SlicesReport {
     schema: u32,
@@ -42,17 +42,17 @@ pub(crate) struct SlicesReport {
 /// The cost of measuring, in nanoseconds.
 #[derive(Serialize)]
 struct OverheadReport {
-    /// Mean amount subtracted from a frame's total.
+    /// Mean time subtracted from a frame's total.
     per_packet_ns: f64,
-    /// How much longer the probes took than in the calibration: mean over the frames.
+    /// How much longer the probes took than in the calibration, as a mean over the frames.
     pace_ratio: f64,
-    /// The same, as a share of the stamped total.
+    /// The mean time subtracted, as a share of the stamped total.
     total_ratio: f64,
     tau_alpha_ns: f64,
     tau_beta_ns: f64,
     tau_o_ns: f64,
     tau_gamma_ns: f64,
-    /// Entering and leaving a probe at system calls.
+    /// Time to enter and leave a probe, and the same for a probe at a system call.
     way_ns: f64,
     call_way_ns: f64,
     probes: Vec<ProbeReport>,
@@ -61,10 +61,10 @@ struct OverheadReport {
 #[derive(Serialize)]
 struct ProbeReport {
     name: &'static str,
-    /// Runs during the measurement, for any frame; absent if records were read from a file.
+    /// Runs during the measurement, for any frame. Absent if records were read from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<u64>,
-    /// A whole run.
+    /// Duration of a whole run of the probe.
     run_ns: f64,
 }
 
@@ -76,7 +76,7 @@ enum EventReport {
         event: String,
         /// Counts in each slice, on the CPU of its two stamps.
         slices: Vec<Counted>,
-        /// Counts on all CPUs during the measurement, for any program; absent if records were read from a file.
+        /// Count on all CPUs during the measurement, for any program. Absent if records were read from a file.
         #[serde(skip_serializing_if = "Option::is_none")]
         run: Option<u64>,
         /// Events added by the probes, and the part that was subtracted: n(β,e), n(o,e), n(γ,e).
@@ -114,7 +114,7 @@ pub(crate) struct ProbeSet {
     pub(crate) totals: Vec<EventTotal>,
     /// Events that this machine does not count.
     pub(crate) unsupported: Vec<Unsupported>,
-    /// The requested events.
+    /// The windows of `--windows`.
     pub(crate) windows: Option<WindowsReport>,
 }
 
@@ -149,7 +149,7 @@ impl WindowsReport {
 }
 
 impl EventReport {
-    /// Data for the page.
+    /// Returns a sentence for the page.
     fn note(&self) -> String {
         match self {
             EventReport::Unsupported(Unsupported { event, unsupported }) => {
@@ -286,7 +286,7 @@ impl SlicesReport {
         )
     }
 
-    /// Time of the traced packets, and the share caused by the probes.
+    /// Appends the times of the traced packets, and the cost of the probes that was subtracted.
     fn figures(&self, out: &mut String, book: &SliceBook, raw: bool) {
         out.push_str(&slice::packet_table(book, raw));
         let _ = writeln!(out, "  subtracted {}", self.subtracted());
@@ -313,7 +313,7 @@ impl SlicesReport {
         out
     }
 
-    /// Fate of the packets.
+    /// Appends what became of the packets.
     fn packet_lines(&self, out: &mut String) {
         let packets = &self.packets;
         let _ = write!(
@@ -372,7 +372,7 @@ impl SlicesReport {
     }
 }
 
-/// Share of the calibration that other programs may take without a warning.
+/// Share of the calibration time that other programs may take on its CPU without a warning.
 const OTHERS: f64 = 0.1;
 
 /// Caveats of the run. All except that of the clock are warnings.

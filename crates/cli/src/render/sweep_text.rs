@@ -4,12 +4,12 @@ use crate::output::{bits, figure};
 use crate::render::results::RunResult;
 use scenario::Expectation;
 
-/// Paths and values in one line.
+/// Formats paths and values in one line.
 pub(crate) fn values(values: &[(String, String)]) -> String {
     values.iter().map(|(path, value)| format!("{path}={value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A line for each run: its values, the figures with expectations, and whether all were met.
+/// Formats a line for each run: its values, the figures with expectations, and whether all were met.
 pub(crate) fn table(runs: &[RunResult]) -> String {
     let mut header = vec!["run".to_owned()];
     let mut rows = Vec::new();
@@ -41,8 +41,8 @@ fn expectations(run: &RunResult) -> impl Iterator<Item = &serde_json::Value> {
     run.report["expectations"].as_array().into_iter().flatten()
 }
 
-/// The figures of a run, each once: those with expectations, or else the frames and the rate of each pipeline. `*`
-/// marks a missed expectation.
+/// Returns the figures of a run, each once: those with expectations or, without expectations, the frames and the rate
+/// of each pipeline. `*` marks a missed expectation.
 fn cells(run: &RunResult) -> Vec<(String, String)> {
     let mut cells: Vec<(String, String)> = Vec::new();
     for expectation in expectations(run) {
@@ -72,7 +72,7 @@ fn cells(run: &RunResult) -> Vec<(String, String)> {
     cells
 }
 
-/// Columns under their headers. A row with fewer cells has its last cell in the last column.
+/// Aligns columns under their headers. The last cell of a shorter row is in the last column.
 fn aligned(header: &[String], rows: &[Vec<String>]) -> String {
     let mut rows: Vec<Vec<String>> = rows.to_vec();
     for row in &mut rows {

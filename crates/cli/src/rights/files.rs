@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 /// Rules that permit writing only to these files and within these folders, and removing files only in the folder
 /// `removable`. Reading is not restricted. `None` if the kernel has no Landlock.
 ///
-/// # Errors
-/// The kernel takes no rules.
+/// # Errors The kernel rejects the rules.
 pub(super) fn rules(writable: &[PathBuf], removable: Option<&Path>) -> Result<Option<OwnedFd>, RulesetError> {
-    // Complete since Linux 6.2. Earlier kernels do not cover truncation, and before 5.19 not moves between folders.
+    // Linux 6.2 enforces all of these. Earlier kernels do not restrict truncation, and kernels before 5.19 do not
+    // restrict moves between folders.
     let writing = AccessFs::from_write(ABI::V3);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing)?;
     let mut ruleset = ruleset.create()?;

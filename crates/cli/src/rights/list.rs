@@ -29,7 +29,7 @@ use Capability::{
 };
 
 impl Capability {
-    /// Its name in the manual and in systemd.
+    /// Returns its name in manual pages and systemd units.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Chown => "CAP_CHOWN",
@@ -52,16 +52,16 @@ impl Capability {
         }
     }
 
-    /// Its bit in a set of capabilities.
+    /// Returns its bit in a set of capabilities.
     pub(crate) fn bit(self) -> u64 {
         1 << self as u32
     }
 }
 
-/// The needs of a command or kind of port.
+/// The capabilities that a command or kind of port needs.
 #[derive(Debug)]
 pub(crate) struct RequiredRights {
-    /// Its name in messages and in the guide.
+    /// The command or kind of port, in messages and in the guide.
     pub(crate) what: &'static str,
     /// The capabilities required at the start.
     pub(crate) needs: &'static [Capability],
@@ -143,7 +143,7 @@ pub(crate) const DISK: RequiredRights = RequiredRights {
     why: "to mount, to serve the files of all users, and to unmount",
 };
 
-/// Labs that stay.
+/// Labs that outlive the command.
 pub(crate) const LAB: RequiredRights = RequiredRights {
     what: "`lab up`, `lab down`",
     needs: &[DacOverride, NetAdmin, SysAdmin],
@@ -154,15 +154,16 @@ pub(crate) const LAB: RequiredRights = RequiredRights {
 /// All rows, in the order of the guide.
 pub(crate) const ROWS: [&RequiredRights; 10] = [&NOTHING, &PACKET, &OTG, &XDP, &TAP, &ON, &PCI, &SLICE, &DISK, &LAB];
 
-/// The rows that the systemd unit and the setcap line of the guide cover: interfaces with af_packet, and TAP devices.
+/// The capabilities that the systemd unit and the setcap line of the guide grant: those for interfaces with af_packet
+/// and for TAP devices.
 pub(crate) const SHIPPED: &[Capability] = &[NetAdmin, NetRaw];
 
-/// Names separated by commas, for messages.
+/// Returns the names separated by commas, for messages.
 pub(crate) fn names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// A set in the notation of setcap(8).
+/// Returns a set in the notation of setcap(8).
 pub(crate) fn for_setcap(capabilities: &[Capability]) -> String {
     names(capabilities).to_lowercase().replace(", ", ",") + "+ep"
 }

@@ -27,7 +27,7 @@ pub(crate) fn missing(row: &RequiredRights) -> Vec<Capability> {
     let (held, locks_memory) = (held(), locks_memory());
     let has = |capability: &Capability| {
         let alone = held & capability.bit() != 0;
-        // CAP_SYS_ADMIN includes these two: before Linux 5.8 they did not exist.
+        // CAP_SYS_ADMIN includes these two, which were split off from it in Linux 5.8.
         let within =
             matches!(capability, Capability::Bpf | Capability::Perfmon) && held & Capability::SysAdmin.bit() != 0;
         alone || within || (*capability == Capability::IpcLock && locks_memory)
@@ -51,7 +51,7 @@ pub(crate) fn require(row: &RequiredRights) -> Result<(), Failure> {
     )))
 }
 
-/// How to get these capabilities.
+/// Returns how to get these capabilities.
 pub(crate) fn remedy(needs: &[Capability]) -> String {
     if rustix::process::geteuid().is_root() {
         let options = needs.iter().map(|capability| capability.name().replacen("CAP_", "--cap-add ", 1));
@@ -70,7 +70,7 @@ fn locks_memory() -> bool {
     getrlimit(Resource::Memlock).current.is_none()
 }
 
-/// The bits of these capabilities.
+/// Returns these capabilities as a set, one bit each.
 #[cfg(feature = "live")]
 pub(crate) fn set(capabilities: &[Capability]) -> u64 {
     capabilities.iter().fold(0, |set, capability| set | capability.bit())
@@ -80,15 +80,15 @@ pub(crate) fn set(capabilities: &[Capability]) -> u64 {
 #[cfg(feature = "live")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunCapabilities {
-    /// The calling thread. Threads that it starts inherit them.
+    /// Kept by the calling thread and inherited by the threads that it starts.
     pub(crate) own: u64,
-    /// Existing threads.
+    /// Kept by the other threads that exist at that moment.
     pub(crate) others: u64,
 }
 
-/// Permanently gives up all other rights on all threads. Files can then be opened for writing only if they are listed
-/// or in a listed folder, and be removed only in the folder `removable`. A run that cannot do this continues, with a
-/// note.
+/// Permanently gives up all capabilities except `kept`, on all threads. Files can then be opened for writing only if
+/// they are in `writable` or in a folder of it, and can be removed only in the folder `removable`. If this fails, the
+/// run continues with a warning.
 #[cfg(feature = "live")]
 pub(crate) fn drop_rights(kept: RunCapabilities, writable: Option<&[PathBuf]>, removable: Option<&Path>) {
     use std::os::fd::AsFd;
@@ -104,8 +104,8 @@ pub(crate) fn drop_rights(kept: RunCapabilities, writable: Option<&[PathBuf]>, r
     }
 }
 
-/// Gives up all rights of a run that only reads and writes files, because those of root give access to files of other
-/// users.
+/// Keeps only the capabilities that give root access to the files of other users, for a run that only reads and writes
+/// files.
 #[cfg(feature = "live")]
 pub(crate) fn keep_files() {
     let own = set(&[Capability::DacOverride, Capability::DacReadSearch]);
@@ -118,7 +118,7 @@ pub(crate) fn has_landlock() -> bool {
     files::rules(&[], None).is_ok_and(|rules| rules.is_some())
 }
 
-/// Gives up all rights of the calling thread except these capabilities, if the thread that started it has more.
+/// Gives up all capabilities of the calling thread except `keep`. The thread may have inherited more.
 #[cfg(feature = "live")]
 pub(crate) fn narrow(keep: u64) {
     if let Err(cause) = dpdk::drop_thread_capabilities(keep) {

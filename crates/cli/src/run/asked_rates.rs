@@ -18,9 +18,9 @@ pub(crate) fn say_what_was_forfeited(report: &PipelineReport) {
     }
 }
 
-/// Adds the asked rate to the report. Plots show it as typed, and not the targets of the frames that arrived.
+/// Adds the asked rate to the report. Plots show the typed rate, not the targets of the frames that arrived.
 pub(crate) fn put_beside(plan: &PipelinePlan, report: &mut PipelineReport) {
-    // No single rate was asked of the whole pipeline, so plots show the target of each departure.
+    // The target changed during the run, so no single rate was asked. Plots show the target of each departure.
     if changes::changed_target(report) {
         return plan_only(plan, report);
     }
@@ -64,13 +64,14 @@ fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
     })
 }
 
-/// Gaps and rates restart at the next arrival. They have a buffer only if one was asked or would have helped.
+/// Removes the buffer figures of a gap or a rate, whose schedule restarts at the next arrival. Keeps them if the user
+/// asked for a buffer or if one would have helped.
 fn forget_buffer(ask: &Target, report: &mut PipelineReport) {
     let restarts = matches!(ask, Target::Gap(_) | Target::IdleGap(_) | Target::Rate(_));
     report.buffer = report.buffer.filter(|buffer| !restarts || buffer.asked_ns > 0.0 || buffer.width_ns > 0.0);
 }
 
-/// Whether reported departures are planned and not measured, as with fillers on a real port.
+/// Whether the reported departures are planned instead of measured, as with fillers on a real port.
 fn is_planned(plan: &PipelinePlan) -> bool {
     plan.pacer == Pacer::Filler && !matches!(plan.output, PortSpec::Line(_) | PortSpec::Wire(_))
 }
@@ -84,7 +85,7 @@ fn plan_only(plan: &PipelinePlan, report: &mut PipelineReport) {
 
 /// Bytes on the wire beyond a frame with FCS: preamble and inter-frame gap.
 const ON_WIRE: f64 = 20.0;
-/// Bytes of Ethernet's header and FCS.
+/// Bytes of the Ethernet header and the FCS.
 const ETHERNET: f64 = 18.0;
 
 fn mean_length(report: &PipelineReport) -> f64 {

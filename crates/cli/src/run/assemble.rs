@@ -16,8 +16,9 @@ use scenario::{ClassPlan, Pacer, PipelinePlan, PortSpec, Replay, SourcePlan, Spe
 use sim::{CaptureReader, Pauses, ReplaySource, Source};
 use units::Span;
 
-/// The pipeline of a plan. `build` creates a stage; its random stream is named by a path. `schedule` creates the
-/// schedule of a class from the class's number, its target and such a path.
+/// Builds the pipeline of a plan. `build` creates a stage from its configuration and the path that names its random
+/// stream. `schedule` creates the schedule of a class from the number of the class, its target and the path of its
+/// random stream.
 pub(crate) fn pipeline<F: Frame + Send + 'static>(
     plan: &PipelinePlan,
     build: impl Fn(&StageConfig, &str) -> Result<Box<dyn Stage<F>>, Failure>,
@@ -35,7 +36,8 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
         let mut classes = Vec::new();
         for (i, class) in plan.classes.iter().enumerate() {
             let ClassPlan { name, rule, target: ask, stages: configs, sync, buffer } = class;
-            // The default class draws the same numbers as without other classes.
+            // Only the default class uses the bare name of the plan, so it draws the same numbers with and without
+            // other classes.
             let path = format!("{}/{name}", plan.name);
             let schedule = schedule(i, ask, &path)?;
             let name = class_name(name, Some(rule), ask);
@@ -55,7 +57,7 @@ pub(crate) fn pipeline<F: Frame + Send + 'static>(
     Ok(pipeline.catching_up(plan.catch_up, tolerance(plan)))
 }
 
-/// Stages, each with a random stream named by its place in `path`.
+/// Builds stages. The random stream of each stage is named by `path` and the index of the stage.
 pub(crate) fn stages<F: Frame>(
     configs: &[StageConfig],
     path: &str,
@@ -64,28 +66,28 @@ pub(crate) fn stages<F: Frame>(
     configs.iter().enumerate().map(|(i, stage)| build(stage, &format!("{path}/{i}"))).collect()
 }
 
-/// Selects the traced frames of the pipeline or direction `name`, if asked. `backlog`: all frames are present from the
-/// start.
+/// Selects the frames of the pipeline or direction `name` to trace, if tracing was asked. `backlog` says that all
+/// frames are present from the start.
 pub(crate) fn sampling(request: &Request, name: &str, backlog: bool) -> Option<Sampling> {
     let TraceInterval(every) = request.common.slices?;
     let listener = request.listener.hears.as_ref().map(|hears| hears(name));
     Some(Sampling { every, seed: request.seed(), backlog, listener })
 }
 
-/// The names of the stages of each class, which are the names of their slices; the default class is last.
+/// The stage names of each class, which are also the names of their slices. The default class is last.
 pub(crate) fn stage_names(plan: &PipelinePlan) -> Vec<Vec<String>> {
     let classes = plan.classes.iter().map(|class| &class.stages).chain([&plan.stages]);
     classes.map(|stages| names(stages)).collect()
 }
 
-/// The kinds of stages, which are the names of their slices.
+/// The kinds of `stages`, which are also the names of their slices.
 pub(crate) fn names(stages: &[StageConfig]) -> Vec<String> {
     let kind = |stage: &StageConfig| stage.to_string().split(' ').next().unwrap_or_default().to_owned();
     stages.iter().map(kind).collect()
 }
 
-/// The streams of a plan, numbered from `first` on. If their classes have rates or gaps, these determine which stream
-/// is next, provided that each stream belongs to one class and frames wait only for their schedules.
+/// Builds the streams of a plan, numbered from `first`. If every stream belongs to one class with a rate or a gap, and
+/// frames wait only for their schedules, the schedules determine which stream is next.
 pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, first: u16) -> Result<Streams, Failure> {
     let streams = Streams::new(specs, seed, first).map_err(Failure::new)?;
     let asks: Vec<&Target> = plan.classes.iter().map(|class| &class.target).chain([&plan.target]).collect();
@@ -103,7 +105,7 @@ pub(crate) fn streams(plan: &PipelinePlan, specs: &[StreamSpec], seed: u64, firs
     })
 }
 
-/// The classifier of a plan.
+/// Builds the classifier of a plan.
 pub(crate) fn classifier(plan: &PipelinePlan) -> Result<Classifier, Failure> {
     let rules: Vec<&Rule> = plan.classes.iter().map(|class| &class.rule).collect();
     Classifier::new(&rules).map_err(|_| Failure::new(format!("{}: a class can never match", plan.name)))
@@ -118,16 +120,16 @@ fn class_name(name: &str, rule: Option<&Rule>, ask: &Target) -> ClassName {
     }
 }
 
-/// Lateness up to which a departure counts as on time: the step of a line, or of a clock.
+/// The largest lateness that counts as on time. It follows from the resolution of the pacer.
 fn tolerance(plan: &PipelinePlan) -> Span {
     match (plan.pacer, plan.line) {
-        // Up to 42 byte times are carried where no filler fits.
+        // A plan with fillers is off by up to 42 byte times (see `engine::filler`), plus rounding.
         (Pacer::Filler | Pacer::LaunchTime, Some(line)) => line.span(43),
         _ => Span::from_us(1),
     }
 }
 
-/// A replayed capture. At maximum speed, all of its frames are present from the start.
+/// Opens a replayed capture. At maximum speed, all of its frames are present from the start.
 pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError> {
     let speed = replay.speed;
     let scale = (speed != Speed::Most).then(|| Box::new(move |span| speed.scale(span)) as Box<_>);
@@ -136,14 +138,16 @@ pub(crate) fn open_replay(replay: &Replay) -> Result<ReplaySource, sim::SimError
     ReplaySource::open(&replay.path, often, scale, pauses, replay.rewrite.clone())
 }
 
-/// The number of frames of each class, if needed and known: strata span the whole run.
+/// The number of frames of each class, if it is needed and known. Stratified laws need it, because their strata span
+/// the whole run.
 pub(crate) fn frames(plan: &PipelinePlan) -> Result<Vec<Option<u64>>, Failure> {
     let stratified = |ask: &Target| matches!(ask, Target::Law(law) if law.sampling == LawSampling::Stratified);
     let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
     let counted = asks.clone().any(stratified);
     let mut records = vec![0_u64; plan.classes.len() + 1];
     let mut frame = HeapFrame::default();
-    // A pipe can be read only once. The run itself reports a truncated capture.
+    // A pipe can be read only once, so its frames are not counted. Read errors are ignored here, because the run itself
+    // reports a truncated capture.
     match &plan.source {
         SourcePlan::Streams { count, .. } if plan.classes.is_empty() => return Ok(vec![*count]),
         SourcePlan::Port(PortSpec::Pcap(_)) if counted && plan.captures().all(files::is_read_again) => {

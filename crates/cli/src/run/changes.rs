@@ -11,11 +11,11 @@ use scenario::{ClassPlan, PipelinePlan, SettingChange, SettingValue, TimelineCha
 use std::collections::BTreeMap;
 use units::Time;
 
-/// Who asked for the changes of a scenario, for reports.
+/// Reports name this as the author of changes that a scenario asks for.
 pub(crate) const TIMELINE: &str = "timeline";
 
-/// Numbers the stages set at each place, so that each has its own random stream. The first one draws the same numbers
-/// as in a separate run.
+/// Names the random streams of stages that changes create. Stages that follow each other at one position get different
+/// names. The first one draws the same numbers as in a run that starts with it.
 #[derive(Default)]
 pub(crate) struct DrawNames(BTreeMap<(String, usize), usize>);
 
@@ -37,7 +37,7 @@ pub(crate) struct Makers<'a, F> {
 }
 
 impl<F> Makers<'_, F> {
-    /// Creates a change of a pipeline with this number of classes, asked for by `by`.
+    /// Creates a change of a pipeline with `classes` classes. `by` says who asked for it.
     pub(crate) fn change(
         &self,
         change: &SettingChange,
@@ -95,20 +95,21 @@ impl<F> Makers<'_, F> {
     }
 }
 
-/// The timeline of pipeline number `pipeline`, or of its way back. Changes are numbered from 1 across all pipelines.
+/// The timeline of pipeline number `pipeline`, or of its return path if `back`. Changes are numbered from 1 across all
+/// pipelines.
 pub(crate) fn timeline_of(request: &Request, pipeline: usize, back: bool) -> Vec<(u64, &TimelineChange)> {
     let is_of = |change: &SettingChange| change.pipeline == pipeline && change.back == back;
     (1..).zip(&request.timeline).filter(|(_, entry)| is_of(&entry.change)).collect()
 }
 
-/// Whether a change gives a pipeline a target during the run.
+/// Whether the timeline sets a target for a pipeline.
 pub(crate) fn will_ask(request: &Request, pipeline: usize) -> bool {
     let asks =
         |change: &SettingChange| matches!(&change.to, SettingValue::Target(target) if *target != Target::Nothing);
     timeline_of(request, pipeline, false).iter().any(|(_, entry)| asks(&entry.change))
 }
 
-/// The plan with the stages that were in use at the end, for their reports.
+/// Returns the plan with the stages that were in use at the end of the run, for the report.
 pub(crate) fn final_plan<'a>(
     plan: &PipelinePlan,
     changes: impl IntoIterator<Item = &'a SettingChange>,
@@ -158,7 +159,8 @@ pub(crate) fn changed_target(report: &PipelineReport) -> bool {
     report.changes.iter().any(|change| change.took_effect_at_ns.is_some() && sets_target(&change.path))
 }
 
-/// Full-size frames that stages of the timeline may hold beyond those of the plan: the maximum at each place.
+/// Number of full-size frames that the stages of the timeline may hold, in addition to the stages of the plan. Of the
+/// stages at one position, only the largest counts.
 #[cfg(feature = "live")]
 pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
     let mut most: BTreeMap<(bool, Option<usize>, usize), u64> = BTreeMap::new();
@@ -172,7 +174,7 @@ pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
     most.into_values().fold(0, u64::saturating_add)
 }
 
-/// Refuses changes of a live pipeline that is split over CPUs, or of stages with their own threads.
+/// Refuses changes of a live pipeline that is split over CPUs, and changes to stages with their own threads.
 #[cfg(feature = "live")]
 pub(crate) fn check_live(
     plan: &PipelinePlan,

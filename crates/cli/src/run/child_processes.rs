@@ -1,9 +1,9 @@
-//! Programs that end with this process, however it ends, because an orphaned generator would continue to send.
+//! Child processes that end with this process, however it ends. An orphaned generator would continue to send.
 //!
-//! The kernel ends a child when the thread that started it ends (PR_SET_PDEATHSIG), but only the child itself can ask
-//! for that. So netlathe starts itself, asks the kernel, and then acts as the program or is replaced by it. The main
-//! thread starts children, because it lives as long as the process. A guardian process finds the descendants of a
-//! program by an environment variable, and ends them.
+//! With PR_SET_PDEATHSIG, the kernel signals a process when the thread that started it ends. Only the process itself
+//! can set this. So netlathe starts another netlathe, which sets it and then acts as the child or executes the program.
+//! The main thread starts children, because it lives as long as the process. A guardian process finds the descendants
+//! of a program by an environment variable and kills them.
 
 use crate::options::common::CHILD;
 use nix::sys::prctl;
@@ -25,20 +25,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Environment variable that marks the programs of a run, with the run's process ID and start time.
 const RUN: &str = "NETLATHE_RUN";
-/// How long a guardian searches for programs, since programs may start others while it ends them.
+/// How long a guardian searches for programs. Programs may start others while it kills them.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The first argument of a guardian. The process ID of its parent and the value of [`RUN`] follow.
 const GUARDIAN: &str = "guardian-of";
 /// The same as [`CHILD`], for a program that replaces this netlathe process.
 const PROGRAM: &str = "program-child-of";
 
-/// A netlathe that shuts down cleanly when this process ends.
+/// Returns the command of a netlathe process that shuts down cleanly when this process ends.
 #[cfg(feature = "service")]
 pub(crate) fn netlathe() -> io::Result<Command> {
     with(CHILD)
 }
 
-/// The same for a program that waits for a byte on its standard input.
+/// The same as [`PROGRAM`], for a program that starts when a byte arrives on its standard input.
 #[cfg(feature = "live")]
 const WAITING: &str = "waiting-child-of";
 
@@ -53,7 +53,7 @@ impl Guardian {
         Guardian::start_with(None)
     }
 
-    /// The same. It also removes the lab of this name, if this process owns the lab.
+    /// Like [`Guardian::start`]. The guardian also removes the lab `name` if this process owns it.
     #[cfg(feature = "live")]
     pub(crate) fn with_lab(name: &str) -> io::Result<Guardian> {
         Guardian::start_with(Some(name))
@@ -64,21 +64,21 @@ impl Guardian {
         let run = format!("{}-{}", process::id(), now.as_nanos());
         let mut command = with(GUARDIAN)?;
         command.arg(&run).args(lab).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It must not receive signals of the terminal.
+        // The guardian must not receive the signals of the terminal.
         let process = command.process_group(0).spawn()?;
         Ok(Guardian { process, run })
     }
 
-    /// The command in a form that is killed when this process ends, together with everything it starts, unless a
-    /// program clears its environment. Keeps the command's environment, and no other settings.
+    /// Returns a command that runs `command` and that is killed with its descendants when this process ends. A program
+    /// that clears its environment escapes this. Of the settings of `command`, only the environment is kept.
     pub(crate) fn ending_with_us(&self, command: &Command) -> io::Result<Command> {
         let mut command = ending_with_us(command, PROGRAM)?;
         command.env(RUN, &self.run);
         Ok(command)
     }
 
-    /// The same, but the command begins when a byte is written to its standard input, and ends if that is closed first.
-    /// It has the current rights of this process.
+    /// Like [`Guardian::ending_with_us`], but `command` starts when a byte is written to its standard input, and never
+    /// starts if the input is closed first. It keeps the rights that this process has when it spawns the command.
     #[cfg(feature = "live")]
     pub(crate) fn waiting(&self, command: &Command) -> io::Result<Command> {
         let mut command = ending_with_us(command, WAITING)?;
@@ -86,10 +86,10 @@ impl Guardian {
         Ok(command)
     }
 
-    /// Ends everything that the programs of the run have started, and waits until it has ended.
+    /// Kills the programs of the run and their descendants, and waits until the guardian has done this.
     #[cfg(feature = "live")]
     pub(crate) fn end_programs(mut self) {
-        // The guardian gets SIGTERM when this process is killed.
+        // The guardian gets the same signal when this process is killed.
         if let Ok(id) = i32::try_from(self.process.id())
             && kill(Pid::from_raw(id), Signal::SIGTERM).is_ok()
         {
@@ -100,12 +100,12 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // A run that ends by itself does not end what its program deliberately left running.
+        // After a run that ends by itself, processes that its program deliberately left running stay.
         let _ended = self.process.kill().and_then(|()| self.process.wait());
     }
 }
 
-/// Waits for the end of the parent, and kills the programs of its run.
+/// Waits for the end of the parent, then kills the programs of its run and removes its lab.
 fn guard(run: &OsStr, lab: Option<&OsStr>) -> io::Result<()> {
     #[cfg(feature = "live")]
     let parent = getppid();
@@ -115,13 +115,13 @@ fn guard(run: &OsStr, lab: Option<&OsStr>) -> io::Result<()> {
     ended.read_exact(&mut [0])?;
     let wanted = [RUN.as_bytes(), b"=", run.as_encoded_bytes()].concat();
     let start = Instant::now();
-    // A program may start another one between two searches.
+    // A program may start another one during a search.
     while end_marked(&wanted) && start.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
     #[cfg(feature = "live")]
     if let (Some(name), Ok(owner)) = (lab.and_then(OsStr::to_str), u32::try_from(parent.as_raw())) {
-        // There is no way to report this; `lab list` shows what is left.
+        // A failure cannot be reported here; `lab list` shows what is left.
         let _removed = lab::down_of(name, owner);
     }
     #[cfg(not(feature = "live"))]
@@ -144,14 +144,16 @@ fn end_marked(wanted: &[u8]) -> bool {
     any
 }
 
-/// Asks the kernel for a signal when the parent ends. Fails if the parent in the second argument has already ended.
+/// Asks the kernel for `signal` when the parent ends. Fails if the parent, whose process ID is the second argument, has
+/// already ended.
 fn ask_for(signal: Signal) -> io::Result<()> {
     let parent = env::args().nth(2).and_then(|number| number.parse().ok()).map(Pid::from_raw);
     prctl::set_pdeathsig(signal)?;
     if parent == Some(getppid()) { Ok(()) } else { Err(io::Error::other("the parent has ended")) }
 }
 
-/// The command in a form that is killed when this process ends.
+/// Returns a netlathe command with `word` as its first argument that runs `command` and is killed when this process
+/// ends.
 fn ending_with_us(command: &Command, word: &str) -> io::Result<Command> {
     let mut other = with(word)?;
     other.arg(command.get_program()).args(command.get_args());
@@ -188,8 +190,8 @@ pub(crate) fn find(name: &OsStr) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::Error::from_raw_os_error(cause))
 }
 
-/// The arguments of this process without those of [`netlathe`]. If the process is to become a program, this does not
-/// return unless that fails.
+/// Returns the arguments of this process without those that [`netlathe`] adds. A process that was started for a program
+/// executes the program and returns only if that fails. A guardian returns an exit code when its work is done.
 pub(crate) fn arguments() -> Result<Vec<OsString>, ExitCode> {
     let mut all: Vec<OsString> = env::args_os().collect();
     let signal = match all.get(1).and_then(|word| word.to_str()) {

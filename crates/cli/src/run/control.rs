@@ -45,12 +45,12 @@ mod with_service {
         Live(Box<dyn Fn() -> Vec<PipelineFigures> + Send>),
         /// Pipelines in virtual time: those that have ended, the running one, and its clock.
         Virtual { ended: Vec<PipelineFigures>, now: Option<Box<PipelineFigures>>, clock_ns: u64 },
-        /// The report.
+        /// The final figures of the run.
         Ended(Figures),
     }
 
     impl Control {
-        /// Opens the socket, if asked, and serves it. The run has not begun yet.
+        /// Opens the socket, if asked, and serves it. Called before the run begins.
         ///
         /// # Errors
         /// The socket cannot be opened.
@@ -77,7 +77,7 @@ mod with_service {
             Ok(Some(Control { run, service: Some(service) }))
         }
 
-        /// Frames may pass from now on; `figures` reads the counters of the workers.
+        /// Marks the run as running. `figures` reads the counters of the workers.
         #[cfg(feature = "live")]
         pub(crate) fn runs(&self, figures: impl Fn() -> Vec<PipelineFigures> + Send + 'static) {
             let mut progress = self.run.progress();
@@ -85,14 +85,14 @@ mod with_service {
             (progress.state, progress.begin) = (RunState::Running, Instant::now());
         }
 
-        /// From now on clients may make these changes.
+        /// Lets clients make these changes from now on.
         #[cfg(feature = "live")]
         pub(crate) fn attach(&self, changes: Arc<dyn Changes>) {
             // A run has only one set of changes.
             let _first = self.run.changes.set(changes);
         }
 
-        /// A pipeline in virtual time has sent this number of frames.
+        /// Records that a pipeline in virtual time has sent `frames` frames by the time `at`.
         pub(crate) fn reaches(&self, name: &str, frames: u64, at: Time) {
             let mut progress = self.run.progress();
             progress.state = RunState::Running;
@@ -104,7 +104,7 @@ mod with_service {
             }
         }
 
-        /// A pipeline in virtual time has ended.
+        /// Records the figures of a pipeline in virtual time that has ended.
         pub(crate) fn pipeline_ends(&self, report: &PipelineReport) {
             if let Source::Virtual { ended, now, .. } = &mut self.run.progress().source {
                 *now = None;
@@ -112,7 +112,7 @@ mod with_service {
             }
         }
 
-        /// The run has ended with this report.
+        /// Publishes the report of the run and ends the service.
         pub(crate) fn ends(mut self, report: &Report) -> Result<(), Failure> {
             let json = output::json(report)?;
             {
@@ -205,7 +205,7 @@ mod without_service {
     use ::measure::{PipelineReport, Report};
     use units::Time;
 
-    /// Not available.
+    /// Cannot be created without the feature `service`.
     pub(crate) enum Control {}
 
     impl Control {

@@ -82,7 +82,8 @@ impl Ctl {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The run to act on: the one with this number, or the only one that has not ended, or the only one.
+    /// Chooses the run to act on: the run with the given number, else the only run that has not ended, else the only
+    /// run.
     fn choose(&self, runs: Vec<RunView>) -> Result<RunView, Failure> {
         let there = runs.iter().map(|run| run.id.to_string()).collect::<Vec<_>>().join(", ");
         if let Some(id) = self.run {
@@ -123,7 +124,7 @@ pub(super) fn failure(socket: &Path, error: &ClientError) -> Failure {
     }
 }
 
-/// The answer to a start.
+/// The text about a run that was started.
 fn started_text(json: &str) -> Result<String, Failure> {
     let run: RunView = serde_json::from_str(json).map_err(Failure::new)?;
     let at = run.start_at.map_or_else(String::new, |at| format!(", its first departure is at {at}"));

@@ -1,4 +1,4 @@
-//! Logs of decisions: what was done to each frame, one line per frame.
+//! Decision logs: what was done to each frame, one line per frame.
 
 use crate::output::{self, Failure};
 use crate::plan::files::beside;
@@ -22,7 +22,7 @@ struct State {
     out: Lines,
     /// The error that ended writing.
     failure: Option<SimError>,
-    /// Frames in queues, by their numbers and their copies': each has its line when it leaves, or when the run ends.
+    /// Frames in queues, by frame number and copy number. Each gets its line when it leaves or when the run ends.
     held: BTreeMap<(u64, u32), Decision>,
 }
 
@@ -35,7 +35,7 @@ impl DecisionFile {
         Ok(DecisionFile { state: Arc::new(Mutex::new(state)) })
     }
 
-    /// The recorders of decisions.
+    /// Returns a recorder that writes decisions to this file.
     pub(crate) fn log(&self) -> Log {
         let state = self.state.clone();
         Box::new(move |decision| {
@@ -49,7 +49,7 @@ impl DecisionFile {
         })
     }
 
-    /// Writes the rest, as far as the file accepts it.
+    /// Writes the lines of frames that are still in queues, unless an error has ended writing.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for decision in std::mem::take(&mut state.held).values() {

@@ -40,12 +40,12 @@ impl Disk {
             rights::require(&DISK)?;
         }
         let stop = Stop::on_signals()?;
-        // Programs that use the folder would wait for a command that a terminal stopped.
+        // If a terminal stopped this process, programs that use the folder would hang.
         #[cfg(feature = "live")]
         dpdk::ignore_stops();
         let start = Instant::now();
         let mounted = disk::mount(config).map_err(Failure::new)?;
-        // For other users fusermount3 unmounts, which needs to gain rights.
+        // Only for root. For other users fusermount3 unmounts, and it must be able to gain rights.
         #[cfg(feature = "live")]
         if root {
             let keeps = rights::set(DISK.keeps);
@@ -103,7 +103,7 @@ impl Disk {
     }
 }
 
-/// Bytes, and the time in which they moved, without operations that were answered early.
+/// The bytes moved, and the time in s that this took. Operations that were answered early do not count.
 fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
     let moving: Vec<&Tally> = tallies.iter().map(|(_, tally)| tally).filter(|tally| tally.passed > 0).collect();
     let first = moving.iter().filter_map(|tally| tally.span).map(|(first, _)| first).min();
@@ -112,7 +112,7 @@ fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
     (moving.iter().map(|tally| tally.passed).sum(), seconds)
 }
 
-/// `duration` was asked, `lasted` was measured.
+/// Builds the JSON report. `duration` was asked, `lasted` was measured.
 fn report(
     config: &DiskConfig,
     limits: Limits,
@@ -192,7 +192,7 @@ fn report(
     report
 }
 
-/// The asked share of failures of these operations; absent if no error was asked for them.
+/// The asked share of failures of `operation`; `None` if no error was asked for it.
 fn faults(config: &DiskConfig, operation: Operation) -> Option<f64> {
     let of = |fault: &&Fault| fault.operations.unwrap_or(config.operations).iter().any(|one| one == operation);
     let shares: Vec<f64> = config.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
@@ -241,7 +241,7 @@ fn table(config: &DiskConfig, tallies: &Tallies) -> String {
     text
 }
 
-/// Bytes per second in the usual unit of disk rates.
+/// Formats a rate in bytes per second in the usual unit of disk rates.
 fn bytes_rate(rate: f64) -> String {
     let (scale, unit) = match rate {
         rate if rate >= 1e9 => (1e9, "GB/s"),

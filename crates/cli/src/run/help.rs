@@ -1,4 +1,4 @@
-//! Help on commands, and the lists of accepted words. Each comes from the list that the parser uses.
+//! Help on commands, and lists of accepted words. Each list is the one that the parser uses.
 
 use crate::options::Arguments;
 use crate::options::help::Help;
@@ -34,10 +34,10 @@ impl Help {
     }
 }
 
-/// All lists except the figures, which are not kinds.
+/// The lists of entries. The list of figures is separate, because figures have no grammar and no example.
 const LISTS: [&str; 8] = ["stages", "laws", "waves", "ports", "rules", "fields", "layers", "keys"];
 
-/// A list of accepted words.
+/// An accepted word of a list, with its grammar and an example.
 struct Entry {
     name: String,
     grammar: String,
@@ -87,7 +87,7 @@ impl From<&LayerKind> for Entry {
     }
 }
 
-/// A line for each field of a protocol.
+/// Returns one line per field of a protocol.
 fn fields_of(kind: LayerKind) -> String {
     let description = kind.description();
     let name = description.name;
@@ -99,7 +99,7 @@ fn fields_of(kind: LayerKind) -> String {
     lines.collect::<Vec<_>>().join("\n  ")
 }
 
-/// The conditions of rules: those with their own grammar, each protocol, and the fields.
+/// The conditions of rules: those with a grammar of their own, and each protocol with its fields.
 fn rules() -> Vec<Entry> {
     let mut entries: Vec<Entry> = Rule::CONDITIONS.iter().map(Entry::from).collect();
     for kind in LayerKind::ALL {
@@ -172,7 +172,7 @@ fn table(list: &str, entries: &[Entry]) -> String {
     format!("{lines}\nnetlathe help {list} NAME shows the grammar and an example\n")
 }
 
-/// Everything about one entry.
+/// Returns the summary, the grammar and the example of one entry.
 fn entry(list: &str, name: &str, entries: &[Entry]) -> Result<String, Failure> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -211,12 +211,12 @@ fn figures(path: &str) -> Result<String, Failure> {
     Ok(found.iter().map(line).collect())
 }
 
-/// The JSON schema of the reports of pipelines.
+/// Returns the JSON schema of pipeline reports.
 pub(crate) fn report_schema() -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&measure::report_schema()).map_err(Failure::new)? + "\n")
 }
 
-/// The help of a command, as its own --help prints it.
+/// Prints the same help of a command as its `--help`.
 fn command(topic: &[&str]) -> Result<ExitCode, Failure> {
     let mut known = Arguments::command();
     for name in topic {

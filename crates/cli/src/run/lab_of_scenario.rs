@@ -1,5 +1,5 @@
-//! The lab of a scenario: built for the run and removed after it. Another netlathe process carries out the run in the
-//! lab's box.
+//! The lab of a scenario, built for the run and removed after it. Another netlathe process in the lab's box carries out
+//! the run.
 
 use crate::output::Failure;
 use crate::plan::request::Request;
@@ -8,7 +8,7 @@ use ::lab::{Node, RunRequest, Shape};
 use std::env;
 use std::process::ExitCode;
 
-/// Environment variable of the netlathe in the box: the name of the lab.
+/// Environment variable with the name of the lab, for the netlathe process in the box.
 pub(super) const MARK: &str = "NETLATHE_SCENARIO_LAB";
 
 /// Runs this command in the lab of the request; `None` if there is no lab to build.

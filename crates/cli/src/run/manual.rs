@@ -60,7 +60,7 @@ fn with_interfaces(shell: Shell, script: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A completion script that asks the run for the paths of its settings behind `ctl set`.
+/// Returns a completion script that offers the paths of the run's settings after `ctl set`.
 fn with_settings(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => {
@@ -82,7 +82,7 @@ fn with_settings(shell: Shell, script: &str) -> String {
     }
 }
 
-/// The paths are those of the run that the words before name.
+/// Offers the settings of the run that the preceding words of the command name.
 const BASH_SETTINGS: &str = r#"_netlathe_settings() {
     [[ "${COMP_WORDS[COMP_CWORD-1]}" == set ]] || return
     local i options=()
@@ -93,7 +93,7 @@ const BASH_SETTINGS: &str = r#"_netlathe_settings() {
 }
 "#;
 
-/// The same; its words are those of the whole line, since those of the completion begin at `set`.
+/// The same for zsh. It reads the words of the whole line, because the words of the completion begin at `set`.
 const ZSH_SETTINGS: &str = r#"_netlathe_settings() {
     local -a line options paths
     local i
@@ -118,7 +118,7 @@ end
 complete -c netlathe -n "__fish_netlathe_using_subcommand ctl; and __fish_seen_subcommand_from set" -f -a '(__fish_netlathe_settings)'
 "#;
 
-/// Writes the page of a command, and those of its own commands.
+/// Writes the manual page of a command, and the pages of its subcommands.
 fn pages(command: &Command, folder: &Path) -> io::Result<()> {
     for below in command.get_subcommands() {
         pages(below, folder)?;
@@ -151,7 +151,8 @@ fn pages(command: &Command, folder: &Path) -> io::Result<()> {
     std::fs::write(folder.join(man.get_filename()), page)
 }
 
-/// A section with unchanged lines, in characters that a shell accepts.
+/// Writes a section with unchanged lines. Escapes characters that roff would replace, so that users can paste the lines
+/// into a shell.
 fn verbatim<'a>(heading: &str, lines: impl Iterator<Item = &'a str>, page: &mut Vec<u8>) -> io::Result<()> {
     writeln!(page, ".SH {heading}\n.nf")?;
     for line in lines {

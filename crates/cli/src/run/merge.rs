@@ -53,7 +53,8 @@ impl Merge {
     }
 }
 
-/// The lanes of each pipeline: its rate on each host, from its first frame there by the reference clock.
+/// The lanes of each pipeline: its rate on each host. A lane starts at the first frame on its host, by the reference
+/// clock.
 fn lanes(reports: &[HostReportFile], merged: &Value) -> Vec<(String, Vec<Lane>)> {
     let starts: Vec<Option<u64>> = reports
         .iter()
@@ -62,7 +63,7 @@ fn lanes(reports: &[HostReportFile], merged: &Value) -> Vec<(String, Vec<Lane>)>
             hosts.find(|entry| entry["name"] == host.host.as_str())?["start_aligned_unix_ns"].as_u64()
         })
         .collect();
-    // Lanes without a start begin with the first one.
+    // Lanes whose start is unknown begin with the earliest lane.
     let first = starts.iter().flatten().min().copied().unwrap_or(0);
     let names: Vec<String> = merged["pipelines"]
         .as_array()
@@ -88,7 +89,8 @@ fn lanes(reports: &[HostReportFile], merged: &Value) -> Vec<(String, Vec<Lane>)>
     names.into_iter().map(of_pipeline).collect()
 }
 
-/// `NAME=FILE`, or a file whose host has its name.
+/// Parses `NAME=FILE`. Without NAME, the host is named after the file, or after its folder if the file is called
+/// `report`.
 fn named_report(text: &str) -> Named {
     if let Some((name, path)) = text.split_once('=').filter(|(name, _)| !name.is_empty() && !name.contains('/')) {
         return Named { host: name.to_owned(), path: path.into() };
@@ -100,7 +102,7 @@ fn named_report(text: &str) -> Named {
     Named { host, path }
 }
 
-/// Parses `NAME=TIME`, in ns.
+/// Parses `NAME=TIME`. Returns the time in ns.
 fn offset(text: &str, known: &[Named]) -> Result<(String, f64), Failure> {
     let fail = |why: String| Failure::new(format!("--offset {text}: {why}: write NAME=12.5us or NAME=-40us"));
     let (name, time) = text.split_once('=').ok_or_else(|| fail("it has no '='".to_owned()))?;

@@ -27,6 +27,7 @@ mod live;
 mod manual;
 mod measure;
 mod merge;
+mod netlathe_process;
 mod outcome;
 mod pipelines;
 #[cfg(feature = "live")]
@@ -50,7 +51,7 @@ use crate::output::Failure;
 use crate::plan::Plan;
 use std::process::ExitCode;
 
-/// Carries out a plan. The status tells whether all expectations were met.
+/// Carries out a plan. The exit status says whether all expectations were met.
 pub(crate) fn carry_out(plan: Plan) -> Result<ExitCode, Failure> {
     match plan {
         Plan::Pipelines(request) => pipelines::run(&request),

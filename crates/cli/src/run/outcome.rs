@@ -7,8 +7,8 @@ use measure::{Caveat, ClockReport, PipelineReport};
 pub(crate) struct Outcome {
     pub(crate) reports: Vec<PipelineReport>,
     pub(crate) caveats: Vec<Caveat>,
-    /// Clocks of peers.
+    /// Comparisons with the clocks of peers.
     pub(crate) clocks: Vec<ClockReport>,
-    /// The failure that ended it early; the report is valid up to there.
+    /// The failure that ended the run early. The reports are valid up to that point.
     pub(crate) failure: Option<Failure>,
 }

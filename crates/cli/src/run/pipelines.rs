@@ -1,4 +1,4 @@
-//! Runs plans and reports: virtual or live, one pipeline or several.
+//! Runs plans and prints their reports: in virtual time or live, with one pipeline or several.
 
 use crate::options::common::{Common, NO_CLOCKS, NO_START, NO_STATS};
 use crate::output::{self, Failure};
@@ -23,8 +23,7 @@ use scenario::{PipelinePlan, SourcePlan};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Runs to the end and prints the report. If there is a receiver, it counts the frames that arrive there. Lost frames
-/// are a missed expectation.
+/// Carries out a request and prints the report. If there is a receiver, lost frames are a missed expectation.
 pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     let receiver = request.receiver.as_ref();
     check_ends(request)?;
@@ -46,7 +45,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     }
     let folder = request.common.folder.as_deref().map(PageFolder::open).transpose()?;
     if request.results.junit.is_some() || request.results.csv.is_some() {
-        // Checked before any output is created, which would truncate a file that is also read.
+        // Checked before any output is created, because creating it would truncate a file that is also read.
         request.check_files()?;
     }
     let results = ResultTables::open(&request.results)?;
@@ -63,7 +62,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     }
     let by_user = match &request.by_user {
         Some(path) => {
-            // A file that is read must not be emptied before that is found out.
+            // Checked before the table is created, because creating it would truncate a file that is also read.
             request.check_files()?;
             Some(Table::create(path)?)
         }
@@ -178,7 +177,7 @@ pub(crate) fn report(command: &'static str, pipelines: Vec<PipelineReport>, mut 
     }
 }
 
-/// Leaves whole histograms out unless they were asked for, and adds curves of the rate if they were.
+/// Removes whole histograms unless they were asked for. If they were, adds curves of the rate.
 pub(crate) fn forget_histograms(report: &mut Report, common: &Common) {
     for pipeline in &mut report.pipelines {
         if !common.histograms {
@@ -265,8 +264,8 @@ fn live(_: &Request, _: Option<&Arrivals>, _: &Stop, _: Option<&Control>) -> Res
     Err(Failure::no_live_ports())
 }
 
-/// An endless stream in virtual time would fill the disk. A waveform ends it, if every frame belongs to a waveform that
-/// ends.
+/// Refuses an endless stream in virtual time, which would fill the disk. A stream ends if every frame belongs to a
+/// waveform that ends.
 fn check_ends(request: &Request) -> Result<(), Failure> {
     let is_endless = |(number, plan): &(usize, &PipelinePlan)| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();

@@ -68,7 +68,7 @@ pub(crate) fn beside<T>(
                 report
             });
             threads.push(thread.map_err(cannot));
-            // After this, the run may give up rights that the program needs.
+            // Waits until the process exists. After this, the run may give up rights that the program needs.
             let _started = starts.recv();
         }
         let mut done = run();
@@ -100,8 +100,8 @@ fn is_endless(plan: &PipelinePlan) -> bool {
     }
 }
 
-/// After the pipelines have ended by themselves: waits for the program that ends the run, or for all if there are no live
-/// pipelines.
+/// Waits for programs after the pipelines have ended by themselves: for the program that ends the run, or for all
+/// programs if no pipeline is live.
 fn wait_for_programs(request: &Request, shared: &Shared, stop: &Stop) {
     let names: Vec<&str> = request.beside.programs.iter().map(|plan| plan.name.as_str()).collect();
     let until = request.beside.until.as_ref().and_then(|until| names.iter().position(|name| name == until));
@@ -120,7 +120,7 @@ fn wait_for_programs(request: &Request, shared: &Shared, stop: &Stop) {
     }
 }
 
-/// The command of a program in its namespace, which waits before it begins.
+/// Returns the command of a program in its namespace. Its process waits before it executes the program.
 fn command(plan: &ProgramPlan, request: &Request, guardian: &Guardian) -> Result<Command, Failure> {
     let words = plan.command.words();
     let failed = |cause: &dyn std::fmt::Display| Failure::new(format!("program {}: {cause}", plan.name));
@@ -253,7 +253,8 @@ struct Finished {
 }
 
 impl Finished {
-    /// The report, with the output. Descendants of the program may continue to write until they have ended.
+    /// Returns the report with the output. Waits a little for the end of the output, because descendants of the program
+    /// may still write.
     fn report(mut self) -> ProgramReport {
         let start = Instant::now();
         let lock = |kept: &Arc<Mutex<Kept>>| std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
@@ -279,7 +280,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the program until it or the run ends.
+    /// Runs the program until either the program or the run ends.
     fn run(&self, command: Command, started: &std::sync::mpsc::SyncSender<()>) -> Finished {
         let mut finished = Finished {
             report: ProgramReport {
@@ -320,7 +321,7 @@ impl Runner<'_> {
         }
         let due = self.due();
         let Some((opened, mut begins)) = due.zip(begins) else {
-            // Without the byte, the program ends.
+            // The process ends, because its input is closed without a byte.
             return child.wait().map(drop);
         };
         begins.write_all(b"\n")?;
@@ -425,7 +426,7 @@ impl Runner<'_> {
             state.programs[self.number].ended.is_some()
         };
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-            // It may be ending at this moment.
+            // The group may be ending at this moment.
             let _ended = killpg(group, signal);
             if ended(GRACE) {
                 return;

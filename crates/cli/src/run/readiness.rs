@@ -18,7 +18,7 @@ use std::time::Duration;
 const SOCKET: &str = "NOTIFY_SOCKET";
 /// The message to send.
 const READY: &[u8] = b"READY=1";
-/// A listener that does not read must not delay the run.
+/// Time limit for the message. A listener that does not read must not delay the run.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Reports that frames pass. Called once per run.
@@ -26,7 +26,7 @@ pub(crate) fn tell(common: &Common) {
     tell_if(common.verbose > 0);
 }
 
-/// The same, with a line if the run is `verbose`.
+/// Reports that frames pass. Also prints a line if the run is `verbose`.
 pub(crate) fn tell_if(verbose: bool) {
     if verbose {
         output::say("ready");
@@ -70,10 +70,15 @@ pub(crate) fn while_ready<T>(
             // Without a thread, readiness is reported late rather than never.
             report();
         }
-        // After all messages of the process: there is nothing more to wait for.
+        // The process has sent all of its messages, so this empty one ends the listening thread.
         let _ends = UnixDatagram::unbound().and_then(|end| end.send_to_addr(b"", &address));
         result
     })
+}
+
+/// Runs `command`, a netlathe process whose readiness is not reported.
+pub(crate) fn unreported<T>(command: &mut Command, run: impl FnOnce(&mut Command) -> T) -> T {
+    run(command.env_remove(SOCKET))
 }
 
 /// Reports readiness only by the protocol; `what` is the status text.

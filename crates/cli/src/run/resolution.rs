@@ -23,7 +23,7 @@ pub(crate) fn warn(caveats: &mut Vec<Caveat>, warnings: impl IntoIterator<Item =
     }
 }
 
-/// Gaps so short that stamps in whole nanoseconds hide a tenth or more.
+/// Below this gap, the rounding of stamps to whole nanoseconds is a tenth of the gap or more.
 const SHORT_NS: f64 = 10.0;
 
 /// Caveats for targets of a plan that a model line or a capture cannot resolve.
@@ -54,7 +54,7 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Cave
     caveats
 }
 
-/// Caveats for targets of a plan that real-time departures cannot resolve on a machine with this floor.
+/// Caveats for targets of a plan that live departures cannot resolve on a machine with this floor.
 #[cfg(feature = "live")]
 pub(crate) fn of_machine(
     plan: &PipelinePlan,
@@ -71,7 +71,7 @@ pub(crate) fn of_machine(
     {
         add(CaveatKind::GapBelowClock { gap_ns: gap.as_ns_f64() });
     }
-    // Several queues have no gaps, but a mean rate.
+    // With several queues there are no gaps, but there is a mean rate.
     let rate = report.rate.as_ref().filter(|_| report.gap.is_none() && report.lateness.is_some());
     let of_rate = || rate.and_then(|rate| rate.mean_fps).map(|fps| 1e9 / fps);
     let asked_mean = report.conformance.as_ref().map(|conformance| conformance.asked_mean_ns).or_else(of_rate);
@@ -114,8 +114,8 @@ pub(crate) fn of_buckets(plan: &PipelinePlan, driver: &str) -> Vec<Caveat> {
     small.map(caveat).collect()
 }
 
-/// Frames that the output could not send. A sender on this machine leaves segmentation to its device, so frames of up
-/// to 64 KiB occur, also in captures. `longest` is the longest frame of a capture, without FCS.
+/// The caveat for frames that the output could not send. A sender on this machine leaves segmentation to its device, so
+/// frames of up to 64 KiB occur, also in captures. `longest` is the longest frame of a capture, without FCS.
 #[cfg(feature = "live")]
 pub(crate) fn of_too_long(plan: &PipelinePlan, report: &PipelineReport, longest: usize) -> Option<Caveat> {
     let (_, frames) = report.drops.iter().find(|(reason, _)| *reason == DropReason::TooLong)?;
@@ -157,7 +157,7 @@ fn whole_ns(gap: Span) -> bool {
     gap.as_ps().is_multiple_of(PS_PER_NS)
 }
 
-/// The caveat for frames chosen for corruption with valid checksums that allow no such change, with the reasons.
+/// The caveat for frames that were chosen for corruption with valid checksums but do not allow it, with the reasons.
 pub(crate) fn of_corruption(report: &PipelineReport) -> Option<Caveat> {
     let effects = &report.effects;
     let left = effects.of(Effect::Incorruptible);

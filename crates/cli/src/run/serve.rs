@@ -41,7 +41,8 @@ pub(crate) fn bind(address: &Address) -> Result<Listener, Failure> {
     })
 }
 
-/// Removes the token files that killed services of this user left. The number in the name is that of the service.
+/// Removes token files that killed services of this user left behind. The number in the name is the process ID of the
+/// service.
 fn remove_dead_tokens() {
     let us = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(runtime_folder()).into_iter().flatten().flatten() {
@@ -50,7 +51,7 @@ fn remove_dead_tokens() {
         let Some(process) = number.and_then(|number| Pid::from_raw(number.parse().ok()?)) else { continue };
         let is_ours = || entry.metadata().is_ok_and(|found| found.is_file() && found.uid() == us);
         if test_kill_process(process) == Err(Errno::SRCH) && is_ours() {
-            // What cannot be removed does no harm.
+            // A file that cannot be removed does no harm.
             let _removed = fs::remove_file(entry.path());
         }
     }
@@ -116,7 +117,7 @@ impl Serve {
                 io::ErrorKind::PermissionDenied => ": name a file in a folder of yours",
                 io::ErrorKind::IsADirectory => ": it is a folder: name a file in it",
                 io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull => ": name a file on another disk",
-                // Others say how to mend it.
+                // Other errors name their remedy themselves.
                 _ => "",
             };
             Failure::new(format!("--token {}: {cause}{remedy}", path.display()))

@@ -18,15 +18,15 @@ const ONE: Duration = Duration::from_millis(500);
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Sets the handlers, even if the signals were inherited as ignored, except for SIGHUP, so that `nohup` works. A
-    /// second signal at least half a second after the first ends the program at once, in case the first one has no
-    /// effect.
+    /// Installs the handlers, even for signals that were inherited as ignored. The exception is SIGHUP, so that `nohup`
+    /// works. A second signal at least half a second after the first ends the program at once, in case the first one
+    /// has no effect.
     pub(crate) fn on_signals() -> Result<Self, Failure> {
         // Closing the terminal must not leave XDP programs, mounts and incomplete reports behind.
         Stop::on([SIGINT, SIGTERM].into_iter().chain((!ignored(SIGHUP)).then_some(SIGHUP)))
     }
 
-    /// The same, if SIGHUP has another meaning.
+    /// Like [`Stop::on_signals`], but without SIGHUP, which has another meaning in the run.
     pub(crate) fn on_signals_but_hangup() -> Result<Self, Failure> {
         Stop::on([SIGINT, SIGTERM].into_iter())
     }
@@ -72,7 +72,7 @@ fn ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-/// Reads one byte per signal.
+/// Ends the program at the second signal. `pipe` receives one byte per signal.
 fn exit_on_second(mut pipe: UnixStream) -> io::Result<()> {
     let mut bytes = [0; 16];
     pipe.read_exact(&mut bytes[..1])?;

@@ -1,16 +1,17 @@
-//! The runs of a sweep: one after the other, each in a separate process, so that nothing is left from the previous one.
+//! Carries out the runs of a sweep one after the other. Each run has its own process, so no state carries over.
 
 use crate::output::{self, Failure};
 use crate::plan::sweep::{MARK, SweepPlan};
 use crate::render::report_printer;
 use crate::render::results::{ResultTables, RunResult};
 use crate::render::sweep_text;
-use crate::run::search::trials;
+use crate::run::netlathe_process;
 use crate::run::stop::Stop;
 use measure::Report;
 use serde_json::{Value, json};
 use std::env;
 use std::process::{ExitCode, Stdio};
+use std::sync::atomic::AtomicBool;
 
 /// Carries out all runs and reports them together.
 pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
@@ -28,9 +29,11 @@ pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
             output::note(format!("run {} of {}: {words}", number + 1, plan.runs.len()));
         }
         let cannot = |cause: std::io::Error| Failure::new(format!("cannot run netlathe: {cause}"));
-        let mut command = trials::generator().map_err(cannot)?;
+        let mut command = netlathe_process::command().map_err(cannot)?;
         command.args(env::args_os().skip(1)).env(MARK, (number + 1).to_string()).stdin(Stdio::null());
-        let finished = trials::output(&mut command, &stop).map_err(cannot)?;
+        let finished =
+            netlathe_process::output(&mut command, (&stop, &AtomicBool::new(false)), |_| output::say("armed"))
+                .map_err(cannot)?;
         let messages = String::from_utf8_lossy(&finished.stderr);
         let lines = messages.lines().map(|line| line.trim_start_matches("netlathe: "));
         for line in lines.clone() {
@@ -59,7 +62,7 @@ pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(Failure::STATUS)))
 }
 
-/// A run with its values.
+/// Returns the JSON object of a run: its values, its report and its failure.
 fn as_json(run: &RunResult) -> Value {
     let values: serde_json::Map<String, Value> =
         run.values.iter().map(|(path, value)| (path.clone(), json!(value))).collect();

@@ -36,7 +36,7 @@ impl Top {
         // Before the screen is taken over, so that an error stays visible.
         let first = fetch_runs(&client).map_err(|error| ctl::failure(&socket, &error))?;
         let stop = Stop::on_signals()?;
-        // Restores the terminal also after a panic.
+        // This also restores the terminal after a panic.
         let mut terminal =
             ratatui::try_init().map_err(|cause| Failure::new(format!("top: {cause}: try another terminal")))?;
         let shown = show(&mut terminal, &client, first, &stop);
@@ -98,7 +98,7 @@ fn show(
     }
 }
 
-/// The same runs, with their rates since the previous update.
+/// Adds to the runs their rates since the previous update.
 fn with_rates(mut runs: Vec<RunView>, before: &mut BTreeMap<u64, Figures>) -> Vec<RunView> {
     for run in &mut runs {
         if let Some(before) = before.get(&run.id) {
@@ -124,7 +124,7 @@ fn draw(frame: &mut Frame<'_>, runs: &[RunView]) {
     frame.render_widget(Paragraph::new(Line::from(text)).style(Style::new().add_modifier(Modifier::DIM)), foot);
 }
 
-/// A row for each pipeline and way back of a run, or a single row without them.
+/// One row for each pipeline and return path, or a single row for a run without pipelines.
 fn rows_of(run: &RunView) -> Vec<Row<'static>> {
     let passed = output::brief(run.figures.virtual_ns.unwrap_or(run.figures.passed_ns) as f64);
     let head = [run.id.to_string(), run.state.name().to_owned(), passed];

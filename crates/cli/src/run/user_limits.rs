@@ -19,7 +19,7 @@ pub(crate) fn report(plan: &PipelinePlan, report: &mut PipelineReport) {
     }
 }
 
-/// Adds the figures of the limits of the way back to its report.
+/// Adds the figures of the limits of the return path to its report.
 #[cfg(feature = "live")]
 pub(crate) fn report_back(plan: &PipelinePlan, report: &mut PipelineReport) {
     if let Some(limit) = plan.limits_back().last() {

@@ -44,7 +44,7 @@ pub(crate) fn judge(report: &Report, expectations: &[Expectation]) -> Result<Vec
             let field = if field == "*" { typed } else { field };
             value = value.get(field).cloned().unwrap_or(Value::Null);
         }
-        // Reports only list reasons that occurred; all others dropped nothing.
+        // Reports list only reasons that occurred. The count of every other reason is 0.
         if let [part, reason] = fields
             && value.is_null()
             && (part == "skipped" || part == "drops" && DropReason::ALL.iter().any(|known| known.name() == reason))
@@ -104,7 +104,7 @@ fn in_output(program: &ProgramReport, pointer: &str) -> Result<f64, String> {
     value.as_f64().ok_or_else(|| format!("it is {value}, which is no number"))
 }
 
-/// The last line of a program's standard error, behind a colon.
+/// A colon and the last line of a program's standard error.
 fn last_words(program: &ProgramReport) -> String {
     let last = program.stderr.lines().rev().find(|line| !line.trim().is_empty());
     last.map_or(String::new(), |line| format!(": {line}"))
@@ -136,8 +136,8 @@ pub(crate) fn statuses(
     verdicts
 }
 
-/// Observations at both ends if no frame of the streams reached `--in`; `None` if some did. `pipeline` is a generator's
-/// report as JSON.
+/// Describes what both ends saw if no frame of the streams reached `--in`; `None` if some did. `pipeline` is a
+/// generator's report as JSON.
 pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
     let streams = pipeline["streams"].as_array()?;
     let none_arrived = |stream: &Value| stream["received"] == 0 && stream["sent"].as_u64() > Some(0);
@@ -171,7 +171,7 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
     Some(words)
 }
 
-/// A receiver expects every frame that was sent.
+/// The verdict of a receiver, which expects every frame that was sent.
 pub(crate) fn expect_all_arrived(report: &Report) -> ExpectationReport {
     let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
     let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();

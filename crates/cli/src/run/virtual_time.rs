@@ -29,7 +29,7 @@ pub(crate) fn run(request: &Request, stop: &Stop, control: Option<&Control>) -> 
     let mut outcome = Outcome { reports: Vec::new(), caveats: Vec::new(), clocks: Vec::new(), failure: None };
     let mut anomalies = CaptureAnomalies::default();
     let mut warnings = Vec::new();
-    // Fail before the first file is created.
+    // Sources that cannot be opened fail before the first file is created.
     let open = |plan| open_source(plan, request.seed());
     let sources = request.pipelines.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     request.check_files()?;
@@ -216,7 +216,7 @@ fn schedule(
         SourcePlan::Port(_) => false,
     };
     let stream_into_file = all_there && matches!(plan.output, PortSpec::Pcap(_) | PortSpec::Null);
-    // A file has no line, so back-to-back frames use a common line rate.
+    // A file has no line, so back-to-back frames use 10 Gbit/s, a common line rate.
     let back_to_back = Target::Rate(Rate::Line(Share::ONE));
     let (ask, line) = if stream_into_file && *ask == Target::Nothing {
         (&back_to_back, Some(Line::new(BitRate::from_gbps(10))))

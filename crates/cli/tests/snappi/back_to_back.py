@@ -15,7 +15,7 @@ api = snappi.api(location=sys.argv[1], version_check=True)
 def new_config():
     config = api.config()
     config.ports.port(name="tx", location="p1").port(name="rx", location="p2")
-    # Layer 1 sends its defaults, too.
+    # snappi also sends the defaults of layer 1.
     layer = config.layer1.layer1(name="l1")[-1]
     layer.port_names, layer.speed = ["tx", "rx"], layer.SPEED_1_GBPS
     capture = config.captures.capture(name="capture")[-1]

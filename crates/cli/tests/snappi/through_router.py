@@ -110,7 +110,7 @@ def run(api):
         (length,) = struct.unpack_from("<I", data, at + 8)
         frame = data[at + 16 : at + 16 + length]
         at += 16 + length
-        # The router has taken one from the time to live, and has written its own address and that of the device.
+        # The router has decremented the TTL, and has set its own MAC address and that of the device.
         if frame[12:14] == b"\x08\x00" and frame[23] == 17:
             assert (frame[22], frame[15] >> 2) == (32, 46), frame[:40]
             seen[4] += 1

@@ -16,7 +16,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Runs a command that must be refused. Stderr must contain every string in `wanted`.
+/// Runs a command that must be refused, with every string of `wanted` on stderr.
 #[track_caller]
 fn refused(bench: &Bench, line: &str, wanted: &[&str]) -> Finished {
     let before = bench.files();

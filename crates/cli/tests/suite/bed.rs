@@ -17,10 +17,10 @@ use tempfile::TempDir;
 /// Time limit for a program; after that it hangs. No machine hiccups for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Timing tests have the machine's cores to themselves. Other tests share them.
+/// Lock on the machine's cores. Timing tests hold it alone, other tests share it.
 static CORES: RwLock<()> = RwLock::new(());
 
-/// A test's share of the cores, as long as it is held.
+/// A test's hold on the cores.
 pub(crate) enum Turn {
     Shared { _turn: RwLockReadGuard<'static, ()> },
     Alone { _turn: RwLockWriteGuard<'static, ()> },
@@ -141,7 +141,7 @@ impl Bed {
         self.command(node, netlathe(), &words)
     }
 
-    /// Starts netlathe in a node.
+    /// Starts netlathe in a node, without waiting.
     pub(crate) fn start(&self, node: Node, line: &str) -> Program {
         Program::start(self.netlathe(node, line))
     }
@@ -269,7 +269,7 @@ impl Sequence {
     }
 }
 
-/// What a run reports at a notify socket like systemd's.
+/// Returns the next message of a run at a notify socket like systemd's.
 pub(crate) fn notified(socket: &UnixDatagram) -> Option<String> {
     let mut bytes = [0; 64];
     let length = socket.recv(&mut bytes).ok()?;
@@ -293,19 +293,19 @@ impl Program {
         self.child.id()
     }
 
-    /// Whether it has ended, or was already reaped.
+    /// Whether the program has ended, reaped or not.
     pub(crate) fn has_ended(&self) -> bool {
         let state = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         state.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
     }
 
-    /// Sends it a signal by name.
+    /// Sends a signal by its name.
     pub(crate) fn signal(&self, signal: &str) {
         let status = Command::new("kill").args(["-s", signal, &self.pid().to_string()]).status();
         assert!(status.expect("kill is there").success(), "{} has ended before", self.line);
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub(crate) fn wait(mut self) -> Finished {
         let start = Instant::now();
         while self.child.try_wait().expect("it can be asked").is_none() {
@@ -315,7 +315,7 @@ impl Program {
         self.take()
     }
 
-    /// Ends it with Ctrl-C and waits.
+    /// Ends the program as Ctrl-C does, and waits.
     pub(crate) fn stop(self) -> Finished {
         self.signal("INT");
         self.wait()
@@ -338,20 +338,20 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // A process that was waited for is no longer signalled. Drop cannot report failures.
+        // `kill` fails if the process has been waited for. Drop cannot report failures.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
 }
 
 impl Finished {
-    /// The report's first pipeline, of a run that succeeded. Checks that its counters balance.
+    /// Returns the first pipeline in the report of a run that must have succeeded. Checks that its counters balance.
     pub(crate) fn report(&self) -> Value {
         assert_eq!(self.status.code(), Some(0), "{self:?}");
         self.whole_report()["pipelines"][0].clone()
     }
 
-    /// Lines on stderr without notes, since a busy machine causes a note.
+    /// Lines on stderr without notes, because a busy machine causes a note.
     pub(crate) fn complaints(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| !line.starts_with("netlathe: note: ")).collect()
     }

@@ -1,5 +1,5 @@
-//! `make bench-paper`: its virtual-time figures match what netlathe promises, the delay that programs see live is the
-//! one asked for, and the documents agree with the results.
+//! `make bench-paper`: its figures in virtual time are as netlathe promises, the delay that programs see live is the
+//! asked one, and the documents agree with the results.
 
 use serde_json::Value;
 use std::fs;
@@ -88,7 +88,7 @@ fn virtual_time_keeps_gaps_and_delays_exactly() {
     assert!((-400.0..0.0).contains(&least) && (1.0..=400.0).contains(&largest), "{least} ps, {largest} ps");
 }
 
-/// No frame leaves before its delay is over, so the lower bounds are hard. Machines hiccup, so the upper bounds are
+/// No frame leaves before its delay is over, so the lower bounds are exact. Machines hiccup, so the upper bounds are
 /// wide.
 #[test]
 fn programs_see_the_delay_once_for_a_request_and_twice_with_a_handshake() {

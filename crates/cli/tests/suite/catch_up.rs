@@ -2,8 +2,8 @@
 
 use crate::common::Bench;
 
-/// Gaps in ps, and the number of forgiven departures. Frames are asked for 1 µs apart, but the longest occupy the line
-/// for 1.23 µs.
+/// Gaps in ps, and the number of forgiven departures. Asked departures are 1 µs apart, but the longest frames occupy
+/// the line for 1.23 µs.
 fn gaps(policy: &str) -> (Vec<u64>, Option<u64>) {
     let bench = Bench::new();
     let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B";
@@ -18,7 +18,7 @@ fn mean(gaps: &[u64]) -> f64 {
     gaps.iter().sum::<u64>() as f64 / gaps.len() as f64
 }
 
-/// A gap too short for a filler is carried over: up to 42 byte times.
+/// Tolerance in ps. A gap too short for a filler is carried over, which is up to 42 byte times; this is one more.
 const CARRIED: u64 = 43 * 800;
 
 #[test]
@@ -32,7 +32,7 @@ fn catching_up_all_lateness_keeps_the_rate() {
 #[test]
 fn catching_up_no_lateness_keeps_the_gaps() {
     let (gaps, forgiven) = gaps("none");
-    // Each frame departs within 42 byte times of its ask, and the next ask moves with it.
+    // Each frame departs within 42 byte times of its asked departure, and the next asked departure moves with it.
     assert!(gaps.iter().all(|gap| *gap >= 1_000_000 - 2 * CARRIED), "{:?}", gaps.iter().min());
     assert!(mean(&gaps) > 1_010_000.0, "{}", mean(&gaps));
     assert!(forgiven > Some(1_000));

@@ -1,4 +1,5 @@
-//! Classes: which frames go where and when. Checked against frame lists and captures, without the code under test.
+//! Classes: which frames match them and when the frames depart. Checked against frame lists and captures, without the
+//! code under test.
 
 use crate::common::{Bench, Dialect, Finished, Record, words};
 use serde_json::Value;
@@ -154,7 +155,7 @@ fn stages_are_of_one_class_and_draw_by_themselves() {
         let delay = if port(record) == 80 { 5_000_000 } else { 0 };
         assert_eq!(record.ns, u64::from(number) * 1_000 + delay);
     }
-    // The draws of the default class do not depend on the other classes.
+    // Random draws of the default class do not depend on the other classes.
     let (_, other) = shape(&["--class", "b = dport 80", "--gap", "b=9us"]);
     let of_default =
         |records: &[Record]| -> Vec<Record> { records.iter().filter(|record| port(record) == 81).cloned().collect() };
@@ -215,7 +216,7 @@ fn warns_of_a_backlog_that_fills_the_memory() {
     };
     let told = shape(&["--class", "other = src 192.0.2.1"]);
     assert!(told.contains("frames are held in memory") && told.lines().count() == 1, "{told}");
-    // With one class, the backlog stays in the file.
+    // With one class, the backlog is not read from the file.
     assert_eq!(shape(&[]), "");
 }
 

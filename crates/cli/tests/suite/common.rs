@@ -1,4 +1,4 @@
-//! Runs the binary in its own folder, and parses its output without its code.
+//! Runs the binary in a folder of the test, and parses its output independently of netlathe's code.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -30,7 +30,7 @@ pub(crate) struct Listed {
 pub(crate) struct Record {
     pub(crate) ns: u64,
     pub(crate) bytes: Vec<u8>,
-    /// Length without FCS before the capture cut it.
+    /// Length on the line without FCS. The capture may hold fewer bytes.
     pub(crate) original: u32,
 }
 
@@ -89,7 +89,7 @@ impl Finished {
         self.stderr.lines().filter(|line| !line.starts_with("netlathe: note: ")).collect()
     }
 
-    /// The report. Checks what must be true of any report.
+    /// Returns the report. Checks what must be true of any report.
     pub(crate) fn report(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout).expect("one JSON object on stdout");
         assert_eq!(report["schema"], 2);
@@ -116,7 +116,7 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// A command that runs in this folder, not started yet.
+    /// Returns a command that runs in this folder. It is not started yet.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netlathe"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
@@ -136,7 +136,7 @@ impl Bench {
         finished.report()["pipelines"][0].take()
     }
 
-    /// Writes `in.pcap`: `count` frames of a size, so close together that no schedule is starved.
+    /// Writes `in.pcap`: `count` frames of a size, close enough together that no schedule is starved.
     pub(crate) fn generate(&self, size: &str, count: u64) {
         let stream = format!("udp 10.0.0.1:1000 > 10.0.0.2:2000 size {size}");
         let count = count.to_string();

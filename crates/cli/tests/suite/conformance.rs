@@ -1,5 +1,5 @@
-//! How close departures came to their asks, checked against the written files. Also the messages about asks that cannot
-//! be resolved.
+//! How close departures are to their targets, checked against the written files. Also the messages about targets that
+//! cannot be resolved.
 
 use crate::common::{Bench, Dialect, Record, words};
 use serde_json::{Value, json};

@@ -56,7 +56,7 @@ fn each_operation_takes_as_long_as_asked() {
     assert!(report.get("warnings").is_none(), "{report}");
 }
 
-/// A run's warnings are in both forms of its report. Asked errors stand beside obtained errors.
+/// Warnings are in both forms of a report. Asked errors are shown beside obtained errors.
 #[test]
 fn reports_begin_with_warnings_and_compare_errors() {
     if !can_mount() {
@@ -140,7 +140,7 @@ fn operations_do_not_wait_for_each_other() {
     drop(file);
     let report = disk.report();
     assert!(figure(&report, "/operations/read/count") >= 64.0);
-    // One after the other, the median would be 6.4 s.
+    // If the reads were delayed one after the other, the median would be 6.4 s.
     let median = figure(&report, "/operations/read/delay_obtained/p50_ns");
     assert!((199e6..1_000e6).contains(&median), "{report}");
 }
@@ -446,7 +446,7 @@ fn page_cache_serves_repeated_reads_without_delay() {
         let report = disk.report();
         let count = figure(&report, "/operations/read/count");
         let bytes = figure(&report, "/operations/read/bytes");
-        // With the cache, the kernel reads ahead in larger pieces. The second read is served from the cache.
+        // With the page cache, the kernel reads ahead in larger pieces. The second read is served from the cache.
         if again > 0.0 {
             assert!((200.0..=202.0).contains(&count), "{report}");
         } else {
@@ -545,7 +545,7 @@ fn bad_input_is_refused_in_one_line_before_anything_starts() {
     }
 }
 
-/// Root becomes another user for this test. The program that lets ordinary users mount must be installed.
+/// Root becomes another user for this test. `fusermount3`, which lets ordinary users mount, must be installed.
 #[test]
 fn an_ordinary_user_mounts_with_help() {
     if !can_mount() || !has("fusermount3") || !has("setpriv") {

@@ -148,7 +148,7 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
         let known: String = pages.iter().copied().chain(["commands"]).map(page).collect();
         let options = help.stdout.lines().take_while(|line| !line.starts_with("Example"));
         for option in options.filter_map(|line| {
-            // The second column may name other options.
+            // The description in the second column may name other options.
             let written = line.trim_start().split("  ").next()?;
             written.split(", ").last()?.split([' ', '.']).next()
         }) {
@@ -160,7 +160,7 @@ fn each_command_has_examples_and_each_option_is_in_the_reference() {
     }
 }
 
-/// The code in a line of text, as `gen --pcap`, also if it goes on in the next line.
+/// The inline code of a text, such as `gen --pcap`, even if it continues on the next line.
 fn inline_code(text: &str) -> impl Iterator<Item = String> {
     let paragraphs = text.split("\n\n");
     paragraphs.flat_map(|text| text.split('`').skip(1).step_by(2)).map(|code| {
@@ -169,7 +169,7 @@ fn inline_code(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The options of netlathe in a command line. Those behind `--` are of another program.
+/// The options of netlathe in a command line. Options after `--` belong to another program.
 fn options_of(line: &str) -> impl Iterator<Item = String> {
     let words = line.split(' ').take_while(|word| *word != "--");
     let names = words.filter_map(|word| word.trim_start_matches(['[', '(', '\'']).strip_prefix("--"));
@@ -182,7 +182,7 @@ fn inline_code_names_options_that_exist() {
         crate::typed::commands().into_iter().map(|command| (command.clone(), crate::typed::help(&command))).collect();
     let mut checked = 0;
     let mut wrong = Vec::new();
-    // Decisions name what was there when they were made.
+    // Decision records name the options that existed when they were written.
     for (path, text) in documents().into_iter().filter(|(path, _)| !path.to_string_lossy().contains("/adr/")) {
         for code in inline_code(&text) {
             let line = if code.starts_with("netlathe ") { code.clone() } else { format!("netlathe {code}") };
@@ -251,7 +251,7 @@ fn help_and_documents_match_the_output_in_virtual_time() {
                 status = output.status.code().unwrap_or(-1);
                 let as_shown = match step.refusal() {
                     Some(refusal) => status != 0 && crate::typed::unwrapped(&format!("{told}{got}")) == refusal,
-                    // If the document shows no output, the text around it says what to look at.
+                    // If the document shows no output, only the status is checked.
                     None => {
                         (status == 0 || next.is_some_and(|next| next.typed == "echo $?"))
                             && (step.printed.is_empty() || trimmed(&format!("{told}{got}")) == trimmed(&step.printed))

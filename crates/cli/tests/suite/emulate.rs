@@ -281,7 +281,7 @@ fn check_shows_how_netem_would_differ() {
 #[test]
 fn frames_that_no_undetected_change_fits_are_counted_with_the_reason() {
     let bench = Bench::new();
-    // UDP of zeros, which can be changed; ICMP; ARP; UDP with one byte of payload.
+    // UDP with a payload of zeros, which can be corrupted; ICMP; ARP; UDP with one byte of payload.
     let frame = |protocol: u8, ether_type: [u8; 2], length: u16| {
         let [high, low] = length.to_be_bytes();
         let mut bytes = [&[2; 12][..], &ether_type, &[0x45, 0, high, low, 0, 1, 0, 0, 64, protocol, 0, 0]].concat();

@@ -1,5 +1,5 @@
-//! House rules that no lint knows: which crate may use which, where `unsafe` may be, and that nothing is left
-//! half-done. The design document gives the reasons; these tests enforce the rules.
+//! House rules that no lint covers: which crate may use which, where `unsafe` may be, and that nothing is left
+//! half-done. The design document gives the reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -244,7 +244,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// `file:line` of every line whose code is as asked.
+/// Returns `file:line` of every line whose code meets a condition.
 fn lines_with(path: &Path, matches: impl Fn(&str) -> bool) -> Vec<String> {
     let code = code_only(&fs::read_to_string(path).expect("source is text"));
     let shown = path.strip_prefix(root()).unwrap_or(path).display().to_string();
@@ -397,7 +397,7 @@ fn every_decision_has_a_date_and_a_status_and_is_listed() {
     assert!(seen > 0, "there are no decisions");
 }
 
-/// The folders and files below `crates/cli/src`, and which of the others each may use.
+/// The layers of `crates/cli/src`, by folder or file, and which other layers each may use.
 const LAYERS: &[(&str, &[&str])] = &[
     ("output", &[]),
     ("rights", &["output"]),
@@ -407,7 +407,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("run", &["output", "rights", "options", "plan", "render"]),
     ("main", &["output", "options", "plan", "render", "run"]),
 ];
-/// The largest circle of files that use each other.
+/// The largest permitted circle of files that use each other.
 const LARGEST_CIRCLE: usize = 3;
 
 #[test]
@@ -455,7 +455,7 @@ fn layers_and_circles_are_found() {
     assert_eq!(large_circles(&circle("use super::a;")), ["a circle of 4 files: run/a, run/b, run/c, run/d"]);
 }
 
-/// Which file uses which, by the paths in them. Tests of a file do not count: they may use what they like.
+/// Which file uses which, by the paths in its code. The `tests` module of a file is ignored: tests may use anything.
 fn graph(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
     let module = |name: &str| -> Vec<String> {
         let parts = name.strip_suffix("/mod").unwrap_or(name).split('/');
@@ -481,7 +481,7 @@ fn graph(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>>
                     part => at.push(part.to_owned()),
                 }
             }
-            // The last parts name items of the file.
+            // The last parts of a path name items in the file, so remove them.
             while !at.is_empty() && !by_module.contains_key(&at) {
                 at.pop();
             }
@@ -492,11 +492,11 @@ fn graph(files: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>>
     graph
 }
 
-/// All paths of a source of at least two parts, with `{…}` written out.
+/// Returns all paths of a source that have at least two parts. Groups such as `a::{b, c}` are expanded.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut path: Vec<String> = Vec::new();
-    // What stands before each open brace that belongs to a path.
+    // For each open brace, the path before it, if the brace belongs to a path.
     let mut groups: Vec<Option<Vec<String>>> = Vec::new();
     let mut rest = code;
     let mut end = |path: &mut Vec<String>, groups: &[Option<Vec<String>>]| {
@@ -548,7 +548,7 @@ fn against_layers(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     wrong
 }
 
-/// Files that reach each other, where more do than may.
+/// Circles of more than `LARGEST_CIRCLE` files that use each other.
 fn large_circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let reach = |from: &String| {
         let mut seen = BTreeSet::new();

@@ -44,7 +44,7 @@ fn number(report: &Value, pointer: &str) -> f64 {
 fn gaps_follow_their_law_and_the_report_agrees() {
     let bench = Bench::new();
     let n: f64 = 99_999.0;
-    // Exceeded once in a million tests.
+    // The Kolmogorov–Smirnov distance exceeds this once in a million tests.
     let critical = 2.69 / n.sqrt();
     let laws: [(&str, &dyn Fn(f64) -> f64); 4] = [
         ("uniform 80us..120us", &|ps| (ps - 80e6) / 40e6),
@@ -72,7 +72,7 @@ fn gaps_follow_their_law_and_the_report_agrees() {
     }
 }
 
-/// Each of these laws puts more gaps within one byte time of its edge than the test resolves.
+/// Each of these laws has more gaps within one byte time of its edge than the test can resolve.
 #[test]
 fn a_law_that_is_steep_at_an_edge_fits_in_captures_and_at_any_byte_time() {
     let bench = Bench::new();
@@ -317,7 +317,7 @@ fn each_step_and_burst_has_its_rate_asked_and_got() {
         text.contains("step 1    asked 2Gbps for 1 ms, got 2 Gbit/s and 250 kpps, 2 Gbit/s to 2 Gbit/s in 4 times"),
         "{text}"
     );
-    // A source that is too slow shows in every burst.
+    // If the source is too slow, every burst shows it.
     bench.report(words(&format!("gen --out pcap:in.pcap --count 5000 --gap 80us --stream '{STREAM} 1000B'")));
     let late = bench.report(words(
         "shape --in pcap:in.pcap --out null --class 'all = udp' --rate 'all=burst 2Gbps for 1ms every 10ms'",

@@ -32,7 +32,7 @@ fn mix(bench: &Bench, seconds: u64) {
     bench.capture("in.pcap", Dialect::USUAL, &records);
 }
 
-/// Bits of each user per sample of two seconds, without the first sample.
+/// Bits of each user in samples of two seconds, without the first sample.
 fn samples(records: &[Record], last: u64) -> BTreeMap<u8, Vec<u64>> {
     let mut samples = BTreeMap::new();
     for record in records {
@@ -86,7 +86,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
             |i| std::iter::once(record(i * gap, 1, 1_000)).chain((i % 4 == 0).then(|| record(i * gap, 2, 1_000)));
         bench.capture("in.pcap", Dialect::USUAL, &(0..5_000).flat_map(of_both).collect::<Vec<Record>>());
         let allowed = bps as f64 * (4_999 * gap) as f64 / 8e9 + 3_036.0;
-        // At most of these rates, the frames of a flow are nanoseconds apart and several workers hold them at once.
+        // At most of these rates, the frames of a flow are nanoseconds apart, so several workers process them at once.
         for (algorithm, workers) in
             [("gcra", 1), ("gcra", 8), ("gcra", 64), ("mutex", 64), ("static", 8), ("atomic-queue", 8)]
         {
@@ -106,7 +106,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
     }
 }
 
-/// The same frames, by keys of operators' networks: subscriber lines, addresses, tunnels, prefixes.
+/// Limits the same frames by the keys of operators' networks: subscriber lines, addresses, tunnels, prefixes.
 #[test]
 fn users_are_distinguished_by_fields_of_any_layer() {
     let bench = Bench::new();

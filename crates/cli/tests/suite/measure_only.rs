@@ -1,4 +1,4 @@
-//! `measure --only`: figures of selected frames, on a capture with known frames.
+//! `measure --only`: figures of selected frames, from a capture with known frames.
 
 use crate::common::{Bench, Dialect, Record, words};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Memory is bounded: input from others cannot grow it beyond limits, and the program reports when memory runs out.
+//! Memory is bounded: input from others cannot make it grow beyond limits, and the program reports if memory runs out.
 
 use crate::common::{Bench, Dialect, Finished, Record};
 use packet::Stamp;
@@ -24,8 +24,8 @@ fn measured(bench: &Bench, words: &[&str]) -> (Value, Finished) {
     (finished.report(), finished)
 }
 
-/// The most memory that a command had at a time. A program between measures it, since the kernel adds up the children of a
-/// process, and this one has many.
+/// Returns the peak memory of a command in KiB. A program in between measures it, because the kernel combines all
+/// children of a process, and the test process has many.
 fn peak_kib(bench: &Bench, words: &[&str]) -> u64 {
     const SCRIPT: &str = "import resource, subprocess, sys\n\
         subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)\n\
@@ -36,7 +36,7 @@ fn peak_kib(bench: &Bench, words: &[&str]) -> u64 {
     finished.stdout.trim().parse().unwrap_or_else(|_| panic!("{finished:?}"))
 }
 
-/// Regression: 1 MB of frames, each of a stream of its own, took 1 GB.
+/// Regression: 1 MB of frames, each in its own stream, took 1 GB.
 #[test]
 fn stream_numbers_of_others_cost_little() {
     let bench = Bench::new();
@@ -64,7 +64,7 @@ fn stream_numbers_of_others_cost_little() {
     assert!(pipeline["streams_beyond"].is_null());
 }
 
-/// Runs a command that may have `kib` of address space.
+/// Runs a command with a limit of `kib` KiB on its address space.
 fn limited(bench: &Bench, kib: u32, line: &str) -> Finished {
     let script = format!("ulimit -v {kib}; exec \"$0\" {line}");
     let mut command = Command::new("sh");

@@ -1,9 +1,9 @@
-//! `merge`: reports of several hosts, as files.
+//! `merge` of the report files of several hosts.
 
 use crate::common::{Bench, words};
 use serde_json::{Value, json};
 
-/// A folder with two reports of the same shape of a capture cut in two, and of the whole.
+/// A folder with the reports of `shape` on the two halves of a capture and on the whole.
 fn bench() -> Bench {
     let bench = Bench::new();
     bench.generate("64B-1518B", 3_000);
@@ -42,7 +42,7 @@ fn the_page_has_a_lane_for_each_host() {
     assert!(begins[1] > begins[0] + 20.0, "b starts 40 ms later: {begins:?}");
     assert!(page.contains("by the reference clock") && page.contains("40\u{a0}ms"), "{page}");
     refused(&bench, "merge a.json b.json --page ./b.json", &["--page", "would be overwritten"]);
-    // Without curves the page says how to have them.
+    // Without curves, the page states how to get them.
     for name in ["a", "b"] {
         let mut report = read(&bench, &format!("{name}.json"));
         report["pipelines"][0].as_object_mut().expect("an object").remove("rate_curve");
@@ -70,7 +70,7 @@ fn merges_counters_and_histograms_of_files() {
         let sum = of(&a, at).as_u64().expect("a count") + of(&b, at).as_u64().expect("a count");
         assert_eq!(of(&merged, at), json!(sum), "{at}");
     }
-    // The median of all gaps, by the buckets of both files.
+    // The median of all gaps, from the buckets of both files.
     let mut buckets: Vec<(u64, u64)> = [&a, &b]
         .iter()
         .flat_map(|report| of(report, "/histograms/gap_ps").as_array().expect("a histogram").clone())

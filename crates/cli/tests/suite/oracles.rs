@@ -1,12 +1,12 @@
-//! Rules, rewriting and keys beside tshark's display filters, over streams in every tunnel and over the shared captures.
-//! Without tshark, each test prints SKIP with the reason and passes.
+//! Rules, rewriting and keys, compared with tshark's display filters on streams in every tunnel and on the shared
+//! captures. Without tshark, each test prints SKIP with the reason and passes.
 
 use crate::common::{Bench, Record, words};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A stream in each tunnel, with fields that vary inside and outside.
+/// A stream in each tunnel, with fields that vary in the inner and outer headers.
 const STREAMS: &[&str] = &[
     "udp 10.0.0.1-10.0.0.9:1000-1099 > 10.1.0.1:53,80,443 ttl 60-70",
     "tcp 10.0.0.1-10.0.0.9:1000-1099 > 10.1.0.1:53,80,443 flags S,SA,A,FA window 1-9 dscp ef,af41,0",
@@ -33,7 +33,7 @@ const STREAMS: &[&str] = &[
 
 const FRAMES: usize = 3_360;
 
-/// Rules, and the same as display filters. `#N` is the N-th layer of its kind.
+/// Rules, and the equivalent display filters. `#N` is the N-th layer of its kind.
 const RULES: &[(&str, &str)] = &[
     ("vxlan vni 7", "vxlan.vni == 7"),
     ("vxlan vni 6-8 inner tcp dport 80", "vxlan.vni >= 6 && vxlan.vni <= 8 && tcp.dstport == 80"),
@@ -84,7 +84,7 @@ fn tshark() -> bool {
     there
 }
 
-/// The numbers of the frames that a display filter takes, from 0.
+/// Returns the numbers, from 0, of the frames that match a display filter.
 fn filtered(path: &Path, filter: &str) -> Vec<usize> {
     let output = Command::new("tshark")
         .arg("-n")
@@ -105,7 +105,7 @@ fn make_tunnels(bench: &Bench) -> Vec<Record> {
     bench.records("tunnels.pcap")
 }
 
-/// The frames that a rule takes, as they are written.
+/// Returns the frames that match a rule, as `--write` records them.
 fn taken(bench: &Bench, file: &str, rule: &str) -> Vec<Record> {
     let said = bench.run(words(&format!("measure --pcap {file} --only '{rule}' --write taken.pcap --json")));
     assert!(matches!(said.status, Some(0 | 1)), "{rule}: {}", said.stderr);
@@ -130,7 +130,7 @@ fn rules_take_the_frames_that_display_filters_take() {
     }
 }
 
-/// Filters that mean the same to tcpdump and to us.
+/// Filters that mean the same to tcpdump and to netlathe.
 const FILTERS: &[&str] = &[
     "host 10.0.0.3",
     "src host 10.0.0.3",
@@ -175,7 +175,7 @@ fn addresses_match_arp_as_in_tcpdump() {
     }
 }
 
-/// Changes, with the filter of the frames that must have the new value afterwards.
+/// Changes, each with a filter that matches frames with the new value.
 const CHANGES: &[(&str, &str)] = &[
     ("vxlan vni 7 > 70", "vxlan.vni == 70"),
     ("inner dst 10.1.0.0/16 > 10.9.0.0/16", "ip.dst#2 == 10.9.0.0/16"),
@@ -207,7 +207,7 @@ fn rewritten_frames_have_the_value_and_checksums_that_tshark_finds_right() {
     assert!(bad.is_empty() && good > FRAMES, "{good} checksums are right, wrong ones are in frames {bad:?}");
 }
 
-/// The frames with a checksum that tshark finds wrong, and how many checksums are right.
+/// Returns the frames with a checksum that tshark finds wrong, and the number of correct checksums.
 fn checksums(path: &Path) -> (Vec<usize>, usize) {
     const SUMS: [&str; 6] = ["ip", "udp", "tcp", "icmp", "icmpv6", "sctp"];
     let mut tshark = Command::new("tshark");
@@ -227,7 +227,7 @@ fn checksums(path: &Path) -> (Vec<usize>, usize) {
     (bad, text.lines().map(|line| statuses(line, "1")).sum())
 }
 
-/// Keys of `limit`, and the field of tshark whose values are the users.
+/// Keys of `limit`, and the tshark field whose values are the users.
 const KEYS: &[(&str, &str, &str)] = &[
     ("teid", "gtp", "gtp.teid"),
     ("vxlan.vni", "vxlan", "vxlan.vni"),
@@ -277,7 +277,7 @@ fn users_of_a_key_are_the_values_that_tshark_finds() {
     }
 }
 
-/// The captures that this project shares with others, if they are beside the clone.
+/// Returns the captures that this project shares with others, if they are beside the clone.
 fn shared() -> Option<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases/captures");
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -287,7 +287,7 @@ fn shared() -> Option<Vec<PathBuf>> {
     Some(entries.flatten().map(|entry| entry.path()).collect())
 }
 
-/// Rules that frames of many captures meet.
+/// Rules that match frames in many captures.
 const PLAIN: &[(&str, &str)] = &[
     ("tcp", "tcp"),
     ("udp", "udp"),
@@ -309,7 +309,7 @@ fn rules_and_display_filters_agree_on_the_shared_captures() {
     let mut compared = 0;
     for path in captures {
         let name = path.display().to_string();
-        // Files of other link types, and broken ones, are refused: other tests have these.
+        // Files of other link types and broken files are refused, which other tests cover.
         let whole = bench.run(["measure", "--pcap", &name, "--write", "whole.pcap", "--json"]);
         if !matches!(whole.status, Some(0 | 1)) || !whole.stderr.is_empty() {
             continue;

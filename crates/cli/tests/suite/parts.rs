@@ -1,5 +1,4 @@
-//! `--cores`: a pipeline that cannot be split is refused before anything starts, and the error says what to write
-//! instead.
+//! `--cores`: a pipeline that cannot be split is refused before anything starts, and the error names an alternative.
 
 use crate::common::{Bench, Dialect, Record};
 
@@ -24,7 +23,7 @@ fn cpus_without_a_part_are_refused() {
     for (pipelines, options, said) in [
         (&[MADE, MADE][..], &["--cores", "0-2"][..], "3 CPUs cannot be divided evenly among 2 pipelines"),
         (&[MADE, MADE], &["--cores", "0"], "1 CPUs cannot be divided evenly among 2 pipelines"),
-        // Each CPU has a queue of its own, unless one thread must see all frames.
+        // Each CPU has its own queue, unless one thread must see all frames.
         (&[MADE, MADE], &["--cores", "0,1,900-903"], "cannot run on CPU 900"),
         (
             &[MADE, MADE],

@@ -1,4 +1,5 @@
-//! Programs of a scenario: when they start, how they end, what is kept of them. None of these needs a privilege.
+//! Programs of a scenario: when they start, how they end, and what is kept of their output. None of these tests needs
+//! privileges.
 
 use crate::common::{Bench, Finished, words};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a scenario of these tables.
+/// Runs a scenario that consists of these tables.
 fn run(bench: &Bench, tables: &str, options: &str) -> Finished {
     fs::write(bench.path("a.toml"), format!("schema = 1\n{tables}")).expect("a scenario");
     bench.run(words(&format!("run a.toml --json {options}")))
@@ -125,7 +126,7 @@ fn programs_end_with_the_run_with_all_that_they_started() {
     let nap = format!("{}7", std::process::id());
     let naps = [format!("{nap}1"), format!("{nap}2")];
     let naps = naps.each_ref().map(|nap| ["sleep", nap.as_str()]);
-    // One ignores SIGTERM, one is in a session of its own.
+    // One program ignores SIGTERM, another is in its own session.
     let stubborn = format!("trap '' TERM; sleep {nap}1 & setsid sleep {nap}2 & touch here; wait");
     let tables = "until = 'last'\n".to_owned()
         + &program("stubborn", &stubborn, "ready = 'file here'")

@@ -5,7 +5,7 @@ use std::process::Command;
 
 const STREAM: &str = "--stream \"udp 10.0.0.1:1 > 10.0.0.2:2\"";
 
-/// What a command shows on a terminal, which `script` provides. Returns `None` without `script`.
+/// Returns what a command shows on a terminal, or `None` without `script`, which provides the terminal.
 fn on_terminal(bench: &Bench, line: &str) -> Option<String> {
     let line = format!("{} {line}", env!("CARGO_BIN_EXE_netlathe"));
     let output = Command::new("script").args(["-qec", &line, "/dev/null"]).current_dir(bench.path("")).output();

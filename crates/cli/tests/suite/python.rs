@@ -1,10 +1,10 @@
-//! The Python package and its pytest plugin, by their own tests in `python/tests`. `make test-python` also installs the
+//! Runs the tests of the Python package and its pytest plugin in `python/tests`. `make test-python` also installs the
 //! package, checks its types, and runs its notebooks.
 
 use crate::typed::root;
 use std::process::Command;
 
-/// Python with pytest: the first of `PATH`, or Debian's.
+/// Returns a Python that has pytest: the first in `PATH`, or Debian's.
 fn python() -> Option<&'static str> {
     ["python3", "/usr/bin/python3"].into_iter().find(|python| {
         Command::new(python).args(["-c", "import pytest"]).output().is_ok_and(|output| output.status.success())
@@ -29,7 +29,7 @@ fn the_python_package_passes_its_tests() {
         .expect("Python starts");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
-    // Tests that this machine does not permit, or whose packages are not there, say why.
+    // Report tests that this machine does not permit, or whose packages are missing.
     for line in printed.lines().filter(|line| line.starts_with("SKIPPED")) {
         println!("SKIP: {line}");
     }

@@ -1,5 +1,5 @@
-//! Waits until other programs leave the CPUs idle. Departures that are late because a compiler runs beside the test say
-//! nothing about netlathe.
+//! Waits until other programs leave the CPUs idle. If departures are late because a compiler runs beside the test,
+//! netlathe is not at fault.
 
 use std::fs;
 use std::thread;

@@ -1,6 +1,6 @@
-//! The JSON schema of reports: the documents hold what the program prints, and reports obey it.
+//! The JSON schema of reports: the documents contain what the program prints, and reports conform to the schema.
 //!
-//! `NETLATHE_UPDATE=1 cargo test -p netlathe-cli --test suite report_schema` writes both documents anew.
+//! `NETLATHE_UPDATE=1 cargo test -p netlathe-cli --test suite report_schema` rewrites both documents.
 
 use crate::common::{Bench, Dialect, Record, words};
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn reference(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference")).join(name)
 }
 
-/// Compares a document with what it should hold, or writes it.
+/// Compares a document with its expected content, or rewrites it.
 fn assert_current(name: &str, current: &str) {
     let path = reference(name);
     if std::env::var_os("NETLATHE_UPDATE").is_some() {
@@ -85,7 +85,7 @@ fn reports_obey_the_schema_and_have_no_field_beyond_it() {
         check(&schema, &schema, &report, "", &mut faults);
         assert!(faults.is_empty(), "{line}: {faults:#?}");
     }
-    // The check finds faults.
+    // Make sure that the check finds faults.
     let mut report = bench.run(words("measure --pcap in.pcap --json")).report();
     report["pipelines"][0]["held"] = "none".into();
     report["pipelines"][0]["surplus"] = 1.into();
@@ -97,8 +97,8 @@ fn reports_obey_the_schema_and_have_no_field_beyond_it() {
     }
 }
 
-/// Adds what is wrong with `value` by `part` of a schema. Validators allow unknown fields where the schema does not forbid
-/// them; here they are faults, and so is a keyword that this check does not know.
+/// Adds to `faults` where `value` violates `part` of a schema. Validators allow unknown fields unless the schema
+/// forbids them. Here they are faults, and so is a keyword that this check does not know.
 fn check(schema: &Value, part: &Value, value: &Value, path: &str, faults: &mut Vec<String>) {
     let mut known = Vec::new();
     check_part(schema, part, value, path, faults, &mut known);

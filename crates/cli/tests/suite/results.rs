@@ -1,4 +1,4 @@
-//! The results of a scenario for other programs, and other values for a run.
+//! The results of a scenario for other programs, and values replaced by `--set`.
 
 use crate::common::{Bench, words};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ fn set_changes_what_a_run_does() {
     assert_eq!((delay(""), delay("--set 'up.delay=80ms'")), (20e6, 80e6));
     assert_eq!(run("--set up.count=7 --set up.loss=0%")["out"]["frames"], 7);
     assert_eq!(run("--set up.gap=2ms")["gap"]["min_ns"], 2e6);
-    // The long form has the new values, and the same paths.
+    // The long form of the scenario contains the new values and the same paths.
     let checked = bench.run(words("check a.toml --set up.delay=80ms"));
     fs::write(bench.path("b.toml"), &checked.stdout).expect("a scenario");
     assert_eq!(bench.run(words("check b.toml --set up.delay=80ms")).stdout, checked.stdout);

@@ -1,4 +1,4 @@
-//! Every shipped scenario is valid, runs from any folder, and shows what it claims to show.
+//! Every shipped scenario is valid, runs from any folder, and shows what it claims.
 
 use crate::common::Bench;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use crate::common::{Bench, Finished, await_handlers, words};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// Passes 123 456 frames/s of 64 B, and one frame at once.
+/// Passes 123 456 frames/s of 64 B, with a bucket of one frame.
 const POLICER: &str = "limit key dst-ip rate 63209472bps mode police burst 64B users 16";
 
 fn search(bench: &Bench, options: &str) -> Value {
@@ -25,7 +25,7 @@ fn a_policer_is_found_within_the_precision_and_never_above() {
             search(&bench, &format!("--dut '{POLICER}' --trial 1s --width 0.1% --max 1Mpps --method {method}"));
         let goal = &report["searches"][0]["goals"][0];
         let lower = figure(goal, "/lower_fps");
-        // One extra frame in a second.
+        // The bucket adds one frame in a second.
         assert!(lower <= 123_457.0, "{method}: {lower}");
         assert!(lower >= 123_456.0 * 0.998, "{method}: {lower}");
         assert_eq!(goal["verdict"], "DUT-limited");
@@ -179,7 +179,7 @@ fn search_warns_of_copies_and_of_dead_devices() {
             None => assert_eq!(finished.stderr, "", "{stage}"),
         }
         let report: Value = serde_json::from_str(&finished.stdout).expect("one object on stdout");
-        // The same warning stands at the top of each form of the report.
+        // The same warning is at the top of each form of the report.
         let warnings = report["warnings"].as_array().cloned().unwrap_or_default();
         assert_eq!(
             warnings.iter().any(|one| one.as_str().is_some_and(|one| told.is_some_and(|told| one.contains(told)))),
@@ -313,8 +313,8 @@ fn distinguishes_a_soft_knee_from_an_unstable_device() {
     let report = search(&bench, &format!("{dut} {streams} {options}"));
     let goal = |number: usize| report.pointer(&format!("/searches/0/goals/{number}")).cloned().expect("a goal");
     assert_eq!((goal(0)["verdict"].as_str(), goal(1)["verdict"].as_str()), (Some("DUT-limited"), Some("DUT-limited")));
-    // The slowest user passes 6000 frames/s of its sixteenth, and ten at once. Loss reaches 1 % when the load exceeds
-    // the rates of the slowest four.
+    // The slowest user may pass 6000 frames/s of its sixteenth of the load, and ten frames at once. Loss reaches 1 %
+    // when the load exceeds the rates of the four slowest users.
     let lower = [0, 1].map(|number| figure(&goal(number), "/lower_fps"));
     assert!((lower[0] / 96_160.0 - 1.0).abs() < 0.007, "{lower:?}");
     assert!((lower[1] / 102_560.0 - 1.0).abs() < 0.01, "{lower:?}");
@@ -389,7 +389,7 @@ fn rejects_impossible_searches_first() {
         ("search --dut 'delay 5us' --size 64", "no unit"),
         ("search --dut 'delay 5us' --stream 'tcp 10.0.0.1:1 > 10.0.0.2:2'", "stamp"),
         ("search --dut 'delay 5us' --max 1pps", "--min"),
-        // Fails before the search of 64 B starts, although a line carries many more of those.
+        // Fails before the search of 64 B starts, although the line carries many more frames of 64 B.
         ("search --dut 'delay 5us' --size rfc2544 --line-rate 1Gbps --min 90kpps", "81.274382kpps of 1518B"),
         ("search --dut 'delay 5us' --loss 2", "no unit"),
         ("search --dut 'delay 5us' --sum 3s", "mlrsearch"),

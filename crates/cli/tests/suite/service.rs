@@ -1,4 +1,4 @@
-//! `serve`, `--control`, `ctl` and `top`: runs as resources over HTTP, spoken here byte by byte.
+//! `serve`, `--control`, `ctl` and `top`: runs as resources over HTTP. The tests write the HTTP requests themselves.
 
 use crate::common::Bench;
 use crate::typed::{Rule, Step};
@@ -13,24 +13,24 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing here takes that long, unless it never ends.
+/// Time limit. Whatever takes longer hangs.
 const NEVER: Duration = Duration::from_secs(60);
 
 /// A scenario that ends at once, in virtual time.
 const SHORT: &str = "schema = 1\n[[pipeline]]\nname = \"down\"\nstream = [\"udp 10.0.0.1:1 > 10.0.0.2:9 size 64B\"]\n\
                      count = 20000\nout = \"null\"\nrate = \"100kpps\"\nstages = [\"loss 10%\"]\n";
 
-/// The same, for hours.
+/// The same scenario with a run of hours.
 fn long() -> String {
     SHORT.replace("count = 20000", "count = 2000000000000")
 }
 
-/// A `netlathe serve`, or a run with a socket. It is killed with the test.
+/// A `netlathe serve`, or a run with a socket. Dropping it kills the process.
 struct Service {
     process: Child,
     errors: BufReader<ChildStderr>,
     socket: PathBuf,
-    /// Where it says that it listens.
+    /// The address that it prints when it listens.
     address: String,
 }
 
@@ -48,7 +48,7 @@ impl Service {
         service
     }
 
-    /// Starts a run with a socket, and waits for that.
+    /// Starts a run with a socket, and waits until it listens.
     fn of_run(bench: &Bench, scenario: &str) -> Self {
         fs::write(bench.path("run.toml"), scenario).expect("a file");
         let socket = bench.path("run.sock");
@@ -66,7 +66,7 @@ impl Service {
         Service { process, errors, socket, address: String::new() }
     }
 
-    /// Waits until it says where it listens.
+    /// Waits until it prints its address.
     #[track_caller]
     fn listens(&mut self) {
         let mut said = String::new();
@@ -79,7 +79,7 @@ impl Service {
         }
     }
 
-    /// Sends a request, and gives the status, the head and the body.
+    /// Sends a request. Returns the status, the head and the body.
     fn ask(&self, method: &str, path: &str, body: Option<(&str, &str)>) -> Answer {
         let stream = UnixStream::connect(&self.socket).expect("it listens");
         exchange(stream, method, path, "localhost", None, body)
@@ -91,7 +91,7 @@ impl Service {
         answer.json()
     }
 
-    /// Starts a run. Gives its number.
+    /// Starts a run. Returns its number.
     fn post(&self, scenario: &str) -> u64 {
         let answer = self.ask("POST", "/v1/runs", Some(("application/toml", scenario)));
         assert_eq!(answer.status, 201, "{}", answer.body);
@@ -110,7 +110,7 @@ impl Service {
         run
     }
 
-    /// Sends a signal, and waits for the end.
+    /// Sends a signal, and waits until the process ends.
     fn end(&mut self, signal: &str) -> Option<i32> {
         kill(self.process.id(), signal);
         let mut status = None;
@@ -124,7 +124,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // The test may have ended it.
+        // The test may have ended the process already.
         let _ended = self.process.kill();
         let _reaped = self.process.wait();
     }
@@ -141,7 +141,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.body))
     }
 
-    /// The message of an error, which must have a remedy, too.
+    /// Returns the message of an error. The error must also have a remedy.
     fn error(&self) -> String {
         let error = &self.json()["error"];
         assert!(error["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{error}");
@@ -207,7 +207,7 @@ fn a_posted_scenario_runs_and_events_and_metrics_equal_its_report() {
     events.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
     let mut events = BufReader::new(events).lines().map(|line| line.expect("text"));
     assert!(events.any(|line| line == "content-type: text/event-stream"));
-    // The service looks at its runs from now on, ten times a second.
+    // The service now checks its runs ten times a second.
     thread::sleep(Duration::from_millis(300));
     let id = service.post(SHORT);
     let mut kinds = Vec::new();
@@ -312,7 +312,7 @@ fn bad_requests_are_refused_with_a_remedy() {
         assert_eq!((answer.status, &answer.json()["error"]["where"]), (status, &json!("start-at")), "{query}");
         assert!(answer.error().contains(said), "{}", answer.body);
     }
-    // It is refused before any port is opened.
+    // These instants are refused before any port is opened.
     let live = SHORT.replace("out = \"null\"", "out = \"dpdk:net_null0\"");
     for (instant, said) in [
         ("stdin", "'stdin' is not an instant"),
@@ -385,7 +385,7 @@ fn only_its_owner_and_clients_with_the_token_are_let_in() {
 
     let service = Service::start(&bench, &[]);
     assert_eq!(fs::metadata(&service.socket).expect("it is there").permissions().mode() & 0o777, 0o600);
-    // Opened to all on purpose: the service looks at the peer as well.
+    // Let everyone reach the socket: the service must still refuse the peer.
     fs::set_permissions(&service.socket, fs::Permissions::from_mode(0o666)).expect("it is ours");
     fs::set_permissions(bench.path(""), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let script = format!(
@@ -408,7 +408,7 @@ fn clients_that_stall_hold_up_no_end_and_a_signal_leaves_nothing() {
     let stalled: Vec<UnixStream> = (0..10)
         .map(|i| {
             let mut stream = UnixStream::connect(&service.socket).expect("it listens");
-            // One of them does not even end its request.
+            // One client does not even finish its request.
             let end = if i == 0 { "" } else { "\r\n" };
             stream
                 .write_all(format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\n{end}").as_bytes())
@@ -422,7 +422,7 @@ fn clients_that_stall_hold_up_no_end_and_a_signal_leaves_nothing() {
     let folder = bench.path(&folders()[0]);
     assert_eq!(fs::metadata(&folder).expect("it is there").permissions().mode() & 0o777, 0o700);
     assert_eq!(processes_with(&folder), 1, "the run");
-    // A second of progress for clients that do not read it.
+    // Produce a second of events that the clients do not read.
     thread::sleep(Duration::from_secs(1));
     assert_eq!(service.end("TERM"), Some(0));
     assert_eq!(processes_with(&folder), 0);
@@ -449,7 +449,7 @@ fn runs_end_with_a_service_that_is_killed_and_its_socket_is_replaced() {
     assert!(other.status == Some(2) && other.stderr.contains("another service uses it"), "{}", other.stderr);
 }
 
-/// Ctrl-Z, SIGSTOP or the freezer on a run: the others are shown, and all end with the service.
+/// A run is stopped by Ctrl-Z, SIGSTOP or the freezer: the others are still listed, and all end with the service.
 #[test]
 fn a_stopped_run_holds_up_neither_lists_nor_the_end() {
     let bench = Bench::new();
@@ -512,7 +512,7 @@ fn a_run_with_a_socket_is_shown_watched_and_stopped() {
     assert!(tcp.status == Some(2) && tcp.stderr.contains("unix:PATH"), "{tcp:?}");
 }
 
-/// `NETLATHE_UPDATE=1` writes it.
+/// `NETLATHE_UPDATE=1` rewrites the file.
 #[test]
 fn the_shipped_description_is_the_one_that_is_served() {
     let bench = Bench::new();
@@ -539,11 +539,11 @@ fn top_wants_a_terminal_and_restores_it() {
     let Some((status, screen)) = on_terminal(&bench, "netlathe top --socket run.sock") else { return };
     assert_eq!(status, Some(0), "{screen}");
     assert!(screen.contains("down") && screen.contains("running"), "{screen:?}");
-    // The second screen is left, and the cursor shown.
+    // The alternate screen is left, and the cursor is shown.
     assert!(screen.contains("\u{1b}[?1049l") && screen.contains("\u{1b}[?25h"), "{screen:?}");
 }
 
-/// Runs a command on a terminal, types `q` after a second, and gives its status and what it drew.
+/// Runs a command on a terminal and types `q` after a second. Returns its status and what it drew.
 fn on_terminal(bench: &Bench, line: &str) -> Option<(Option<i32>, String)> {
     let mut script = Command::new("script");
     script
@@ -597,18 +597,18 @@ fn examples_of_services_run() {
     controlled.wait_until(1, "running");
     for line in of("curl ") {
         let (status, text) = run(&line, 3);
-        // A stream of events has no end.
+        // A stream of events never ends, so `timeout` stops it.
         let is_stream = line.contains("/v1/events") && status == Some(124);
         assert!((status == Some(0) || is_stream) && !text.contains("\"error\""), "{line}: {text}");
     }
     let mut lines = of("netlathe ctl");
     lines.sort_by_key(|line| line.contains(" stop"));
-    // It can be stopped once.
+    // A run can be stopped only once.
     lines.dedup();
     for line in lines {
         let (status, text) = run(&line, 3);
         let endless = line.contains(" watch") && status == Some(124);
-        // Virtual time goes by too fast to be changed by hand.
+        // Runs in virtual time are too fast to be changed by hand.
         let refused = line.contains(" set ") && text.contains("nothing in this run can be changed")
             || line.contains("--start-at") && text.contains("start-at: the scenario has no live port");
         assert!(status == Some(0) || endless || refused, "{line}: {text}");

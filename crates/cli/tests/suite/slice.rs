@@ -10,8 +10,7 @@ use std::fs;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Sends a message there and back, `rounds` times, between two processes. Arguments: tcp or udp, address, bytes,
-/// rounds.
+/// Sends a message from one process to another and back, `rounds` times. Arguments: tcp or udp, address, bytes, rounds.
 const PING_PONG: &str = r#"
 import os, socket, sys
 kind, address, size, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -54,10 +53,10 @@ fn bench() -> Option<(Bench, MutexGuard<'static, ()>)> {
     let bench = Bench::new();
     fs::write(bench.path("ping-pong.py"), PING_PONG).expect("the folder is ours");
     let tried = bench.run(["slice", "kernel", "--duration", "1ms", "--json"]);
-    // Accept only these reasons. Otherwise a defect of ours would look like a skip.
+    // Accept only these reasons. Otherwise a bug in netlathe would look like a skip.
     let unable = ["does not let this user", "/sys/kernel/btf", "the kernel refuses the probe"];
     if tried.status == Some(2) && unable.iter().any(|why| tried.stderr.contains(why)) {
-        // 'Permission denied' is from the verifier and means a defect of ours. Missing rights give 'Operation not
+        // 'Permission denied' comes from the verifier and means a bug in netlathe. Missing rights give 'Operation not
         // permitted'.
         assert!(!tried.stderr.contains("Permission denied"), "{}", tried.stderr);
         println!("SKIP: {}", tried.stderr.trim());

@@ -76,13 +76,13 @@ fn following_changes_nothing_and_one_in_some_is_one_in_some() {
 #[test]
 fn each_stage_the_queue_and_the_pacer_have_their_own() {
     let bench = Bench::new();
-    // Ten frames arrive at once, then none. Each waits for those before it.
+    // Ten frames arrive at once. Each waits for those before it.
     let records: Vec<Record> = (0..10).map(|i| Record::new(0, 100, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
     let report = bench.report(words("shape --in pcap:in.pcap --out pcap:out.pcap --delay 3us --gap 10us --slices 1/1"));
     check(&report);
     assert_eq!(slice(&report, "delay")["mean_ns"], 3_000.0);
-    // Frame k is ready behind k others and departs 10 µs after the previous one. All but the first wait.
+    // Frame k is behind k others and departs 10 µs after the previous one. All but the first wait.
     assert_eq!(slice(&report, "queueing")["mean_ns"], f64::from((0..9).sum::<u32>()) * 10_000.0 / 10.0);
     assert_eq!(slice(&report, "pacer")["mean_ns"], 9.0 * 10_000.0 / 10.0);
     assert_eq!(slice(&report, "pacer")["error"]["max_ns"], 0.0);
@@ -179,7 +179,7 @@ fn bad_shares_are_refused_in_one_line() {
     let finished = bench.run(["measure", "--pcap", "in.pcap", "--slices", "1/4"]);
     assert!(finished.status == Some(2) && finished.stderr.contains("leave it out"), "{}", finished.stderr);
     if cfg!(feature = "slice") {
-        // Two sampling shares: one would be ignored.
+        // The command has two sampling shares, and one would be ignored.
         let twice =
             ["gen", "--out", "null", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2", "--count", "9", "--slices", "1/4"];
         for command in [&["measure", "--pcap", "in.pcap"][..], &["doctor"], &["gen", "--out"], &twice] {

@@ -1,4 +1,5 @@
-//! Captures with coarse or unordered stamps, or with frames that were never on a line: the report says what they hide.
+//! Captures with coarse or unordered stamps, or with frames that were never on a line. The report states what the
+//! stamps cannot show.
 
 use crate::common::{Bench, Dialect, Record, caveat, words};
 
@@ -18,7 +19,7 @@ fn warns_of_microsecond_stamps_only() {
     assert_eq!(caveat(&report, "stamp-step")["step_ns"], 1_000.0);
     assert!(said.contains("in.pcap") && said.contains("1 µs") && said.contains("nano"), "{said}");
     assert_eq!(report["warnings"].as_array().map(Vec::len), Some(1));
-    // The reason for the warning: no gap is 10 400 ns any more, but the mean is.
+    // This is the reason for the warning: with coarse stamps no gap is 10 400 ns, although the mean is.
     let gap = &report["pipelines"][0]["gap"];
     assert!((gap["mean_ns"].as_f64().expect("a mean") - 10_400.0).abs() < 1.0);
     assert!(gap["min_ns"].as_f64() < Some(10_001.0) && gap["max_ns"].as_f64() > Some(10_999.0));

@@ -50,6 +50,21 @@ fn fields_take_the_values_that_were_asked() {
 }
 
 #[test]
+fn streams_are_numbered_from_the_first_number_asked() {
+    let bench = Bench::new();
+    let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --stream 'udp 10.0.0.1:1 > 10.0.0.2:3'";
+    let report = generate(&bench, "a.pcap", &format!("--count 4 --first-stream 500 {streams}"));
+    let numbers: Vec<u16> = bench.records("a.pcap").iter().map(|record| stamp(record).0).collect();
+    assert_eq!(numbers, [500, 501, 500, 501]);
+    let streams_of_report = report["pipelines"][0]["streams"].as_array().expect("two");
+    let numbers: Vec<_> = streams_of_report.iter().map(|stream| stream["stream"].as_u64()).collect();
+    assert_eq!(numbers, [Some(500), Some(501)]);
+    let refused = bench.run(words(&format!("gen --out null --count 1 --first-stream 65534 {streams}")));
+    assert_eq!(refused.status, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("65535 streams"), "{refused:?}");
+}
+
+#[test]
 fn shares_of_streams_and_sizes_are_exact_over_each_cycle() {
     let bench = Bench::new();
     generate(
@@ -190,7 +205,8 @@ fn a_replay_has_the_gaps_of_the_file_to_the_nanosecond() {
     }
 }
 
-/// Records from `tcpdump -i any` and from tunnels are sent as Ethernet, with the addresses that are known.
+/// Records from `tcpdump -i any` and from tunnels are sent as Ethernet frames, with the addresses that the records
+/// contain.
 #[test]
 fn records_without_an_ethernet_header_get_one() {
     let bench = Bench::new();
@@ -345,8 +361,7 @@ fn streams_depart_at_rates_of_their_own() {
 
 #[test]
 fn streams_of_classes_need_no_weights_to_keep_their_rates() {
-    // A class without streams waits for none. A stream that walks through several ports may still belong to a single
-    // class.
+    // A class without streams waits for no stream. A stream with several ports may still belong to a single class.
     let bench = Bench::new();
     let streams =
         "--stream 'udp 10.0.0.1:1 > 10.0.0.2:53 size 100B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:80-89 size 64B..200B'";
@@ -369,7 +384,7 @@ fn streams_of_classes_need_no_weights_to_keep_their_rates() {
 
 #[test]
 fn warns_of_weights_that_do_not_fit_class_rates() {
-    // A stream that spans several classes cannot be skipped.
+    // A stream that alternates between classes cannot be skipped.
     let bench = Bench::new();
     let dns = "--class 'dns = dport 53' --rate dns=1kpps --rate 100kpps";
     let said = |streams: &str| bench.run(words(&format!("gen --out null --duration 1s {dns} {streams}"))).stderr;
@@ -468,7 +483,7 @@ const TUNNEL: &str = "hex 02000000000202000000000108004500005e00004000401100000a
 /// A field, and its values in successive frames.
 type Values = (&'static str, &'static [u128]);
 
-/// Streams in tunnels, their layers, and what each frame has: the k-th value of a field in frame k.
+/// Streams in tunnels, their layers, and fields with their values: frame k has the k-th value.
 const TUNNELS: &[(&str, &str, &[Values])] = &[
     (
         "udp 10.0.0.1:1 > 10.0.0.2:7-9 in vxlan vni 9-7 in udp 192.0.2.1:100-200 > 192.0.2.2",
@@ -662,7 +677,7 @@ fn bytes_of_no_protocol_lie_between_layers() {
     assert!(said.stderr.contains("'abc' is not whole bytes in hex: write in hex de:ad:be:ef"), "{}", said.stderr);
 }
 
-/// Frames of protocols with a CRC over the payload, stamped anew when they are replayed or corrupted.
+/// Frames of protocols with a CRC over the payload get a new stamp when they are replayed or corrupted.
 #[test]
 fn stamps_and_corruption_keep_crcs() {
     use packet::layers::{Layers, checksum_is_right};

@@ -1,4 +1,4 @@
-//! A scenario with several values: its runs, and their common results.
+//! Sweeps: the runs of a scenario with several values, and their common results.
 
 use crate::common::{Bench, words};
 use serde_json::{Value, json};

@@ -96,7 +96,7 @@ fn overlapping_crests_become_disjoint_in_order_at_the_gap() {
         assert!(found.iter().all(|crest| crest.3 == 100));
         for (i, pair) in found.windows(2).enumerate() {
             let gap = pair[1].1 - pair[0].2;
-            // Between rounds, the pause may be longer.
+            // The pause between rounds may be longer.
             if i % 3 == 2 { assert!(gap >= 5 * MS) } else { assert_eq!(gap, 5 * MS, "{schedule:?}") }
         }
         if schedule.is_empty() {
@@ -130,7 +130,7 @@ fn a_late_source_is_waited_for_and_a_missing_one_is_gone_without() {
     assert!(found.windows(2).all(|pair| pair[1].1 - pair[0].2 == 5 * MS));
     assert_eq!(found[0].1, 80 * MS, "the round opens when the last source has begun");
     assert_eq!(source(&report, "10.0.0.2")["missed"], 0);
-    // The second source never arrives. After 100 ms the others go without it.
+    // The second source never arrives. After 100 ms the others depart without it.
     bench.capture("in.pcap", Dialect::USUAL, &crests(50, &[(1, 0, 10), (3, 200, 10)]));
     let report = shape(&bench, &["--sync", order]);
     let found = listed_crests(&bench.listed("out.csv"));
@@ -177,7 +177,7 @@ fn crests_later_than_the_wait_keep_the_order_from_the_next_round_on() {
             asked.dedup();
             assert_eq!(found, asked, "{how} {more:?}: {late} is late");
             let missed = |number: u8| source(sources(&report), &format!("10.0.0.{number}"))["missed"].clone();
-            // One round is without it, and the last one is without the others.
+            // The late source is missing in one round, and the others are missing in the last round.
             assert_eq!([1, 2, 3].map(missed), [1, 1, 1], "{how} {more:?}: {late} is late");
             assert_in_source_order(&bench, 600);
         }
@@ -196,21 +196,21 @@ fn captures_of_several_hosts_are_one_input_and_a_late_one_is_in_order_from_the_s
     }
     let sync = "order 10.0.0.1,10.0.0.2,10.0.0.3 gap 5ms wait 300ms";
     let out = "wire:10G,frames=out.csv,pcap=out.pcap";
-    // The order of the captures is not that of the sources.
+    // The captures are not in the order of the sources.
     let ins = ["--in", "pcap:host3.pcap", "--in", "pcap:host1.pcap", "--in", "pcap:host2.pcap"];
     let line = [&["shape"][..], &ins, &["--out", out, "--sync", sync]].concat();
     let report = bench.report(&line);
     let found = listed_crests(&bench.listed("out.csv"));
     let order: Vec<u64> = found.iter().map(|crest| crest.0).collect();
     assert_eq!(order, [1, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2]);
-    // Within each round from the second on, crests are disjoint at the gap asked.
+    // In each round from the second on, crests are disjoint, with the asked gap between them.
     for round in found[2..17].chunks(3) {
         assert!(round.windows(2).all(|pair| pair[1].1 - pair[0].2 == 5 * MS), "{round:?}");
     }
     assert_in_source_order(&bench, 900);
     assert_eq!(report["in"]["frames"], 900);
     assert_eq!([1, 2, 3].map(|number| source(&report, &format!("10.0.0.{number}"))["crests"].clone()), [6, 6, 6]);
-    // One capture with the frames of all gives the same, to the bit.
+    // One capture with the frames of all hosts gives the same frame list, to the bit.
     let one = bench.listed("out.csv");
     let all: Vec<_> = [1, 3, 2]
         .into_iter()
@@ -223,7 +223,7 @@ fn captures_of_several_hosts_are_one_input_and_a_late_one_is_in_order_from_the_s
     bench.report(["shape", "--in", "pcap:in.pcap", "--out", out, "--sync", sync]);
     assert_eq!(bench.listed("out.csv").len(), one.len());
     assert!(bench.listed("out.csv").iter().zip(&one).all(|(a, b)| (a.start_ps, a.length) == (b.start_ps, b.length)));
-    // A scenario has them in a list.
+    // In a scenario, the captures are a list.
     let list = "in = ['pcap:host3.pcap', 'pcap:host1.pcap', 'pcap:host2.pcap']";
     let text = format!("schema = 1\n[[pipeline]]\n{list}\nout = '{out}'\nsync = '{sync}'\n");
     std::fs::write(bench.path("three.toml"), text).expect("it is ours");
@@ -379,7 +379,8 @@ fn rate_follows_the_queue_depth() {
     }
 }
 
-/// The receiver's view: mixed as they come; apart, in turn and spaced as asked once they are put in order.
+/// What a receiver sees: crests overlap as they arrive, and once ordered they are disjoint, in turn and spaced as
+/// asked.
 #[test]
 fn a_receiver_sees_crests_overlap_before_and_apart_after() {
     let bench = Bench::new();
@@ -401,7 +402,7 @@ fn a_receiver_sees_crests_overlap_before_and_apart_after() {
     let least = after["apart"]["min_ns"].as_f64().expect("a pause");
     // From start to start: the last frame of a crest, then 5 ms.
     assert!((5e6..5.001e6).contains(&least), "{after}");
-    // A source that misses the first round: its turn is left out once, and its last crest follows without the others.
+    // If a source misses the first round, its turn is skipped once, and its last crest follows without the others.
     let late: Vec<(u8, u64, u64)> = (0..4_u64)
         .flat_map(|k| [(1, k * 400_000, 200), (2, k * 400_000 + 3, 200), (3, k * 400_000 + 590_000, 200)])
         .collect();
@@ -453,7 +454,7 @@ fn the_page_has_a_lane_for_each_source() {
     assert_eq!(data["pipelines"][0]["plots"]["sources"][1]["source"], json!("10.0.0.2"));
 }
 
-/// The gap between crests: asked, obtained at the output and at a receiver, and drawn.
+/// The gap between crests, as asked, as obtained at the output and at a receiver, and in the drawing.
 #[test]
 fn reports_the_gap_between_crests_beside_the_asked_one() {
     let bench = Bench::new();
@@ -469,7 +470,8 @@ fn reports_the_gap_between_crests_beside_the_asked_one() {
     let wire = "wire:10G,pcap=out.pcap,frames=out.csv";
     bench.report(["shape", "--in", "pcap:in.pcap", "--out", wire, "--sync", order, "--report", "shaped"]);
     let shaped = of_pipeline("shaped");
-    // By the list of frames, without the code under test: between the crests of 1 and 2, and of 2 and 3, of four rounds.
+    // From the frame list, without the code under test: the gaps between the crests of 1 and 2, and of 2 and 3, in four
+    // rounds.
     let left = listed_crests(&bench.listed("out.csv"));
     let gaps: Vec<u64> = left.windows(2).filter(|pair| pair[1].0 > 1).map(|pair| pair[1].1 - pair[0].2).collect();
     assert_eq!(gaps.len(), 8, "{left:?}");
@@ -481,7 +483,7 @@ fn reports_the_gap_between_crests_beside_the_asked_one() {
         (&json!(extreme(gaps.iter().min())), &json!(extreme(gaps.iter().max())))
     );
     assert_eq!(shaped["plots"]["crest_gaps"]["got_ns"].as_array().map(Vec::len), Some(8));
-    // At a receiver, with a gap that was not kept.
+    // At a receiver, compared with a gap that was not kept.
     let line = "measure --pcap out.pcap --sources '10.0.0.1,10.0.0.2,10.0.0.3 gap 2ms' --report seen";
     let text = bench.run(crate::common::words(line)).stdout;
     assert!(text.contains("  crest gap asked 2 ms; got min 3.50"), "{text}");
@@ -494,7 +496,7 @@ fn reports_the_gap_between_crests_beside_the_asked_one() {
         assert_eq!(drawn.matches("<polyline").count(), 2, "asked and got, {folder}: {drawn}");
         assert!(drawn.contains("8 gaps: asked"), "{drawn}");
     }
-    // Offsets ask for no gap, and one that is not named is not compared.
+    // Offsets do not ask for a gap, and without an asked gap nothing is compared.
     bench.report([
         "shape",
         "--in",

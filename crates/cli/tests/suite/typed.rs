@@ -1,6 +1,5 @@
 //! Every command line that a reader sees: the examples of each `--help`, and the code blocks in README.md and docs.
-//! Each has a rule that says how a test runs it. `documents.rs` runs those of virtual time, `examples_live.rs` the
-//! others.
+//! Each has a rule for how a test runs it. `documents.rs` runs those in virtual time, `live/examples.rs` most others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,13 +36,13 @@ pub(crate) enum Rule {
     Lab,
     /// Run by `service.rs`, with a service or a run to talk to.
     Service,
-    /// Must be refused, only because the machine has no such NIC, or a port that is none.
+    /// Must be refused, for the only reason that the machine has no such NIC, or that the port is not a NIC.
     Nic,
     /// Not run: a pattern for many commands. Its options must exist.
     Pattern,
     /// Not run: it builds or benchmarks the clone. The names in it must exist.
     Clone,
-    /// Not run here. `ELSEWHERE` says why.
+    /// Not run. `ELSEWHERE` gives the reason.
     Elsewhere,
 }
 
@@ -148,7 +147,7 @@ pub(crate) fn all() -> Vec<Block> {
                 .collect();
             let console = fence.trim() == "```console";
             // A block without prompts is a script if it contains a netlathe command. Otherwise it is output or a file.
-            // A script in bash is for other machines: its page says where it was tried.
+            // A block marked as bash is a script for other machines. Its page states where it was tried.
             let elsewhere = ["toml", "bash"].iter().any(|language| fence.contains(language));
             if console || (!elsewhere && block.iter().any(|line| line.starts_with("netlathe "))) {
                 blocks.push(Block { source: source.clone(), steps: steps(block.into_iter(), console) });
@@ -198,7 +197,8 @@ fn rule(typed: &str) -> Option<Rule> {
         () if ELSEWHERE.iter().any(|(line, _)| *line == typed) => Rule::Elsewhere,
         () if netlathe && ["serve", "ctl", "top"].contains(&command) || typed.starts_with("curl ") => Rule::Service,
         () if netlathe && (typed.contains('…') || has(&["DIR"])) => Rule::Pattern,
-        // Other hosts, or reports of several: clock.rs, merge.rs, live/otg.rs.
+        // These need other hosts or reports of several hosts. They are tested in live/clock.rs, merge.rs and
+        // live/otg.rs.
         () if netlathe && (["clock", "otg", "merge"].contains(&command) || has(&["--clock-peer"])) => Rule::Pattern,
         () if begins(&[
             "make ",
@@ -212,7 +212,7 @@ fn rule(typed: &str) -> Option<Rule> {
         {
             Rule::Clone
         }
-        // Pause frames are of hardware: a veth pair has none.
+        // Pause frames need hardware. A veth pair has none.
         () if typed.contains("pci:") || begins(&["ethtool -A "]) => Rule::Nic,
         () if netlathe && command == "disk" || begins(&["mkdir ", "dd ", "ls "]) => Rule::Disk,
         () if netlathe && command == "lab" || begins(&["ip netns exec nl-lab-"]) => Rule::Lab,
@@ -223,7 +223,7 @@ fn rule(typed: &str) -> Option<Rule> {
             Rule::Ports
         }
         () if netlathe && VIRTUAL.contains(&command) || tool => Rule::Virtual,
-        // Output of a program, read by a pager or a counter.
+        // Shows the output of a program in a pager.
         () if begins(&["man -l"]) => Rule::Virtual,
         () => return None,
     })
@@ -299,7 +299,7 @@ pub(crate) fn prepare(folder: &Path) {
     {
         fs::create_dir_all(folder.join("machine").join(path)).expect("a folder");
     }
-    // As the `emulate` page describes it.
+    // The input that the `emulate` page describes.
     let stream = "udp 10.0.0.1:1000 > 10.0.0.2:2000 size random 64B-1518B";
     let made = Command::new(env!("CARGO_BIN_EXE_netlathe"))
         .args([
@@ -311,7 +311,7 @@ pub(crate) fn prepare(folder: &Path) {
     assert!(made.expect("the binary runs").success(), "no input");
     let input = fs::read(folder.join("in.pcap")).expect("it was made");
     fs::write(folder.join("cut.pcap"), &input[..2300]).expect("a file");
-    // Few enough frames to replay in a moment.
+    // Few frames, so that a replay is quick.
     fs::write(folder.join("day.pcap"), whole_records(&input, 5000)).expect("a file");
     let packed = Command::new(env!("CARGO_BIN_EXE_netlathe"))
         .args(["gen", "--pcap", "day.pcap", "--out", "pcap:in.pcap.zst", "-q"])

@@ -1,5 +1,4 @@
-//! What the commands promise in virtual time, checked against the files that they write. The reports must agree with
-//! the files.
+//! Tests of commands in virtual time against the files that they write. The reports must agree with the files.
 
 mod captures;
 mod departures;

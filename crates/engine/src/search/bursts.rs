@@ -114,7 +114,7 @@ impl Bursts {
         let asked = trial.duration.as_secs_f64() * (1.0 + self.settings.tolerance.as_f64());
         let flaw = if outcome.missed > 0 && outcome.lost > 0 {
             Some(Flaw::Receiver)
-        } else if outcome.sent < frames || outcome.took.as_secs_f64() > asked {
+        } else if outcome.sent < frames * u64::from(outcome.directions.max(1)) || outcome.took.as_secs_f64() > asked {
             Some(Flaw::Shortfall)
         } else {
             None
@@ -154,7 +154,15 @@ mod tests {
             let frames = trial.duration.as_ps() / 1_000_000;
             let took = Span::from_ps((trial.duration.as_ps() as f64 * (1e6 / tester).max(1.0)) as u64);
             let lost = frames.saturating_sub(limit(number));
-            bursts.tell(Outcome { sent: frames, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 });
+            bursts.tell(Outcome {
+                sent: frames,
+                lost,
+                took,
+                missed: 0,
+                late: Span::ZERO,
+                late_frames: 0,
+                directions: 1,
+            });
             number += 1;
             assert!(number < 500, "it does not end");
         }

@@ -131,7 +131,7 @@ mod tests {
             let sent = (trial.load.millis() / 1_000).min(tester);
             let lost = sent.saturating_sub(rate);
             let took = trial.duration;
-            curve.tell(Outcome { sent, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 });
+            curve.tell(Outcome { sent, lost, took, missed: 0, late: Span::ZERO, late_frames: 0, directions: 1 });
         }
         let run = |run: &TrialResult| (run.trial.load.millis() / 1_000, run.outcome.lost, run.flaw.is_none());
         (curve.verdict(), curve.runs().iter().map(run).collect())

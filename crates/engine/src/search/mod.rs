@@ -42,6 +42,16 @@ pub struct Outcome {
     pub late: Span,
     /// Frames that departed late.
     pub late_frames: u64,
+    /// Directions that carried the load at the same time. The counts above are their sums, and the load and the
+    /// durations are those of each. Usually 1.
+    pub directions: u32,
+}
+
+impl Outcome {
+    /// The load of all directions together, in frames per second.
+    fn whole_load(&self, load: FrameRate) -> f64 {
+        load.millis() as f64 / 1_000.0 * f64::from(self.directions.max(1))
+    }
 }
 
 /// Why a trial is not a result of the device.
@@ -91,7 +101,7 @@ impl TrialResult {
     /// True if the tester offered less than two thirds of the load.
     fn is_far_below(&self) -> bool {
         let seconds = self.outcome.took.max(self.trial.duration).as_secs_f64();
-        self.outcome.sent as f64 * 1_000.0 * 1.5 < self.trial.load.millis() as f64 * seconds
+        self.outcome.sent as f64 * 1.5 < self.outcome.whole_load(self.trial.load) * seconds
     }
 
     fn within(&self, goal: &Goal) -> bool {
@@ -239,11 +249,11 @@ fn flaw(
     decisive: impl FnOnce(&Outcome) -> bool,
 ) -> Option<Flaw> {
     let tolerance = tolerance.as_f64();
-    let wanted = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
+    let wanted = outcome.whole_load(trial.load) * trial.duration.as_secs_f64();
     let took = outcome.took.as_secs_f64();
     let asked = trial.duration.as_secs_f64();
-    // Rounding a duration to whole frames can change the count by one frame.
-    let frame = 1.0 / wanted.max(1.0);
+    // Rounding a duration to whole frames can change the count of each direction by one frame.
+    let frame = f64::from(outcome.directions.max(1)) / wanted.max(1.0);
     if outcome.missed > 0 && outcome.lost > 0 {
         return Some(Flaw::Receiver);
     }
@@ -255,7 +265,7 @@ fn flaw(
         return Some(if took > asked * 1.5 { Flaw::Overrun } else { Flaw::Shortfall });
     }
     // Assumes at most two hiccups of the maximum lateness. Shorter hiccups delay many frames harmlessly.
-    let at_once = (2.0 * outcome.late.as_secs_f64() * trial.load.millis() as f64 / 1_000.0) as u64;
+    let at_once = (2.0 * outcome.late.as_secs_f64() * outcome.whole_load(trial.load)) as u64;
     let at_once = outcome.late_frames.min(at_once);
     let by_itself = Outcome { lost: outcome.lost.saturating_sub(at_once), ..*outcome };
     (outcome.late > late && decisive(&by_itself)).then_some(Flaw::Hiccup)
@@ -561,7 +571,8 @@ impl Search {
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
                 let arrived = |run: &TrialResult| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
-                    run.outcome.sent.saturating_sub(run.outcome.lost) as f64 * 1_000.0 / seconds.max(1e-9)
+                    let each = 1_000.0 / f64::from(run.outcome.directions.max(1));
+                    run.outcome.sent.saturating_sub(run.outcome.lost) as f64 * each / seconds.max(1e-9)
                 };
                 let (flawed, counts): (Vec<&TrialResult>, Vec<&TrialResult>) =
                     there.partition(|run| run.flaw.is_some());

@@ -42,7 +42,15 @@ fn run(settings: Settings, tester: f64, mut device: impl FnMut(f64, usize) -> f6
         let took = Span::from_ps((took * 1e12) as u64);
         search.tell(
             trial,
-            Outcome { sent: sent as u64, lost: lost as u64, took, missed: 0, late: Span::ZERO, late_frames: 0 },
+            Outcome {
+                sent: sent as u64,
+                lost: lost as u64,
+                took,
+                missed: 0,
+                late: Span::ZERO,
+                late_frames: 0,
+                directions: 1,
+            },
         );
         number += 1;
         assert!(number < 2_000, "it does not end");
@@ -101,7 +109,7 @@ proptest! {
             let lost = (sent * hard(limit)(load, 0)).ceil() as u64;
             let late = if random.below(10) < bad { Span::from_ms(2) } else { Span::ZERO };
             let took = trial.duration + late;
-            search.tell(trial, Outcome { sent: sent as u64, lost, took, missed: 0, late, late_frames: 0 });
+            search.tell(trial, Outcome { sent: sent as u64, lost, took, missed: 0, late, late_frames: 0, directions: 1 });
             prop_assert!(search.runs().len() < most, "{} goes on at {}", limit, trial.load);
         }
         let found = search.found()[0];
@@ -138,6 +146,7 @@ fn load_that_the_tester_offered_only_once_hides_no_bound() {
             missed: 0,
             late: Span::ZERO,
             late_frames: 0,
+            directions: 1,
         };
         search.tell(Trial { load: rate(fps), duration: Span::from_ms(1_000) }, outcome);
     };
@@ -233,7 +242,8 @@ fn moves_one_width_below_a_load_that_the_tester_fails() {
         failures += usize::from(late);
         // Half of the trials took much longer than requested.
         let took = if late { Span::from_ms(1_050 + 1_000 * (failures as u64 % 2)) } else { S };
-        let outcome = Outcome { sent: load as u64, lost, took, missed: 0, late: Span::ZERO, late_frames: 0 };
+        let outcome =
+            Outcome { sent: load as u64, lost, took, missed: 0, late: Span::ZERO, late_frames: 0, directions: 1 };
         search.tell(trial, outcome);
     }
     let loads = loads(&search);
@@ -290,7 +300,15 @@ fn excludes_loss_after_a_hiccup_of_the_tester() {
         let lost = (load * loss) as u64;
         search.tell(
             trial,
-            Outcome { sent: load as u64, lost, took: trial.duration, missed: 0, late, late_frames: 1_500 },
+            Outcome {
+                sent: load as u64,
+                lost,
+                took: trial.duration,
+                missed: 0,
+                late,
+                late_frames: 1_500,
+                directions: 1,
+            },
         );
         number += 1;
         assert!(number < 500);
@@ -314,7 +332,15 @@ fn excludes_loss_in_the_testers_receiver() {
         let missed = if load > 50_000.0 { sent / 10 } else { 0 };
         search.tell(
             trial,
-            Outcome { sent, lost: missed, took: trial.duration, missed, late: Span::ZERO, late_frames: 0 },
+            Outcome {
+                sent,
+                lost: missed,
+                took: trial.duration,
+                missed,
+                late: Span::ZERO,
+                late_frames: 0,
+                directions: 1,
+            },
         );
         trials += 1;
         assert!(trials < 5_000);
@@ -357,8 +383,15 @@ fn random_loss(mean: f64, seed: u64) -> Search {
     while let Some(trial) = search.next_trial() {
         let sent = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
         let lost = u64::from((random.below(1 << 30) as f64 / f64::from(1 << 30)) > (-sent / mean).exp());
-        let outcome =
-            Outcome { sent: sent as u64, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0 };
+        let outcome = Outcome {
+            sent: sent as u64,
+            lost,
+            took: trial.duration,
+            missed: 0,
+            late: Span::ZERO,
+            late_frames: 0,
+            directions: 1,
+        };
         search.tell(trial, outcome);
         assert!(search.runs().len() < 1_000, "it does not end");
     }
@@ -409,6 +442,7 @@ fn classifies_loads_on_both_sides_of_each_boundary() {
                     missed: 0,
                     late: Span::ZERO,
                     late_frames: 0,
+                    directions: 1,
                 },
                 flaw: None,
             })
@@ -434,7 +468,10 @@ fn interrupted_search_is_unfinished() {
         assert!(search.found().iter().any(|found| found.verdict == Verdict::Unfinished), "{:?}", search.found());
         let sent = trial.load.millis() / 1_000;
         let lost = sent.saturating_sub(1_000_000);
-        search.tell(trial, Outcome { sent, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0 });
+        search.tell(
+            trial,
+            Outcome { sent, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0, directions: 1 },
+        );
     }
     assert!(search.found().iter().all(|found| found.verdict == Verdict::DutLimited), "{:?}", search.found());
 }
@@ -448,11 +485,55 @@ fn accepts_the_largest_number_of_confirmations() {
         let load = trial.load.millis() as f64 / 1_000.0;
         let sent = load * trial.duration.as_secs_f64();
         let lost = (sent * device(load, number)).ceil() as u64;
-        let outcome =
-            Outcome { sent: sent as u64, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0 };
+        let outcome = Outcome {
+            sent: sent as u64,
+            lost,
+            took: trial.duration,
+            missed: 0,
+            late: Span::ZERO,
+            late_frames: 0,
+            directions: 1,
+        };
         search.tell(trial, outcome);
     }
     let found = search.found()[0];
     assert_eq!(found.verdict, Verdict::Unfinished);
     assert!(found.lower.is_some() && found.upper.is_some());
+}
+
+#[test]
+fn directions_at_once_are_judged_by_their_sums_and_each_carries_the_load() {
+    let goal = Goal::rfc2544(percent(0.0), S, percent(1.0));
+    let mut search = Search::new(Settings { most: rate(100_000.0), ..settings(vec![goal]) });
+    // One direction forwards everything, and the other 30 000 frames per second.
+    while let Some(trial) = search.next_trial() {
+        let each = (trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64()) as u64;
+        let lost = each.saturating_sub((30_000.0 * trial.duration.as_secs_f64()) as u64);
+        search.tell(
+            trial,
+            Outcome {
+                sent: 2 * each,
+                lost,
+                took: trial.duration,
+                missed: 0,
+                late: Span::ZERO,
+                late_frames: 0,
+                directions: 2,
+            },
+        );
+    }
+    assert!(search.runs().iter().all(|run| run.flaw.is_none()), "each direction was offered the whole load");
+    let found = search.found()[0];
+    let (lower, upper) = (found.lower.expect("it passes there"), found.upper.expect("it fails there"));
+    assert!(lower.millis() <= 30_001_000 && upper.millis() >= 30_000_000, "{lower} {upper}");
+    assert_eq!(found.verdict, Verdict::DutLimited);
+
+    // Half of the frames is a load that the tester did not offer.
+    let mut search = Search::new(Settings { most: rate(1_000.0), ..settings(vec![goal]) });
+    let trial = search.next_trial().expect("the first");
+    let sent = (trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64()) as u64;
+    let outcome =
+        Outcome { sent, lost: 0, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0, directions: 2 };
+    search.tell(trial, outcome);
+    assert_eq!(search.runs()[0].flaw, Some(Flaw::Shortfall));
 }

@@ -8,7 +8,7 @@
     print(result.report("client").client.out.frames, result.missing)
 
 An engine places the agents: `Dask` (a worker per host, by SSH, Slurm, Kubernetes or here; `pip install netlathe[fleet]`),
-`Ray` (`pip install ray`), or `Threads` in this process. Another one needs four functions: `Engine`. The engine is never in the timing path: programs wait,
+`Ray` (`pip install ray`), or `Threads` in this process. Your own engine implements the four functions of `Engine`. The engine is never in the timing path: programs wait,
 armed, for an absolute instant of their host's clock. An agent ends its program by itself when its lease is not renewed.
 """
 

@@ -1,7 +1,7 @@
-"""What runs on each host: starts programs armed, passes the start on, and hands back their reports.
+"""The agent on each host: starts programs armed, passes the instant of the start on, and returns their reports.
 
-The functions here are called on a host by an engine, one short call at a time. What goes on between calls is kept in this
-module, by the number of the task.
+The functions here are called on a host by an engine, one short call at a time. State between calls is kept in
+this module, by task number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Task:
 
 @dataclass
 class State:
-    """What an agent says of its task."""
+    """The state of a task, as its agent reports it."""
 
     number: str
     phase: str
@@ -78,7 +78,7 @@ _lock = threading.RLock()
 
 
 class _Timekeeper:
-    """Notes the time at asked instants, for any number of agents, on one thread."""
+    """Records the time at requested instants, for any number of agents, on one thread."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, str]] = []
@@ -119,7 +119,7 @@ def program() -> str:
 
 
 def compare_clock(reference: str, environment: tuple[tuple[str, str], ...], duration_s: float) -> dict[str, Any]:
-    """The clock of the reference minus this host's, as `netlathe clock --json` has it."""
+    """Returns the offset of the reference clock from this host's, as in `netlathe clock --json`."""
     line = [program(), "clock", "--peer", reference, "--duration", f"{duration_s}s", "--progress", "never", "--json"]
     done = subprocess.run(
         line, env={**os.environ, **dict(environment)}, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -136,7 +136,7 @@ def arm(task: Task) -> State:
     running = _Running(task)
     if task.arguments:
         own = [program(), *task.arguments, "--start-at", "stdin", "--json"]
-        # A search keeps no histograms.
+        # A search has no --histograms.
         own += [] if task.arguments[0] == "search" else ["--histograms"]
         running.folder, running.in_use = _task_folder.make()
         try:
@@ -149,7 +149,7 @@ def arm(task: Task) -> State:
                 (running.folder, running.in_use),
                 (max(task.arm_s, task.lease_s), task.lease_s),
                 {**os.environ, **dict(task.environment)},
-                # Paths on the command line are those of the agent's folder, unless files came with the task.
+                # Paths on the command line are relative to the agent's folder, unless the task has files.
                 here if task.files else None,
             )
         except BaseException:
@@ -171,10 +171,10 @@ def start_warden(
     environment: Mapping[str, str],
     cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program with a warden, which ends it when this process is gone."""
+    """Starts a program with a warden, which ends the program when this process is gone."""
     path, in_use = folder
     warden = [sys.executable, "-m", "netlathe.fleet._warden", *map(str, leases_s), str(path), "--"]
-    # The package may not be installed, but be on the path of this process.
+    # The package may not be installed but only be on the path of this process.
     paths = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
     return subprocess.Popen(
         [*warden, *program_line],
@@ -187,7 +187,7 @@ def start_warden(
 
 
 def go(number: str, instant_ns: int) -> State:
-    """Passes the instant on, as UNIX time in ns by the clock of this host."""
+    """Passes the start instant on. It is UNIX time in ns by the clock of this host."""
     with _lock:
         running = _tasks[number]
         running.asked_ns = instant_ns
@@ -200,7 +200,7 @@ def go(number: str, instant_ns: int) -> State:
 
 
 def look(number: str) -> State:
-    """Renews the lease of a task, and says how it is."""
+    """Renews the lease of a task, and returns its state."""
     running = _tasks[number]
     running.renewed = time.monotonic()
     if running.process is None:
@@ -223,7 +223,7 @@ def look(number: str) -> State:
 
 
 def stop(number: str) -> State:
-    """Ends a task, as Ctrl-C does. Asked again, it does nothing more."""
+    """Ends a task, as Ctrl-C does. Repeated calls do nothing more."""
     running = _tasks[number]
     asked, running.ended = running.ended, True
     if running.process is not None and not asked:
@@ -232,7 +232,7 @@ def stop(number: str) -> State:
 
 
 def forget(number: str) -> None:
-    """Removes what is left of a task. One that still runs is ended."""
+    """Removes what is left of a task. Ends the task if it still runs."""
     with _lock:
         running = _tasks.pop(number, None)
         if running is None:
@@ -246,7 +246,7 @@ def forget(number: str) -> None:
             running.process.stdin.close()
         except BrokenPipeError:
             pass
-    # The warden ends its program in that time.
+    # The warden ends its program within this time.
     try:
         running.process.wait(15)
     except subprocess.TimeoutExpired:
@@ -257,7 +257,7 @@ def forget(number: str) -> None:
 
 
 def rfc3339(unix_ns: int) -> str:
-    """An instant as `--start-at` reads it."""
+    """Formats an instant for `--start-at`."""
     seconds, fraction = divmod(unix_ns, _NS)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{fraction:09}Z"
 
@@ -268,7 +268,7 @@ def _tell(running: _Running, line: str) -> None:
         running.process.stdin.write(f"{line}\n".encode())
         running.process.stdin.flush()
     except (BrokenPipeError, ValueError):
-        # It has ended, which its status says.
+        # The warden has ended, which its status shows.
         pass
 
 

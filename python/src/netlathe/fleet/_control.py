@@ -86,7 +86,7 @@ class Scenario:
 
 @dataclass
 class HostResult:
-    """What became known of a program on a host."""
+    """What is known about a program on a host."""
 
     phase: str
     role: str
@@ -172,7 +172,7 @@ def run(
 
 
 def _place(phase: Phase, hosts: Sequence[str]) -> Iterator[tuple[str, Role]]:
-    """The hosts of each role: first those that are named, then those that are counted, in order."""
+    """Assigns hosts to each role: first to roles that name hosts, then to roles that count them, in order."""
     free = list(hosts)
     for role in phase.roles:
         for host in role.hosts if not isinstance(role.hosts, int) else ():
@@ -199,14 +199,14 @@ def _names(hosts: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _answering(program: Program, address: str) -> Iterator[str]:
-    """The reference clock on this host, and its address."""
+    """Runs the reference clock on this host, and yields its address."""
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     listen = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
     with _task_folder.made() as (folder, in_use):
         line = program.line("clock", "--answer", "--listen", listen)
-        # No lease: it ends with this process, also where that is killed.
+        # No lease: the clock ends with this process, even if the process is killed.
         warden = _agent.start_warden(line, (folder, in_use), (math.inf, math.inf), program.environment())
         assert warden.stdin
         try:
@@ -300,8 +300,8 @@ class _Control:
         patience_s: float,
         allowed_s: float = 0.0,
     ) -> None:
-        """Calls a function for each task, and keeps the states that come back. A host that does not answer is lost, unless it
-        has answered within `allowed_s`."""
+        """Calls a function for each task, and stores the returned states. A host that does not answer counts as lost, unless its
+        last answer is less than `allowed_s` ago."""
         answers = self.engine.call([(task.host, function, arguments(task)) for task in tasks], patience_s)
         now = time.monotonic()
         for task, answer in zip(tasks, answers):
@@ -320,12 +320,12 @@ class _Control:
         self.progress(self.phase.name, states)
 
     def _alive(self, *phases: str) -> list[Task]:
-        """The tasks that are in these phases, as far as is known."""
+        """Returns the tasks whose last known state is one of these phases."""
         known = [task for task in self.tasks if self.results[task.number].missing is None]
         return [task for task in known if not phases or self.states[task.number].phase in phases]
 
     def _look(self, tasks: Sequence[Task]) -> None:
-        # One host that is silent must not keep the others from having their leases renewed.
+        # One silent host must not prevent the leases of the others from being renewed.
         lease_s = self.scenario.lease_s
         self._each(_agent.look, tasks, lambda task: (task.number,), lease_s / 4, lease_s)
 
@@ -347,7 +347,7 @@ class _Control:
             raise Refused("\n".join(problems))
 
     def _start(self) -> None:
-        # start_in_s is the time from the last armed program to the first start of all roles.
+        # start_in_s is the time from the arming of the last program to the first start of any role.
         ahead_s = self.scenario.start_in_s - min([0.0, *(role.start_after_s for role in self.phase.roles)])
         begun_ns = time.time_ns()
         instant_ns = begun_ns + int(ahead_s * _NS)
@@ -359,7 +359,7 @@ class _Control:
             return task.number, own_ns - round(clock["offset_ns"]) if clock else own_ns
 
         self._each(_agent.go, self.tasks, by_host, self.scenario.lease_s / 2, self.scenario.lease_s)
-        # Where a host is silent, the wait for its answer may outlast the instant, which the others have.
+        # If a host is silent, the wait for its answer may last beyond the instant, which the others already have.
         if time.time_ns() > first_ns and len(self._alive("running", "ended")) == len(self.tasks):
             raise Refused(
                 f"phase {self.phase.name}: the start reached all hosts after the instant: give a larger start_in_s than "
@@ -370,7 +370,7 @@ class _Control:
     def _watch(self) -> None:
         leads = any(not role.follows for role in self.phase.roles)
         looked_s = 0.0
-        # One that is still armed got the instant, but its answer was lost.
+        # A task that is still armed got the instant, but its answer was lost.
         while running := self._alive("running", "armed"):
             if self.scenario.on_loss == "end" and len(self._alive()) < len(self.tasks):
                 break
@@ -379,24 +379,24 @@ class _Control:
             if leads and all(self.roles[task.number].follows for task in running):
                 break
             pause = min(self.scenario.lease_s / 4, 0.5, max(0.05, self._end_at - time.monotonic()))
-            # Where a host is silent, the wait for its answer has used the time up: the others' leases come first.
+            # If a host was silent, waiting for its answer has used up the time, so renew the leases of the others first.
             time.sleep(max(0.0, pause - looked_s))
             begun = time.monotonic()
             self._look(running)
             looked_s = time.monotonic() - begun
 
     def _end(self) -> None:
-        """Ends what still runs, and takes the reports."""
+        """Ends what still runs, and collects the reports."""
         patience_s = self.scenario.lease_s / 2
         alive = self._alive()
-        # Ctrl-C may have come before the answer to arming.
+        # Ctrl-C may have arrived before the answer to arming.
         running = [task for task in alive if task.number in self.states and self.states[task.number].phase != "ended"]
         begun = time.monotonic()
         end = begun + 15
         while (waiting := [task for task in running if task in self._alive() and self.states[task.number].phase != "ended"]) and (
             time.monotonic() < end
         ):
-            # A host that did not answer may be busy, and may not have got the call. It is asked again within its lease.
+            # A host that did not answer may be busy or may not have received the call. Ask it again within its lease.
             silent = [task for task in waiting if self.answered.get(task.number, 0.0) < begun]
             if silent:
                 self._each(_agent.stop, silent, lambda task: (task.number,), patience_s, self.scenario.lease_s)
@@ -425,7 +425,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 
 def _received(results: Iterable[HostResult]) -> list[dict[str, Any]]:
-    """What each receiver with `measure --sources` saw of the sources, by its stamps."""
+    """Returns what each receiver with `measure --sources` saw of the sources, by its stamps."""
     return [
         {"role": result.role, "host": result.host, **pipeline["arrivals"], "crest_gap": pipeline.get("crest_gap")}
         for result in results
@@ -435,7 +435,7 @@ def _received(results: Iterable[HostResult]) -> list[dict[str, Any]]:
 
 
 def _merge(program: Program, results: Sequence[HostResult], folder: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
-    """One report for each phase and role, by `netlathe merge`."""
+    """Merges the reports of each phase and role, by `netlathe merge`."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     with _task_folder.made() as (scratch, _):
         base = folder or scratch

@@ -1,4 +1,4 @@
-"""Engines: what places calls on hosts. They are never in the timing path."""
+"""Engines, which place calls on hosts. They are never in the timing path."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Engine(Protocol):
     """Places short calls on hosts."""
 
     def hosts(self) -> list[str]:
-        """The names of the hosts that are there now."""
+        """Returns the names of the available hosts."""
 
     def call(self, calls: Sequence[tuple[str, Callable[..., Any], tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         """Calls functions on hosts, all at once. The results are in the same order; that of a host that does not answer
         in time is a `Lost`, and that of a function that raises is its exception."""
 
     def address(self) -> str:
-        """The address of this host, as the others reach it."""
+        """Returns the address at which other hosts reach this one."""
 
     def close(self) -> None:
-        """Leaves the engine as it was."""
+        """Releases what the engine has made."""
 
 
 class Threads:
@@ -62,7 +62,7 @@ def _result(future: concurrent.futures.Future[Any]) -> Any:
     return error if error is not None else future.result()
 
 
-# How Dask ends a wait when the scheduler is lost.
+# The exceptions by which Dask ends a wait when the scheduler is lost.
 _CANCELLED = (concurrent.futures.CancelledError, asyncio.CancelledError)
 
 
@@ -122,9 +122,9 @@ class Dask:
         except (TimeoutError, self._distributed.TimeoutError):
             pass
         except _CANCELLED:
-            # Releases of Dask differ in the exception. What was cancelled says so itself.
+            # Releases of Dask differ in the exception, so check whether the future was cancelled.
             pass
-        # All at once: a result may still be on a host whose network was lost, and that wait must not be added to the others'.
+        # All at once: a result may be on a host whose network was lost, and waits for such hosts must not add up.
         with concurrent.futures.ThreadPoolExecutor(max_workers=min(16, len(futures)) or 1) as pool:
             return list(pool.map(lambda future: self._result(future, timeout_s), futures))
 
@@ -142,7 +142,7 @@ class Dask:
         try:
             return future.result(timeout=timeout_s)
         except (Exception, *_CANCELLED) as error:
-            # The connection was lost while the result came.
+            # The connection was lost during the transfer of the result.
             return Lost(str(error) or type(error).__name__)
 
     def _failure(self, future: Any) -> BaseException:
@@ -154,7 +154,7 @@ class Dask:
         address = urllib.parse.urlsplit(self._client.scheduler.address)
         family = socket.AF_INET6 if ":" in (address.hostname or "") else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Sends nothing: it asks for the route.
+            # Connecting a UDP socket sends nothing. It only looks up the route.
             probe.connect((address.hostname or "127.0.0.1", address.port or 9))
             own: str = probe.getsockname()[0]
         return own
@@ -200,7 +200,7 @@ class Ray:
         return [self._result(future, future in done) for future in futures]
 
     def _place(self, host: str, nodes: dict[str, str]) -> Any:
-        """The actor that makes the calls on a node: what they keep lasts as long as its process."""
+        """Creates the actor that makes the calls on a node. Their state exists as long as its process."""
         node = nodes.get(host)
         if node is None:
             return None

@@ -1,4 +1,4 @@
-"""The folder of a task: what a warden leaves for its agent in it, and who removes it."""
+"""The folder of a task, in which a warden leaves files for its agent, and its removal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PREFIX = "netlathe-fleet-"
 
 
 def make() -> tuple[Path, int]:
-    """A new folder, and a descriptor of it. It is in use as long as one process has that descriptor or its copy. Folders of
-    killed processes are removed first."""
+    """Makes a folder. Returns its path and a descriptor. The folder is in use as long as a process has the descriptor or a copy
+    of it. Folders of killed processes are removed first."""
     _remove_unused()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Another process may take it for an old one until it is locked.
+        # Until the folder is locked, another process may consider it unused and remove it.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, os.O_DIRECTORY)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -35,14 +35,14 @@ def make() -> tuple[Path, int]:
 
 
 def remove(folder: Path, descriptor: int) -> None:
-    """Removes a folder that this process made."""
+    """Removes a folder made by this process."""
     shutil.rmtree(folder, ignore_errors=True)
     os.close(descriptor)
 
 
 @contextlib.contextmanager
 def made() -> Iterator[tuple[Path, int]]:
-    """A new folder, for as long as the block."""
+    """Makes a folder that exists during a `with` block."""
     folder, descriptor = make()
     try:
         yield folder, descriptor
@@ -51,7 +51,7 @@ def made() -> Iterator[tuple[Path, int]]:
 
 
 def read(path: Path) -> str:
-    """The text of a file; empty if there is none yet."""
+    """Returns the text of a file, or an empty text if there is none yet."""
     try:
         return path.read_text("utf-8", "replace")
     except FileNotFoundError:
@@ -59,9 +59,9 @@ def read(path: Path) -> str:
 
 
 def _remove_unused() -> None:
-    """Removes the folders whose processes, agent and warden, were both killed."""
+    """Removes folders whose agent and warden were both killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        # It may be another user's, or go while this looks at it.
+        # The folder may belong to another user, or vanish meanwhile.
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

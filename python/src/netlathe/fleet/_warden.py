@@ -1,7 +1,7 @@
 """Runs one program on behalf of an agent, and ends it when the agent is gone or does not renew its lease.
 
-It is a process of its own, so that it outlives an agent that was killed: the pipe on its stdin ends then. It reads lines:
-`renew`, `start INSTANT` and `stop`. All but `renew` renew the lease, too.
+It is a separate process, so that it outlives a killed agent. The pipe on its stdin is closed then. It reads the lines
+`renew`, `start INSTANT` and `stop`. Each of them renews the lease.
 
     python -m netlathe.fleet._warden FIRST_LEASE_S LEASE_S FOLDER -- PROGRAM ARGUMENTS
 """
@@ -20,22 +20,22 @@ import time
 from netlathe.fleet._task_folder import LEASE_ENDED, STATUS
 
 _LOOK_S = 0.05
-# From the signal to the end of a run, which writes its report and restores interfaces.
+# Time for a run to write its report and restore interfaces after the signal.
 _PATIENCE_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
 def _before_the_program(warden: int) -> None:
-    # Ignored here, and a program would inherit that.
+    # The warden ignores these signals, and the program would inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != warden:
-        # It was killed before the call above, which then has no effect.
+        # The warden was killed before the call above, which then has no effect.
         os._exit(128 + signal.SIGKILL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the program and what it started: as Ctrl-C does, then for good."""
+    """Ends the program and the processes in its group: as Ctrl-C does, then by SIGKILL."""
     for number, patience_s in ((signal.SIGINT, _PATIENCE_S), (signal.SIGKILL, _PATIENCE_S)):
         try:
             os.killpg(process.pid, number)
@@ -46,19 +46,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             time.sleep(_LOOK_S)
     process.wait()
     try:
-        # What it left in its group.
+        # Processes that the program left in its group.
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
 
 
 def _forget(folder: str) -> None:
-    """Removes the folder of a task that nothing will ask for again."""
+    """Removes the folder of a task whose agent is gone."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _note(folder: str, status: int) -> None:
-    """Writes the status of the program, whole or not at all."""
+    """Writes the status of the program atomically."""
     path = os.path.join(folder, STATUS)
     with open(f"{path}.new", "w") as file:
         file.write(str(status))
@@ -66,7 +66,7 @@ def _note(folder: str, status: int) -> None:
 
 
 def watch(first_lease_s: float, lease_s: float, folder: str, arguments: list[str]) -> int:
-    """Runs the program to its end, and keeps what it wrote as long as the agent is there and renews the lease."""
+    """Runs the program to its end, and keeps its output as long as the agent exists and renews the lease."""
     own = os.getpid()
     with open(os.path.join(folder, "stdout"), "wb") as stdout, open(os.path.join(folder, "stderr"), "wb") as stderr:
         process = subprocess.Popen(
@@ -99,7 +99,7 @@ def watch(first_lease_s: float, lease_s: float, folder: str, arguments: list[str
                         process.stdin.write(rest + b"\n")
                         process.stdin.close()
                     except BrokenPipeError:
-                        # It has ended, which its status says.
+                        # The program has ended, which its status shows.
                         pass
                 elif word == b"stop":
                     _end(process)
@@ -110,7 +110,7 @@ def watch(first_lease_s: float, lease_s: float, folder: str, arguments: list[str
 
 
 if __name__ == "__main__":
-    # Ctrl-C in a terminal is for the controller, which then ends everything in order.
+    # Ctrl-C in a terminal is handled by the controller, which then ends everything in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _first, _lease, _folder, _dashes, *_arguments = sys.argv[1:]

@@ -1,4 +1,4 @@
-//! The answering side: one answer of equal length for each complete request, and none for anything else.
+//! The answering side. It sends one answer of the same length for each valid request, and ignores everything else.
 
 use super::message::{self, Answer, LENGTH};
 use super::stamped_socket::StampedSocket;
@@ -20,7 +20,7 @@ pub(super) struct Answered {
     pub(super) ignored: u64,
 }
 
-/// Answers until a signal or the end of `duration`.
+/// Answers until a signal arrives or `duration` has passed.
 pub(super) fn answer(
     listen: Option<SocketAddr>,
     duration: Option<Duration>,
@@ -36,7 +36,7 @@ pub(super) fn answer(
     while !stop.asked() && duration.is_none_or(|duration| begun.elapsed() < duration) {
         let arrived = match socket.receive(&mut buffer) {
             Ok(Some(arrived)) => arrived,
-            // An earlier answer was refused, because the requester has ended.
+            // An error means that an earlier answer was refused, because the requester has ended.
             Ok(None) | Err(_) => continue,
         };
         let (Some(nonce), Some(from)) = (message::read_request(&buffer[..arrived.length]), arrived.from) else {
@@ -57,7 +57,7 @@ pub(super) fn answer(
 fn bind(listen: Option<SocketAddr>) -> Result<(UdpSocket, SocketAddr), Failure> {
     let address = listen.unwrap_or_else(|| (Ipv6Addr::UNSPECIFIED, PORT).into());
     let bound = UdpSocket::bind(address);
-    // The host has no IPv6.
+    // Hosts without IPv6 use IPv4.
     let bound = if listen.is_none() && bound.is_err() { UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)) } else { bound };
     let named = bound.and_then(|socket| socket.local_addr().map(|address| (socket, address)));
     named.map_err(|cause| {

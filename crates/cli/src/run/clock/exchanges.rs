@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A slower answer has a large error.
+/// Time limit for an answer. A slower one would have a large error.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Resolution of the kernel's stamps in ns.
 const RESOLUTION_NS: f64 = 1.0;
@@ -96,7 +96,7 @@ impl Exchanges {
         self.meter.report(&self.name, self.asked, RESOLUTION_NS)
     }
 
-    /// The figures, or why there are none.
+    /// The figures, or the reason why there are none.
     pub(super) fn concluded(&self) -> Result<ClockReport, Failure> {
         self.report().ok_or_else(|| {
             let why = match self.refused {

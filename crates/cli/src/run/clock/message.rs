@@ -29,7 +29,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// A request with a random `nonce`, which only a host that has seen the request can answer.
+/// A request with a random `nonce`. Only a host that has seen the request can answer it.
 pub(super) fn request(nonce: u64) -> [u8; LENGTH] {
     message(REQUEST, nonce)
 }

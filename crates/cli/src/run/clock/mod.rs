@@ -133,7 +133,7 @@ fn bound_ns(report: &ClockReport) -> f64 {
     report.offset_ns.abs() + report.error_ns
 }
 
-/// Whether a peer's clock is further off than allowed.
+/// The message about a peer's clock that is further off than `most`.
 fn too_far(report: &ClockReport, most: Span) -> String {
     format!(
         "--max-clock-error: the clock of {} is {} from this host's, above {most}: synchronise both by chrony or ptp4l, \

@@ -1,4 +1,4 @@
-//! A UDP socket; the kernel stamps its messages at departure and arrival.
+//! A UDP socket whose messages the kernel stamps at departure and arrival.
 
 use crate::options::host_clock::HostClock;
 use nix::errno::Errno;
@@ -21,14 +21,14 @@ pub(super) struct StampedSocket {
 pub(super) struct Arrived {
     pub(super) length: usize,
     pub(super) from: Option<SocketAddr>,
-    /// Arrival time: the kernel's stamp, or else when it was read.
+    /// Arrival in ns of UNIX time: the kernel's stamp, or else the time of the read.
     pub(super) at: i64,
     /// Whether the kernel stamped it.
     pub(super) by_kernel: bool,
 }
 
 impl StampedSocket {
-    /// Enables stamps on a bound socket. Reading waits for at most `patience`.
+    /// Enables stamps on a bound socket. A read waits for at most `patience`.
     pub(super) fn new(socket: UdpSocket, clock: HostClock, patience: Duration) -> io::Result<Self> {
         let flags = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
@@ -39,7 +39,7 @@ impl StampedSocket {
         Ok(StampedSocket { socket, clock })
     }
 
-    /// The time now.
+    /// The current time in ns of UNIX time.
     pub(super) fn now(&self) -> i64 {
         self.clock.now_ns().cast_signed()
     }

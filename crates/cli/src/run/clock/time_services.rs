@@ -1,5 +1,5 @@
-//! The services that keep this host's clock: chrony and linuxptp, as reported by their own programs, and the hardware
-//! clocks of NICs.
+//! The services that synchronise this host's clock (chrony and linuxptp, as their own programs report them), and the
+//! hardware clocks of NICs.
 
 use serde::Serialize;
 use std::process::{Command, Stdio};

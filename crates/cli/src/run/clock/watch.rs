@@ -1,4 +1,4 @@
-//! Clocks of peers before and during a run: `--clock-peer`, `--max-clock-error`.
+//! Compares the clocks of peers before and during a run: `--clock-peer`, `--max-clock-error`.
 
 use super::exchanges::Exchanges;
 use super::{bound_ns, too_far};
@@ -24,8 +24,8 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Compares the clocks, refuses those that are too far off, and continues to compare in the background. `None` if
-    /// no peer was named.
+    /// Compares the clocks of all peers, fails if one is too far off, and then continues to compare in the background.
+    /// Returns `None` if no peer was named.
     pub(crate) fn begin(common: &Common) -> Result<Option<Self>, Failure> {
         if common.clock_peers.is_empty() {
             return Ok(None);

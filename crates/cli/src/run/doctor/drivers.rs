@@ -1,4 +1,4 @@
-//! DPDK and its drivers for devices that are not NICs on PCI.
+//! DPDK, its network drivers, and AF_XDP.
 
 use super::machine::{Finding, Machine};
 
@@ -16,7 +16,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// DPDK starts, and opens a port.
+/// Checks that DPDK starts and opens a port.
 #[cfg(feature = "live")]
 fn dpdk() -> Finding {
     use ::dpdk::{Eal, EalConfig, Pool, Port, PortConfig, Vdev};
@@ -32,8 +32,8 @@ fn dpdk() -> Finding {
     }
 }
 
-/// The network drivers that DPDK has loaded, found in the memory map of this process, so that the plugin folder need
-/// not be known.
+/// The network drivers that DPDK has loaded. They are read from the memory map of this process, so the plugin folder
+/// need not be known.
 #[cfg(feature = "live")]
 fn loaded(maps: &str) -> Vec<String> {
     let mut names: Vec<String> = maps

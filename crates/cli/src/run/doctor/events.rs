@@ -1,4 +1,4 @@
-//! Event devices, by which `limit --algorithm atomic-queue` distributes frames to its workers: Intel's DLB, or a
+//! Event devices, with which `limit --algorithm atomic-queue` distributes frames to its workers: Intel's DLB or a
 //! software driver.
 
 use super::machine::{Finding, Machine};
@@ -19,7 +19,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// DLBs, and whether a program can use them.
+/// Finds DLBs, and checks whether a program can use them.
 fn hardware(machine: &Machine) -> Vec<Finding> {
     let is = |address: &String, name: &str, values: &[&str]| {
         machine.read(&format!("{FOLDER}/{address}/{name}")).is_some_and(|id| values.contains(&id.as_str()))

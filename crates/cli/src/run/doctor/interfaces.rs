@@ -7,7 +7,7 @@ use std::process::Command;
 use units::quoted;
 
 const FOLDER: &str = "sys/class/net";
-/// Features that falsify a run, by their names in `ethtool -k` and `ethtool -K`, with their effects.
+/// Offloads that falsify a run: the name in `ethtool -k`, the name in `ethtool -K`, and the effect.
 const OFFLOADS: [(&str, &str, OffloadProblem); 10] = [
     ("tx-checksumming", "tx", OffloadProblem::Sent),
     ("tcp-segmentation-offload", "tso", OffloadProblem::Sent),
@@ -76,7 +76,7 @@ fn ethtool(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// A finding for an unknown setting, with the command that shows it, or how to get this command.
+/// A finding for a setting that could not be read. The remedy is the command that shows it, or how to install ethtool.
 fn unknown(what: String, error: &str, command: &str) -> Finding {
     let remedy = if error == NO_ETHTOOL { "apt-get install ethtool".to_owned() } else { format!("{command} as root") };
     Finding::bad(what, format!("not known ({error})"), remedy)
@@ -143,7 +143,8 @@ fn offloads(name: &str, listing: Result<String, String>) -> Finding {
     Finding::bad(what, found, remedies.join("; "))
 }
 
-/// A small ring loses bursts before any program can see them, including DPDK's drivers for Linux interfaces.
+/// Checks the size of the receive ring. A small ring loses bursts before any program can see them, including DPDK's
+/// drivers for Linux interfaces.
 fn ring(name: &str, listing: Result<String, String>) -> Finding {
     let what = format!("{name} ring");
     let text = match listing {
@@ -238,7 +239,7 @@ mod tests {
         );
         assert_eq!(names(&["nl-absent1"]).ok().map(|found| found.len()), Some(3));
         assert!(names(&["nosuch0"]).is_err());
-        // An interface of another namespace, which /sys still shows.
+        // `nl-absent0` is in another namespace, but /sys still shows it.
         fake.write("proc/net/dev", "Inter-| Receive\n face |bytes\n    lo: 0 0\nnl-absent1: 0 0");
         assert!(names(&["nl-absent0"]).is_err());
         assert_eq!(names(&[]).ok(), Some(Vec::new()));

@@ -1,10 +1,10 @@
-//! A machine, described by the files of its kernel, and the findings on it.
+//! A machine, described by its kernel's files, and the findings of the checks.
 
 use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 
-/// A finding.
+/// The result of one check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) what: String,
@@ -25,7 +25,7 @@ impl Finding {
     }
 }
 
-/// The kernel's files.
+/// The kernel's files of a machine, below `root`.
 pub(super) struct Machine {
     pub(super) root: PathBuf,
 }
@@ -44,7 +44,7 @@ impl Machine {
         names
     }
 
-    /// The interfaces of this network namespace, sorted; empty if unknown. `/sys` is not used, because it shows the
+    /// The interfaces of this network namespace, sorted; `None` if unknown. `/sys` is not used, because it shows the
     /// namespace in which it was mounted.
     #[cfg(feature = "live")]
     pub(super) fn interfaces(&self) -> Option<Vec<String>> {
@@ -55,7 +55,7 @@ impl Machine {
         Some(names)
     }
 
-    /// Only the initial user namespace maps all users to themselves.
+    /// Whether this is the initial user namespace, the only one that maps all users to themselves.
     #[cfg(feature = "live")]
     pub(super) fn is_first_user_namespace(&self) -> bool {
         self.read("proc/self/uid_map").is_some_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-/// A machine from given files.
+/// A machine with files that a test writes.
 #[cfg(test)]
 pub(super) struct FakeMachine {
     pub(super) folder: tempfile::TempDir,

@@ -85,8 +85,8 @@ fn iommu(machine: &Machine) -> Finding {
     )
 }
 
-/// False if Intel's IOMMUs say that they cannot remap interrupts: bit 3 of the extended capability register (VT-d
-/// specification, section 11.4.3). Other IOMMUs always do.
+/// False if an Intel IOMMU reports that it cannot remap interrupts: bit 3 of the extended capability register (VT-d
+/// specification, section 11.4.3). Other IOMMUs always can.
 fn remaps_interrupts(machine: &Machine) -> bool {
     let folder = "sys/class/iommu";
     let capable = |name: &String| {

@@ -1,5 +1,5 @@
-//! What this machine can do. Each finding is one line: the subject, the finding, and the command that fixes it. Files
-//! of the kernel are read below a root folder, which is `/` except in tests. There is one module per subject.
+//! Checks what this machine can do. Each finding is one line: the subject, the finding, and the command that fixes it.
+//! Files of the kernel are read below a root folder, which is `/` except in tests. There is one module per subject.
 
 mod drivers;
 #[cfg(feature = "live")]
@@ -55,7 +55,7 @@ impl Doctor {
     }
 }
 
-/// Whether `netlathe disk` can mount. Its error message has the cause and the remedy.
+/// Checks whether `netlathe disk` can mount. The error message has the cause and the remedy.
 fn slow_disks(permitted: Result<(), disk::Error>) -> Finding {
     const WHAT: &str = "slow disks";
     match permitted {

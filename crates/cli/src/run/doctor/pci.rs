@@ -35,7 +35,7 @@ fn virtual_functions(machine: &Machine, address: &str) -> Option<Finding> {
             format!("{made} of {most} virtual functions created: {}", functions.join(", ")),
         ));
     }
-    // If a program has the NIC, only that program can create virtual functions.
+    // If a program owns the NIC, only that program can create virtual functions.
     let interface = interfaces(machine, address).into_iter().next()?;
     let named = units::quoted(&interface);
     Some(Finding::bad(
@@ -91,8 +91,8 @@ fn nic(machine: &Machine, address: &str) -> Finding {
     }
 }
 
-/// The commands that bind a device to vfio-pci, for a root shell. `bound`: a driver has the device now. They need
-/// nothing but the kernel.
+/// Returns the commands that bind a device to vfio-pci in a root shell. They need no tools of DPDK. `bound` says
+/// whether a driver has the device now.
 pub(super) fn bind(address: &str, bound: bool) -> String {
     let device = format!("/{FOLDER}/{address}");
     let unbind = if bound { format!(" && echo {address} > {device}/driver/unbind") } else { String::new() };
@@ -101,8 +101,8 @@ pub(super) fn bind(address: &str, bound: bool) -> String {
     )
 }
 
-/// The rest of a finding for a virtual function that cannot receive unicast frames for other stations (Intel 82576 and
-/// I350 have no such mode).
+/// Completes the finding for a virtual function that cannot receive unicast frames for other stations. The Intel 82576
+/// and I350 have no mode for this.
 fn own_address_only(machine: &Machine, address: &str) -> &'static str {
     match machine.link(&format!("{FOLDER}/{address}/physfn/driver")).as_deref() {
         Some("igb") => {
@@ -112,8 +112,8 @@ fn own_address_only(machine: &Machine, address: &str) -> &'static str {
     }
 }
 
-/// The rest of a finding for a NIC that shares its IOMMU group with devices that the kernel uses. VFIO only hands over
-/// whole groups; bridges may stay.
+/// Completes the finding for a NIC that shares its IOMMU group with devices that the kernel uses. VFIO hands over whole
+/// groups only. Bridges may stay with the kernel.
 fn group(machine: &Machine, address: &str) -> String {
     let bridge =
         |other: &str| machine.read(&format!("{FOLDER}/{other}/class")).is_some_and(|class| class.starts_with("0x06"));
@@ -187,7 +187,7 @@ const CLASS: &str = "sys/class/net";
 
 /// The interfaces of default routes, of IPv4 and of IPv6.
 fn default_routes(machine: &Machine) -> Vec<String> {
-    /// Skips the kernel's own reject route of IPv6, at `lo`.
+    /// Flag of the kernel's own IPv6 reject route at `lo`, which is skipped.
     const RTF_REJECT: u32 = 0x200;
     let v4 = machine.read("proc/net/route").unwrap_or_default();
     let v6 = machine.read("proc/net/ipv6_route").unwrap_or_default();
@@ -207,7 +207,7 @@ fn default_routes(machine: &Machine) -> Vec<String> {
     of_v4.chain(of_v6).collect()
 }
 
-/// The interfaces of a device. Those of virtio are one folder below.
+/// The interfaces of a device. Those of virtio devices are one folder deeper.
 fn interfaces(machine: &Machine, address: &str) -> Vec<String> {
     let device = format!("{FOLDER}/{address}");
     let mut names = machine.names(&format!("{device}/net"));

@@ -1,4 +1,4 @@
-//! Clocks, and interruptions of the processors.
+//! Clocks, and how often the CPUs are interrupted.
 
 use super::machine::{Finding, Machine};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn tsc(machine: &Machine) -> Finding {
     }
 }
 
-/// The source of the kernel's stamps. Reading hpet or acpi_pm takes a microsecond and a lock.
+/// Checks the source of the kernel's stamps. Reading hpet or acpi_pm takes a microsecond and a lock.
 fn clock_source(machine: &Machine) -> Finding {
     const WHAT: &str = "clock source";
     let folder = "sys/devices/system/clocksource/clocksource0";
@@ -41,7 +41,7 @@ fn clock_source(machine: &Machine) -> Finding {
     }
 }
 
-/// A processor that changes its frequency is slow after each pause.
+/// Checks the frequency governors. A CPU that changes its frequency is slow after each pause.
 fn governor(machine: &Machine) -> Finding {
     const WHAT: &str = "CPU frequency";
     let folder = "sys/devices/system/cpu";
@@ -89,7 +89,7 @@ fn isolated(machine: &Machine) -> Finding {
     }
 }
 
-/// How often an idle loop is interrupted. No live departure on this machine can be more exact.
+/// Measures how often a busy loop is interrupted. No live departure on this machine can be more exact.
 fn hiccups() -> Finding {
     const WATCH: Duration = Duration::from_millis(300);
     const NOTABLE: Duration = Duration::from_micros(5);

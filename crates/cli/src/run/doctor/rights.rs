@@ -1,4 +1,4 @@
-//! The rights of this user for each kind of port and for labs, and the tools.
+//! The rights of this user for each kind of port and for labs, and the tools that labs need.
 
 use super::machine::{Finding, Machine};
 #[cfg(feature = "live")]
@@ -24,7 +24,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     ]
 }
 
-/// The rows of docs/guide/privileges.md that lack capabilities.
+/// Lists the rows of docs/guide/privileges.md that lack capabilities.
 #[cfg(feature = "live")]
 fn privileges(root: bool, first: bool, lacking: &[(&str, Vec<Capability>)]) -> Finding {
     const WHAT: &str = "privileges";

@@ -1,5 +1,5 @@
-//! An interface as described by netlink, which uses the network namespace of netlathe. `/sys` may show another one:
-//! that in which it was mounted.
+//! An interface as netlink describes it. Netlink uses the network namespace of this process. `/sys` may show another
+//! one, the namespace in which it was mounted.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
@@ -52,7 +52,7 @@ impl Link {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         send(&socket, &request(name), SendFlags::empty())?;
         let mut answer = vec![0; 32 << 10];
-        // The kernel has answered by the time that sending returns.
+        // The kernel has answered when `send` returns.
         let (length, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
         read(name, &answer[..length])
     }
@@ -67,7 +67,7 @@ impl Link {
     }
 }
 
-/// Whether the error means that there is no interface of this name, and not another failure.
+/// Whether the error means that there is no interface of this name.
 pub(super) fn is_absence(cause: &io::Error) -> bool {
     cause.kind() == io::ErrorKind::NotFound || cause.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
@@ -79,7 +79,7 @@ fn request(name: &str) -> Vec<u8> {
     request.extend((length as u32).to_ne_bytes());
     request.extend(RTM_GETLINK.to_ne_bytes());
     request.extend(NLM_F_REQUEST.to_ne_bytes());
-    // Sequence, port, and a `struct ifinfomsg` that names nothing.
+    // Sequence number, port ID, and an empty `struct ifinfomsg`.
     request.resize(HEADER + INFO, 0);
     request.extend((attribute as u16).to_ne_bytes());
     request.extend(IFLA_IFNAME.to_ne_bytes());

@@ -59,7 +59,7 @@ pub(super) fn snapshot(names: &[String]) -> Result<Snapshot, Failure> {
 fn interface(name: &str) -> Result<InterfaceTexts, Failure> {
     let gone = |cause| Failure::new(format!("{name} can no longer be watched: {cause}; check it with `ip link`"));
     let link = Link::named(name).map_err(gone)?;
-    // Kernels before 5.14 do not name the device by netlink.
+    // Kernels before 5.14 do not report the device over netlink.
     let linked =
         || Some(fs::read_link(link.folder()?.join("device")).ok()?.file_name()?.to_string_lossy().into_owned());
     let device = link.device.clone().or_else(linked);

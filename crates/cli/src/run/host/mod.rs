@@ -95,7 +95,7 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Names of existing interfaces, each once; `if:eth0` means `eth0`.
+/// Checks that the interfaces exist, and removes duplicates. `if:eth0` means `eth0`.
 fn checked(names: &[String]) -> Result<Vec<String>, Failure> {
     let names: Vec<String> = names.iter().map(|name| name.strip_prefix("if:").unwrap_or(name).to_owned()).collect();
     let mut problems = Vec::new();

@@ -143,7 +143,7 @@ fn queues(of: &InterfaceReport) -> String {
     format!("{} queues, busiest {}", queues.len(), shares.join(", "))
 }
 
-/// The counters of a place that increased.
+/// The counters of a loss point that increased.
 fn by_name(report: &HostReport, place: LossPoint) -> Vec<String> {
     let of_interfaces = report.interfaces.iter().flat_map(|of| &of.drops).filter(|drop| drop.place == place);
     let mut found: Vec<String> = of_interfaces
@@ -155,7 +155,7 @@ fn by_name(report: &HostReport, place: LossPoint) -> Vec<String> {
     found
 }
 
-/// Why the losses at a place are unknown.
+/// Why the losses at a loss point are unknown.
 fn unknown(place: LossPoint) -> &'static str {
     match place {
         LossPoint::Wire => "the interface has no NIC behind it",

@@ -19,26 +19,26 @@ use units::{Share, Span};
 const MOST_BYTES: u64 = 256 << 20;
 /// The seed of losses, which is the same in each lab.
 const SEED: u64 = 1;
-/// Shortest interval between updates of the counters' file.
+/// Shortest interval between updates of the counters file.
 const WRITES: Duration = Duration::from_secs(1);
 
-/// Forwards until a signal ends it. Reports on its standard output that it has begun, then writes only to the file of
-/// its counters.
+/// Forwards until a signal arrives. Prints [`READY`] on standard output when its ports are open, then writes only to
+/// its counters file.
 pub(super) fn run(name: &str) -> Result<ExitCode, Failure> {
-    // Signals of the terminal of `lab up` must not end it. Fails only for a group leader, which already has its own
-    // group.
+    // Signals of the terminal of `lab up` must not end this process. The call fails only for a group leader, which
+    // already has its own group.
     let _leads_already = nix::unistd::setsid();
     let stop = Stop::on_signals()?;
     let lab = Lab::find(name).map_err(Failure::new)?;
     let file = lab.counters_file();
     let mut forwarder = open(&lab)?;
-    // Without this right, frames are late on a busy machine; the pings of `lab check` show it.
+    // Without this priority, frames are late on a busy machine; the pings of `lab check` show it.
     let _refused = dpdk::set_realtime_priority() || dpdk::set_high_priority();
     // The kernel otherwise adds 50 µs to each sleep.
     let _refused = nix::sys::prctl::set_timerslack(1);
     let kept = rights::set(&[Capability::DacOverride]);
     let folder = file.parent().map(Path::to_owned);
-    // Each new file of counters replaces the previous one.
+    // Each new counters file replaces the previous one, so its folder must stay writable.
     rights::drop_rights(RunCapabilities { own: kept, others: kept }, Some(folder.as_slice()), file.parent());
     output::print(&format!("{READY}\n"))?;
 
@@ -76,7 +76,7 @@ fn open(lab: &Lab) -> Result<SiteForwarder, Failure> {
     SiteForwarder::open(&ports, ways, SEED, MOST_BYTES).map_err(Failure::new)
 }
 
-/// The stage of a way; `None` if it does nothing.
+/// The stage of one direction of a site; `None` if it does nothing.
 fn stage(way: &SiteWay) -> Result<Option<StageConfig>, Failure> {
     let mut words = String::new();
     if way.delay_ps > 0 {
@@ -108,7 +108,7 @@ fn to_json(counters: &ForwarderCounters, error: Option<&str>) -> serde_json::Val
     value
 }
 
-/// Renamed into place, so that a reader never sees a partial file.
+/// Writes a file and renames it into place, so that a reader never sees a partial file.
 fn write(file: &Path, value: &serde_json::Value) -> io::Result<()> {
     let draft = file.with_extension("draft");
     fs::File::create(&draft)?.write_all(value.to_string().as_bytes())?;

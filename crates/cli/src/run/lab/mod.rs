@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Number of programs that `lab down` names.
+/// Limit on the programs that `lab down` names.
 const MOST_NOTES: usize = 10;
 
 impl Shape {
@@ -83,7 +83,7 @@ impl Lab {
     }
 }
 
-/// Root writes below /run without a capability.
+/// Checks the rights for building a lab. Root needs no capability to write below /run.
 fn check_rights() -> Result<(), Failure> {
     let root = rustix::process::geteuid().is_root();
     if root && ::lab::privileged() { Ok(()) } else { rights::require(&LAB) }

@@ -59,14 +59,14 @@ pub(super) struct CheckReport {
     forwarder: Option<serde_json::Value>,
 }
 
-/// The round trips of one pair, in one direction of requests.
+/// The round trips of one ordered pair of sites.
 #[derive(Serialize)]
 struct PairResult {
     from: String,
     to: String,
-    /// The delays of both ways, and the time that the frames take at the rates asked.
+    /// The delays of both directions, plus the transmission time of the frames at the asked rates.
     asked_ns: f64,
-    /// The share of pings that would be lost, from the losses of both ways.
+    /// The expected share of lost pings, from the losses of both directions.
     asked_loss: f64,
     sent: u32,
     received: u32,
@@ -124,7 +124,7 @@ pub(super) fn check(lab: &Lab, options: &PingOptions) -> Result<CheckReport, Fai
         pairs_within: pairs.iter().filter(is_within).count(),
         worst_error_ns: pairs.iter().filter_map(|pair| pair.error_ns).reduce(largest),
         pairs,
-        // The file is there once frames have passed.
+        // The file exists once frames have passed.
         forwarder: std::fs::read_to_string(lab.counters_file()).ok().and_then(|text| serde_json::from_str(&text).ok()),
     })
 }
@@ -220,7 +220,7 @@ impl Pinger {
         let now = wall_ns().map_err(Failure::new)?;
         match sendto(self.sockets[from].as_raw_fd(), &request, &address, MsgFlags::empty()) {
             Ok(_) => drop(self.open.insert((from, sequence), (to, now))),
-            // Counts as lost.
+            // The request counts as lost.
             Err(nix::Error::ENOBUFS | nix::Error::EAGAIN) => {}
             Err(cause) => return Err(Failure::new(format!("cannot ping {}: {cause}", self.addresses[to]))),
         }
@@ -296,7 +296,7 @@ fn answer(socket: &OwnedFd) -> Result<Option<(u16, u64)>, Failure> {
         None => wall_ns().map_err(Failure::new)?,
     };
     let is_answer = message.bytes >= 8 && bytes[0] == ECHO_REPLY;
-    // Other messages match no sequence number in flight.
+    // Other messages get number 0, which is not in flight before the numbers wrap.
     Ok(Some((if is_answer { u16::from_be_bytes([bytes[6], bytes[7]]) } else { 0 }, stamp)))
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The line that the forwarder writes when its ports are open.
 pub(super) const READY: &str = "ready";
-/// Time in which a failing program of a site is reported.
+/// A program of a site that fails within this time is reported.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// Builds a lab of these sites. If a step fails, removes what was built.

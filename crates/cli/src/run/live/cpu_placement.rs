@@ -9,8 +9,8 @@ use engine::schedules::Draw;
 use engine::stages::StageConfig;
 use scenario::{Pacer, PipelinePlan};
 
-/// Divides the CPUs evenly among the pipelines, in order, one for each part. The remaining CPUs are for the workers of
-/// `limit`.
+/// Divides the CPUs evenly among the pipelines, in order. Each part of a pipeline gets one CPU. Returns the remaining
+/// CPUs of each pipeline, which are for the workers of `limit`.
 pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec<usize>>, Failure> {
     let mut behind = vec![Vec::new(); configs.len()];
     let Some(Cores(cores)) = &request.common.cores else { return Ok(behind) };
@@ -67,7 +67,7 @@ pub(super) fn place(configs: &mut [Config], request: &Request) -> Result<Vec<Vec
     Ok(behind)
 }
 
-/// Whether each queue can take its share of the departures of streams, see [`engine::Pipeline::shares`].
+/// Whether the departures of streams can be divided among the queues, see [`engine::Pipeline::shares`].
 fn has_shares(config: &Config, plan: &PipelinePlan, request: &Request) -> bool {
     let deadline = matches!(plan.pacer, Pacer::Auto | Pacer::Deadline) && matches!(config.pacing, Pacing::Deadline(_));
     let bare = config.output.has_queues() && plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
@@ -76,7 +76,8 @@ fn has_shares(config: &Config, plan: &PipelinePlan, request: &Request) -> bool {
     deadline && bare && request.common.slices.is_none() && plan.catch_up == CatchUp::All && shared()
 }
 
-/// The largest number of parts of a pipeline, see [`engine::Pipeline::most_parts`], and the reason for the limit.
+/// The most parts into which a pipeline can be split, see [`engine::Pipeline::most_parts`], and the reason for the
+/// limit.
 fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
     if sliced && plan.pacer == Pacer::Filler {
         return (vec!["all of it"], ", since with fillers --slices needs the position on the line");

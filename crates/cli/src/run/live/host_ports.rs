@@ -35,7 +35,7 @@ pub(super) fn check(request: &Request, receiver: Option<&Arrivals>) -> Result<()
     Err(refusal(&used, &remedy))
 }
 
-/// Refuses a port of `measure` that takes arriving frames from this host. Usual ports only listen.
+/// Refuses a port of `measure` that takes arriving frames from this host. Most ports only listen.
 pub(super) fn check_listener(port: &PortSpec, take_over: bool) -> Result<(), Failure> {
     match (takes_arrivals(port), take_over) {
         (false, true) => Err(Failure::new(format!(
@@ -62,7 +62,7 @@ fn refusal(used: &[(&str, String)], remedy: &str) -> Failure {
     Failure::new(format!("{} {carry} this host's own traffic, which would be cut off: {remedy}", which.join(" and ")))
 }
 
-/// The driver of a generator's output. If the host uses the interface and no driver was asked, it is the one that
+/// The driver of a generator's output. If no driver was asked and the host uses the interface, this is af_packet, which
 /// leaves arriving frames to the host.
 pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
     let PortSpec::Interface { name, driver, .. } = &plan.output else { return None };
@@ -89,9 +89,9 @@ fn takes_arrivals(port: &PortSpec) -> bool {
 pub(super) fn interfaces(port: &PortSpec) -> Vec<&str> {
     match port {
         PortSpec::Interface { name, .. } => vec![name],
-        // A TAP device of this name is created, unless it exists.
+        // A TAP device that does not exist yet is created under its name.
         PortSpec::Dpdk(arguments) => {
-            // Drivers name others in parentheses: net_failsafe0,dev(net_af_xdp0,iface=eth0).
+            // A driver may name other drivers in parentheses: net_failsafe0,dev(net_af_xdp0,iface=eth0).
             let options = arguments.split([',', '(', ')']).filter_map(|option| option.split_once('='));
             let names = options.filter(|(key, _)| key.ends_with("iface") || *key == "remote");
             names.map(|(_, name)| name.trim()).collect()
@@ -100,7 +100,7 @@ pub(super) fn interfaces(port: &PortSpec) -> Vec<&str> {
     }
 }
 
-/// This host's use of an interface, if any. If the query fails, so will opening the port, with a better message.
+/// This host's use of an interface, if any. If the query fails, opening the port fails too, with a better message.
 fn use_of(interface: &str) -> Option<String> {
     if let Some(peer) = detour::session_by(interface) {
         return Some(format!("the SSH session with {peer} uses it"));

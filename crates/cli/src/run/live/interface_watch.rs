@@ -1,5 +1,5 @@
-//! Watches the interfaces of a run. A deleted interface ends the run. One that is down for a while, or has a smaller
-//! MTU, does not.
+//! Watches the interfaces of a run. A deleted interface ends the run. An interface that goes down or gets a smaller MTU
+//! does not.
 
 use crate::output::{self, Failure};
 use crate::plan::request::{Arrivals, Request};
@@ -11,30 +11,31 @@ use std::time::{Duration, Instant};
 /// Interval between checks for changes. Frames handed to an interface after it disappeared count as sent.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The interfaces, by number: numbers survive a change of name and are not reused.
+/// The interfaces, by index. An index survives a rename and is not reused.
 pub(crate) struct Watched {
     ports: Vec<Port>,
     /// Interfaces without a port: those of receivers, and those whose frames are diverted.
     others: Vec<(String, u32)>,
     gone: Option<String>,
-    /// Interfaces whose carrier must come back first: some NICs lose it for seconds when a program is attached.
+    /// Interfaces whose carrier must come back before the run starts. Some NICs lose it for seconds when a program is
+    /// attached.
     carriers: Vec<String>,
     /// Notifications of changes; `None` if unavailable. Reading an interface takes several system calls, each of which
     /// may delay a departure, so interfaces are only read after a change.
     changes: Option<LinkChanges>,
     asked: Instant,
-    /// NICs bound to DPDK, which the kernel does not report.
+    /// The links of NICs that are bound to DPDK, which the kernel does not report.
     nics: NicLinks,
 }
 
 /// An interface behind a port, and its observed state.
 struct Port {
     interface: PortInterface,
-    /// It is up and has a carrier.
+    /// Whether the interface is up, and whether it has a carrier.
     state: (bool, bool),
-    /// Its smallest MTU, if it was lowered.
+    /// The smallest MTU during the run, if it was lowered.
     lowered_to: Option<u32>,
-    /// The smallest MTU of its other end, if smaller.
+    /// The smallest MTU of the other end, if that is smaller than the interface's own.
     far_end: Option<u32>,
 }
 
@@ -71,7 +72,7 @@ impl Watched {
         let others = others.filter_map(numbered).collect();
         let changes = LinkChanges::open().ok();
         let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now(), nics };
-        // Reads them once, because changes since the ports were opened were missed.
+        // Reads all interfaces once, because changes between the opening of the ports and now caused no notification.
         watched.check();
         watched
     }
@@ -90,7 +91,7 @@ impl Watched {
 
     /// Whether all interfaces that had a carrier before the run have it again.
     pub(crate) fn has_carriers(&mut self) -> bool {
-        // Does not wait for one that has disappeared.
+        // The query fails for an interface that has disappeared, so the run does not wait for it.
         self.carriers.retain(|name| dpdk::link(name).is_ok_and(|link| !link.carrier));
         self.carriers.is_empty()
     }
@@ -98,7 +99,7 @@ impl Watched {
     fn check(&mut self) {
         let least = |one: Option<u32>, other| one.into_iter().chain(other).min();
         for Port { interface, state, lowered_to, far_end } in &mut self.ports {
-            // The last observation of a device that disappeared with its port.
+            // A device that disappeared with its port keeps its last observed state.
             let Some(now) = interface.state() else { continue };
             *state = now;
             let narrower = interface.follow_mtu();

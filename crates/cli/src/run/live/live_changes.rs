@@ -20,9 +20,9 @@ pub(super) struct LiveChanges(Mutex<State>);
 
 struct State {
     seed: u64,
-    /// A log of decisions numbers the frames of one stage, so stages stay as they are.
+    /// A decision log numbers the frames of one stage, so changes of stages are refused.
     logs_decisions: bool,
-    /// With all changes that were accepted, and with those that took effect.
+    /// The settings with all accepted changes. `present` has only the changes that took effect.
     accepted: Settings,
     present: Settings,
     directions: Vec<Direction>,
@@ -33,7 +33,7 @@ struct State {
     done: Vec<SettingChange>,
 }
 
-/// A pipeline or way back.
+/// A pipeline or return path.
 struct Direction {
     name: String,
     pipeline: usize,
@@ -43,7 +43,7 @@ struct Direction {
     sender: ChangeSender,
 }
 
-/// A change that was accepted and has not taken effect everywhere.
+/// An accepted change that has not taken effect in all directions.
 struct Planned {
     settings: Vec<SettingChange>,
     asked_at_ns: u64,
@@ -54,7 +54,7 @@ struct Planned {
 }
 
 impl LiveChanges {
-    /// The changes of a run. Those of its timeline have the first numbers.
+    /// Creates the changes of a run. Those of its timeline have the first numbers.
     pub(super) fn new(request: &Request) -> Self {
         let settings = Settings::of(&request.pipelines);
         let mut accepted = settings.clone();
@@ -80,7 +80,7 @@ impl LiveChanges {
         }))
     }
 
-    /// A queue to the worker of a pipeline, or to its way back.
+    /// Creates a queue to the worker of a pipeline, or of its return path if `back`.
     pub(super) fn queue(&self, pipeline: usize, plan: &PipelinePlan, back: bool) -> ChangeReceiver {
         let (sender, receiver) = change_queue();
         let name = plan.back.as_ref().filter(|_| back).map_or(&plan.name, |back| &back.name).clone();
@@ -202,7 +202,7 @@ impl State {
         let asked_at_ns = times.iter().max().map_or(0, |at| at.as_ps() / PS_PER_NS);
         let left = made.len();
         for ((direction, change), at) in made.into_iter().zip(times) {
-            // There was room, and no other thread sends.
+            // The queue had room, and no other thread sends.
             let _sent = self.directions[direction].sender.send(at, change);
         }
         let took_effect_at_ns = 0;

@@ -4,7 +4,7 @@ use crate::output::{self, Failure};
 use dpdk::Relation;
 use scenario::PipelinePlan;
 
-/// The interface of each input, with that of the output.
+/// The interface of each input, paired with the interface of the output.
 fn interfaces(plan: &PipelinePlan) -> impl Iterator<Item = (&str, &str)> {
     plan.input_ports().filter_map(|input| input.interface().zip(plan.output.interface()))
 }
@@ -21,7 +21,7 @@ fn check_pair(plan: &PipelinePlan, (input, output): (&str, &str)) -> Result<(), 
             "{}: {output} and {input} are the same interface: name another output",
             plan.name
         ))),
-        // Even in one direction: frames sent to the output arrive at the input again.
+        // This also holds for one direction: frames sent to the output arrive at the input again.
         Ok(Some(Relation::Pair)) => Err(Failure::new(format!(
             "{}: {input} and {output} are the two ends of one veth pair: frames that leave one arrive at the other and would \
              loop for ever; name an interface of another pair for one of them",
@@ -31,7 +31,7 @@ fn check_pair(plan: &PipelinePlan, (input, output): (&str, &str)) -> Result<(), 
     }
 }
 
-/// Notes what the kernel does with the same frames. The ports are open with these drivers.
+/// Warns if the kernel forwards the same frames too. `drivers` are the drivers of the open ports.
 pub(super) fn note(plan: &PipelinePlan, drivers: &[&str]) {
     interfaces(plan).for_each(|ports| note_pair(&plan.name, ports, drivers));
 }

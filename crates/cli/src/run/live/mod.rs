@@ -57,6 +57,7 @@ use sim::{CaptureWriter, WhenFull};
 use start::Start;
 use stats_file::Stats;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
@@ -300,10 +301,15 @@ fn floors(eal: &'static Eal, configs: &[Config]) -> Result<Vec<(String, Floor)>,
     })
 }
 
-/// The first stream number that is not ours. The streams of several cores have consecutive numbers.
-fn stream_numbers(request: &Request) -> u32 {
+/// The numbers of our streams. The streams of several cores have consecutive numbers.
+fn stream_numbers(request: &Request) -> Range<u32> {
     let cores = request.common.cores.as_ref().map_or(1, |cores| cores.0.len());
-    u32::try_from(streams_of_all(request) * cores).unwrap_or(u32::MAX)
+    let first = request.pipelines.iter().find_map(|plan| match &plan.source {
+        SourcePlan::Streams { first, .. } => Some(u32::from(*first)),
+        _ => None,
+    });
+    let first = first.unwrap_or(0);
+    first..first.saturating_add(u32::try_from(streams_of_all(request) * cores).unwrap_or(u32::MAX))
 }
 
 /// The streams of all pipelines, in order.

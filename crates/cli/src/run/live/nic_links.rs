@@ -21,7 +21,7 @@ struct Watched {
     link: NicLink,
     /// When the link went down, if it is down.
     down_since: Option<Instant>,
-    /// The run started without it.
+    /// The link was down at the start of the run.
     down_at_start: bool,
     /// Number of times that the link was lost during the run.
     losses: u32,
@@ -29,7 +29,7 @@ struct Watched {
     down: Duration,
 }
 
-/// Waits some seconds for these links to come up, or until the run is stopped.
+/// Waits a few seconds for these links to come up. Returns early if the run is stopped.
 pub(crate) fn await_links(links: impl IntoIterator<Item = NicLink>, stop: impl Fn() -> bool) {
     let links: Vec<NicLink> = links.into_iter().collect();
     let start = Instant::now();
@@ -97,7 +97,7 @@ impl NicLinks {
 /// Compares the line rate of a pipeline with the speed of its output's link, if the driver knows it.
 ///
 /// # Errors
-/// A line rate above the speed, which the NIC cannot send.
+/// The line rate is above the speed, so the NIC cannot send at it.
 pub(crate) fn check_speed(plan: &PipelinePlan, output: Option<&NicLink>) -> Result<(), Failure> {
     let (Some(line), Some(link)) = (&plan.line, output) else { return Ok(()) };
     let Some(mbps) = link.speed_mbps() else { return Ok(()) };

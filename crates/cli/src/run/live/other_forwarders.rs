@@ -32,13 +32,13 @@ impl ForwardedInterfaces {
         }
     }
 
-    /// Returns the other netlathe processes that forward frames of an interface, and announces this one. Each has a
-    /// socket with an abstract name. Such sockets belong to a network namespace, need no rights and end with their
-    /// process.
+    /// Warns about other netlathe processes that forward frames of an interface, and announces this one. Each process
+    /// binds a socket with an abstract name. Such sockets belong to a network namespace, need no rights and end with
+    /// their process.
     fn note_netlathes(&mut self, interface: &str) {
         let Ok(link) = dpdk::link(interface) else { return };
         let of_interface = format!("netlathe/carries/{}/", link.index);
-        // Announced before the search, so that of two processes that start at once each finds the other.
+        // The announcement precedes the search, so that two processes that start at once find each other.
         let Some(own) = bind(&of_interface) else { return };
         let table = fs::read("/proc/thread-self/net/unix").unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
@@ -64,7 +64,8 @@ impl ForwardedInterfaces {
 
 /// A socket with an unused name that starts with this prefix.
 fn bind(beginning: &str) -> Option<(String, UnixDatagram)> {
-    // Two pipelines of a process need two names, and so do processes with equal IDs in containers that share a network.
+    // Two pipelines of one process need different names. So do processes with equal IDs in containers that share a
+    // network namespace.
     for number in 0..64 {
         let name = format!("{beginning}{}/{number}", process::id());
         match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).ok()?) {

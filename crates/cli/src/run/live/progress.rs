@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Shows progress while `look` returns when to call it again. The call is earlier if this thread is unparked, or if
-/// `stats` is due.
+/// Shows progress until `look` returns `None`. Otherwise `look` returns the time until its next call. That call is
+/// earlier if this thread is unparked or `stats` is due.
 pub(super) fn show(
     request: &Request,
     counters: &[Counters],
@@ -44,7 +44,7 @@ pub(super) fn show(
     }
 }
 
-/// A progress line: a pipeline, or its way back if that has stages.
+/// A progress line: a pipeline, or its return path if that has stages.
 struct Line<'a> {
     name: &'a str,
     counters: &'a Counters,
@@ -62,7 +62,7 @@ fn lines<'a>(request: &'a Request, counters: &'a [Counters]) -> Vec<Line<'a>> {
     lines
 }
 
-/// The name of a pipeline, and of its way back if that has stages.
+/// The name of a pipeline, and of its return path if that has stages.
 pub(super) struct Names {
     name: String,
     asked: bool,
@@ -79,7 +79,7 @@ pub(super) fn names(request: &Request) -> Vec<Names> {
     request.pipelines.iter().map(of).collect()
 }
 
-/// The figures of each pipeline, and of each separate direction.
+/// The figures of each pipeline. A return path with stages has its own entry.
 pub(super) fn so_far_of_all(names: &[Names], counters: &[Counters]) -> Vec<PipelineFigures> {
     let mut all = Vec::new();
     for (names, counters) in names.iter().zip(counters) {

@@ -8,7 +8,7 @@ use dataplane::MOST_LIVE_WORKERS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether live ports support the requested workers.
+/// Refuses stages that limit users if live ports do not support their workers.
 pub(super) fn check_live(request: &Request) -> Result<(), Failure> {
     for (plan, limit) in
         request.pipelines.iter().flat_map(|plan| user_limits::all(plan).map(move |limit| (plan, limit)))
@@ -25,7 +25,7 @@ pub(super) fn check_live(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Set when rates are to be read again.
+/// Set by SIGHUP when the rates are to be read again.
 pub(super) struct Reload(Arc<AtomicBool>);
 
 impl Reload {

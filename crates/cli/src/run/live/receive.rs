@@ -154,8 +154,8 @@ pub(super) fn polled_stamps(input: &PortSpec, pause: Duration) -> CaveatKind {
     CaveatKind::PolledStamps { port: input.to_string(), longest_pause_ns: pause.as_secs_f64() * 1e9 }
 }
 
-/// The socket is open. What remains are the files written at the end, which root may only reach with CAP_DAC_OVERRIDE,
-/// and a named pipe for figures, which is opened whenever it has a reader.
+/// Gives up the rights that are not needed once the input is open. Files are written at the end, which root may only
+/// reach with CAP_DAC_OVERRIDE, and a named pipe for figures is opened whenever it has a reader.
 fn keep_what_is_needed(reception: &Reception<'_>, input: &PortSpec) {
     let Reception { common, later, .. } = reception;
     let mut writable: Vec<PathBuf> = common.folder.iter().chain(&common.stats).cloned().collect();
@@ -174,14 +174,14 @@ fn folder_of(path: &Path) -> PathBuf {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Processing of received frames.
+/// Processes received frames.
 struct FrameProcessor<'a> {
     receiver: &'a mut Receiver,
     /// Limit on the number of frames.
     count: u64,
     /// The longest frame that the interface's MTU allows, in bytes without FCS.
     longest: u32,
-    /// The asked start. No count includes frames before it.
+    /// The asked start. Frames before it are in no count.
     gate: Option<Arc<StartGate>>,
     /// The stamp of the first frame; times count from it.
     epoch_ns: Option<u64>,
@@ -228,7 +228,7 @@ impl FrameProcessor<'_> {
         }
     }
 
-    /// The asked start and that of the first frame, if a start was asked and is known.
+    /// The asked start and the arrival of the first frame; `None` if no start was asked or its instant is not known.
     fn start_report(&self) -> Option<StartReport> {
         let at = self.gate.as_ref()?.at()?;
         Some(StartReport::of(at, self.epoch_ns.map(|first| first.cast_signed().wrapping_sub(at.cast_signed()))))

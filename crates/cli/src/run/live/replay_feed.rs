@@ -38,7 +38,7 @@ impl Records {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The skipped records of a pipeline's capture, by reason; adds their meaning to `warnings`.
+    /// The skipped records of a pipeline's capture, by reason. Adds caveats about them to `warnings`.
     pub(super) fn skipped(&self, pipeline: &str, warnings: &mut Vec<Caveat>) -> BTreeMap<String, u64> {
         let found = self.found();
         warnings.extend(capture_anomalies::warnings(pipeline, &found.anomalies));

@@ -32,7 +32,8 @@ pub(super) fn expected(request: &Request, receiver: Option<&Arrivals>) -> Result
     Ok(Some(ReplayMeter::new(frames, replay.rounds())))
 }
 
-/// Leaves out the frames of the capture that were dropped before they departed. Warns if those are unknown.
+/// Leaves out the frames of the capture that were dropped before they departed. Warns if it is not known which frames
+/// these are.
 pub(super) fn leave_out_unsent(replay: &mut ReplayMeter, sent: u64, drops: &Drops) {
     let (dropped, too_long) = (drops.total(), drops.of(DropReason::TooLong));
     if dropped > 0 && !(dropped == too_long && replay.leave_out_longest(too_long, sent)) {
@@ -43,7 +44,7 @@ pub(super) fn leave_out_unsent(replay: &mut ReplayMeter, sent: u64, drops: &Drop
     }
 }
 
-/// Writes the frames with these numbers, from 0, as they were sent.
+/// Writes the frames with these numbers, counted from 0, as they were sent.
 pub(super) fn write(mut writer: CaptureWriter, request: &Request, missing: &BTreeSet<u64>) -> Result<(), Failure> {
     let Some(replay) = replay(request) else { return Ok(()) };
     let mut source = one_round(replay)?;

@@ -26,8 +26,8 @@ fn ports(plan: &PipelinePlan) -> impl Iterator<Item = &PortSpec> {
     plan.input_ports().chain([&plan.output])
 }
 
-/// The rights that a receiver needs to close a polled port, and the folder that it then writes to. None for ports that
-/// use the kernel's ring.
+/// The rights that a receiver needs to close a polled port, and the folder that it then writes to. Ports that use the
+/// kernel's ring need neither.
 pub(super) fn of_polled(port: &PortSpec) -> (u64, Option<PathBuf>) {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => {
@@ -39,7 +39,7 @@ pub(super) fn of_polled(port: &PortSpec) -> (u64, Option<PathBuf>) {
     }
 }
 
-/// The rights that a port certainly needs.
+/// The rights that a port needs in any case, if they are known in advance.
 pub(super) fn row(port: &PortSpec) -> Option<&'static RequiredRights> {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => Some(&XDP),
@@ -60,7 +60,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
         _ => PCI.keeps,
     });
     let of_ports = drivers.fold(0, |kept, keeps| kept | rights::set(keeps));
-    // With fillers, or until an asked instant, the thread that makes departures raises its priority at its start.
+    // With fillers or an asked start, the thread that makes departures raises its priority when it starts.
     let raises = request.common.start_at.is_some();
     let raises = raises || request.pipelines.iter().any(|plan| plan.pacer == Pacer::Filler);
     let kernel = if request.listener.concludes.is_some() { rights::set(SLICE.keeps) } else { 0 };
@@ -78,7 +78,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     if request.common.folder.is_some() || user_limits::has_rates(request) {
         own |= all_files;
     }
-    // Without this right the kernel hides the MTU of a veth's other end in another network namespace.
+    // Without CAP_NET_ADMIN, the kernel hides the MTU of a veth's other end in another network namespace.
     let veth = |port: &PortSpec| port.interface().is_some_and(|name| dpdk::is_veth(name).unwrap_or(false));
     if request.pipelines.iter().flat_map(ports).any(veth) {
         own |= rights::set(&[Capability::NetAdmin]);

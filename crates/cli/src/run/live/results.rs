@@ -24,7 +24,7 @@ pub(super) type Ended = thread::Result<Result<Finished, dataplane::Error>>;
 /// Builds the report, and prints notes immediately.
 pub(super) struct ReportBuilder<'a> {
     outcome: Outcome,
-    /// The measured floor of each pipeline that waits for the clock.
+    /// The measured floor of each pipeline that is paced by the clock.
     floors: &'a [(String, Floor)],
     warnings: Vec<Caveat>,
     /// Caveats of a pipeline that are not warnings.
@@ -229,7 +229,7 @@ fn forget_lateness(report: &mut PipelineReport) {
     }
 }
 
-/// A generator fails if the output accepted none of its frames.
+/// The failure of a generator if all of its frames were too long for the output.
 fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failure> {
     let remedy = match plan.source {
         SourcePlan::Port(_) => return None,
@@ -247,7 +247,7 @@ fn nothing_fitted(plan: &PipelinePlan, report: &PipelineReport) -> Option<Failur
     })
 }
 
-/// The list of frames to write for the far end of a line.
+/// Creates the file that lists the frames at the far end of a line, if it was asked.
 pub(super) fn list(plan: &PipelinePlan) -> Result<Option<FrameList>, Failure> {
     match &plan.output {
         PortSpec::Line(LineSpec { frames: Some(path), .. }) => {

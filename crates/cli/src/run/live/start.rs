@@ -12,7 +12,8 @@ use std::thread;
 use std::time::Duration;
 use units::ParseError;
 
-/// The gate of a run, with the message to print and the instant to read once all workers wait there.
+/// The gate at which the workers of a run wait for the asked start. If stdin provides the instant, it is read once all
+/// workers wait there.
 pub(super) struct Start {
     gate: Arc<StartGate>,
     asked: StartAt,
@@ -23,7 +24,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// The start that was asked, if one was. `+5s` counts from here.
+    /// Creates the gate, if a start was asked. A relative start such as `+5s` counts from this call.
     pub(super) fn new(asked: Option<StartAt>, verbose: bool) -> Result<Option<Self>, Failure> {
         let Some(asked) = asked else { return Ok(None) };
         let clock = HostClock::new()?;
@@ -40,7 +41,8 @@ impl Start {
         Arc::clone(&self.gate)
     }
 
-    /// Call periodically. Once `workers` wait at the gate, reports it, and reads the instant if stdin provides it.
+    /// Must be called periodically. Once `workers` workers wait at the gate, reports this, and reads the instant if
+    /// stdin provides it.
     pub(super) fn look(&mut self, workers: usize, stop: &Stop) {
         if self.reported || self.gate.armed() < workers {
             return;
@@ -51,7 +53,8 @@ impl Start {
         }
         if self.asked == StartAt::Stdin {
             let (gate, clock, ends, failure) = (self.gate(), self.clock, stop.clone(), Arc::clone(&self.failure));
-            // Not joined, because a read of stdin cannot be interrupted, and the program must not wait for it.
+            // The thread is not joined, because a read of stdin cannot be interrupted, and the program must not wait
+            // for it.
             let reader = move || {
                 if let Err(why) = read(&gate, clock) {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
@@ -64,7 +67,7 @@ impl Start {
         }
     }
 
-    /// The time to the instant; `None` once it has passed.
+    /// The time left until the asked start; `None` once it has passed.
     pub(super) fn left(&self) -> Option<Duration> {
         const UNKNOWN: u64 = 1_000_000_000;
         let at = self.gate.at().unwrap_or(u64::MAX);
@@ -78,7 +81,7 @@ impl Start {
         StartReport::of(asked, start.miss_ns)
     }
 
-    /// Why no instant could be read, if so.
+    /// The failure to read the instant, if any.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The last line may wait for its reader, because only the end of the program waits for it.
+/// How long the last line may wait for its reader. Only the end of the program waits for it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
@@ -36,7 +36,8 @@ struct Line<'a> {
     pipelines: &'a [PipelineFigures],
 }
 
-/// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The way back is separate.
+/// The figures of the pipeline `name` from `counters`. `asked` says whether it has a schedule. The return path is
+/// separate.
 pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> PipelineFigures {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let count = |frames, bytes| FrameCount { frames: load(frames), bytes: load(bytes) };
@@ -82,19 +83,19 @@ pub(super) struct Stats {
     path: PathBuf,
     /// `None` while a pipe has no reader.
     file: Option<File>,
-    /// A regular file; lines of an earlier run are removed.
+    /// Whether this is a regular file. Lines of an earlier run are removed from it.
     is_ours: bool,
-    /// The file did not exist, and the run has not begun.
+    /// Whether the file is new and the run has not begun.
     is_new: bool,
-    /// The rest of a line that a pipe has accepted only in part.
+    /// The unwritten rest of a line that a pipe accepted only in part.
     rest: Vec<u8>,
     every: Duration,
     begin: Instant,
     due: Instant,
-    /// The last line written, and when.
+    /// The figures of the last line, and when it was written.
     before: Vec<PipelineFigures>,
     last_written: Instant,
-    /// Lines since then without a reader.
+    /// Number of lines skipped since then, because there was no reader or the reader was too slow.
     skipped: u64,
     failure: Option<Failure>,
 }
@@ -136,7 +137,7 @@ impl Stats {
 
     /// Marks the start of the run.
     pub(super) fn begins(&mut self) {
-        // Not earlier: a refused run must keep the lines of an earlier one.
+        // Not done earlier, because a refused run must keep the lines of an earlier run.
         if let Some(file) = self.file.as_ref().filter(|_| self.is_ours)
             && let Err(cause) = file.set_len(0)
         {
@@ -189,7 +190,7 @@ impl Stats {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Writes a line. If only a part was accepted, the rest will follow. Returns false if nothing was accepted.
+    /// Writes a line. If only a part is accepted, keeps the rest for later. Returns false if nothing is accepted.
     fn line(&mut self, mut pipelines: Vec<PipelineFigures>, last: bool) -> bool {
         if self.failure.is_some() || !self.is_drained() {
             return false;
@@ -215,13 +216,14 @@ impl Stats {
         if taken == 0 {
             return false;
         }
-        // A new reader starts with a whole line, except for the part of this one that the pipe still holds.
+        // If the reader is gone, drops the rest, so that a new reader starts with a whole line. The pipe may still hold
+        // the accepted part of this one.
         self.rest = if self.file.is_some() { line.split_off(taken) } else { Vec::new() };
         (self.before, self.last_written, self.skipped) = (pipelines, now, 0);
         true
     }
 
-    /// Writes the rest of the previous line. True if the file is open and has all of it.
+    /// Writes the rest of the previous line. Returns true if the file is open and the whole rest is written.
     fn is_drained(&mut self) -> bool {
         if self.file.is_none() {
             self.file = open(&self.path, false).unwrap_or_default();

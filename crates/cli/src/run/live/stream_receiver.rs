@@ -16,6 +16,7 @@ use measure::{AnswersReport, Flow, QueueReport, ReplayMeter, StreamMeter};
 use packet::{AnsweredRequest, Fingerprint, MacAddr, Stamp};
 use scenario::PortSpec;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -26,15 +27,15 @@ use units::FrameLen;
 pub(crate) struct FarEnd {
     port: ArrivalPort,
     eal: &'static Eal,
-    /// CPUs of the threads that receive. Without one, one thread receives on any.
+    /// CPUs of the threads that receive. If there are none, one thread receives on any CPU.
     cpus: Vec<usize>,
-    /// UNIX time in ns: what had departed by then is of an earlier run, and was on its way all the time.
+    /// UNIX time in ns. Frames that departed earlier belong to an earlier run and were still in flight.
     began_ns: u64,
-    /// If no frame has arrived for this long since the last one was sent, none is in flight.
+    /// If no missing frame has arrived for this long since sending ended, no frame is in flight any more.
     wait: Duration,
     neighbour: Neighbour,
-    /// Streams from this number on belong to other senders.
-    streams: u32,
+    /// Numbers of the streams. Streams with other numbers belong to other senders.
+    streams: Range<u32>,
     /// The frames of a replayed capture, which are recognised by their bytes and not by stamps.
     replay: Option<ReplayMeter>,
 }
@@ -46,37 +47,37 @@ struct Neighbour {
     /// Addresses for which the kernel answers.
     kernels: Vec<IpAddr>,
     report: AnswersReport,
-    /// The frame as on the link, and the answer to it.
+    /// Reused buffers: the frame as on the link, and the answer to it.
     frame: Vec<u8>,
     reply: Vec<u8>,
     /// Answers to send once the block of the ring is returned.
     ready: Vec<(AnsweredRequest, Vec<u8>)>,
 }
 
-/// The number of frames sent is not known yet.
+/// Sending continues, so the number of frames sent is not known yet.
 const SENDING: u64 = u64::MAX;
 
-/// What the threads of a receiver have in common.
+/// State shared by the threads of a receiver.
 #[derive(Default)]
 struct SharedProgress {
-    /// Frames that had not arrived before.
+    /// Number of frames that arrived, without duplicates.
     received: AtomicU64,
     /// Set to end the threads.
     ended: AtomicBool,
-    /// Frames without a stamp that other threads received, for the one that answers.
+    /// Frames without a stamp that other threads received. The first thread answers them.
     requests: Mutex<Vec<Vec<u8>>>,
-    /// Requests dropped because the list was full.
+    /// Number of such frames that were discarded because the queue was full.
     dropped_requests: AtomicU64,
 }
 
-/// The most requests that wait for a reply. Neighbours repeat theirs.
+/// Limit on `requests`. Neighbours ask again.
 const MAX_REQUESTS: usize = 1_024;
 
 /// Frames that arrived.
 #[derive(Default)]
 pub(crate) struct ReceivedFrames {
     pub(crate) streams: StreamMeter,
-    /// Streams whose frames came on several queues.
+    /// Number of streams whose frames arrived on several queues.
     pub(crate) on_several_queues: u64,
     pub(crate) flow: Flow,
     /// Frames of a capture, and the number sent.
@@ -105,13 +106,13 @@ pub(crate) fn ring_of(port: &PortSpec) -> Option<&str> {
 }
 
 impl FarEnd {
-    /// Opens the receiver of frames to `targets`, of streams below the number `streams`. Frames that arrive from now on
+    /// Opens the receiver of frames to `targets`, of the streams numbered `streams`. Frames that arrive from now on
     /// are counted. `replay` recognises frames of a capture.
     pub(crate) fn open(
         eal: &'static Eal,
         arrivals: &Arrivals,
         targets: Vec<Destinations>,
-        (streams, replay): (u32, Option<ReplayMeter>),
+        (streams, replay): (Range<u32>, Option<ReplayMeter>),
     ) -> Result<Self, Failure> {
         let (port, cpus) = (&arrivals.port, arrivals.cpus.clone());
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -124,7 +125,7 @@ impl FarEnd {
                         units::quoted(name)
                     )));
                 }
-                // Stamps of 64-byte frames at some million frames a second for 100 ms: what a hiccup lasts.
+                // Holds 64-byte frames at some million frames a second for 100 ms, which is how long a hiccup lasts.
                 let config = RingConfig { blocks: 512, ..RingConfig::default() };
                 let ring = ArrivalPort::of_interface(name, &config).map_err(Failure::new)?;
                 xdp_programs::warn_if_any(name);
@@ -151,8 +152,8 @@ impl FarEnd {
         Ok(FarEnd { port, eal, cpus, began_ns, wait, neighbour, streams, replay })
     }
 
-    /// Waits for `frames` learning frames, and answers requests meanwhile. Missing ones are not a failure: the test may
-    /// be about that.
+    /// Waits for `frames` learning frames, and answers requests meanwhile. Missing frames are not a failure, because
+    /// the test may be about them.
     pub(crate) fn learn(&mut self, frames: u32, stop: &Stop) -> Result<(), Failure> {
         let (began, mut last, mut received) = (Instant::now(), None::<Instant>, 0);
         while received < frames && began.elapsed() < LEARN && last.is_none_or(|last| last.elapsed() < LEARNT) {
@@ -174,9 +175,9 @@ impl FarEnd {
         Ok(())
     }
 
-    /// Counts on its own thread while `send` runs, and until nothing more arrives. `frames` returns the number of
+    /// Counts frames on a separate thread while `send` runs and until no more arrive. `frames` returns the number of
     /// recognisable frames sent. If receiving fails, sets `stop`, because later frames would not be counted. A signal
-    /// while it waits for the last frames ends the wait.
+    /// during the wait for the last frames ends the wait.
     pub(crate) fn during<T>(
         mut self,
         send: impl FnOnce() -> T,
@@ -184,7 +185,8 @@ impl FarEnd {
         stop: &Stop,
     ) -> (T, ReceivedFrames) {
         let sent = AtomicU64::new(SENDING);
-        // A failure of the sender must not cut the wait short.
+        // True if the run was already stopped when sending ended, as by a failure of the sender. This must not cut the
+        // wait short.
         let ended_by_user = AtomicBool::new(false);
         thread::scope(|scope| {
             let counting = thread::Builder::new().spawn_scoped(scope, || {
@@ -224,8 +226,8 @@ impl FarEnd {
         dataplane::pin(self.cpus.first()).map_err(Failure::new)?;
         let longest = self.port.longest().map_err(Failure::new)?;
         let others = self.port.share(self.cpus.len().saturating_sub(1));
-        let (began_ns, streams) = (self.began_ns, self.streams);
-        let new = || StampedArrivals::new(began_ns, streams, longest);
+        let (began_ns, streams) = (self.began_ns, self.streams.clone());
+        let new = || StampedArrivals::new(began_ns, streams.clone(), longest);
         let (shared, mut counts) = (SharedProgress::default(), new());
         let (eal, cpus) = (self.eal, self.cpus.clone());
         let ended = thread::scope(|scope| {
@@ -245,7 +247,7 @@ impl FarEnd {
             let ended = if started.iter().all(Result::is_ok) {
                 self.count_own((sent, ended_by_user, stop), &shared, &mut counts, arrived)
             } else {
-                // The failure is that of the thread, below.
+                // The loop below returns the error of the thread that could not be started.
                 Ok(())
             };
             shared.ended.store(true, Ordering::Release);
@@ -265,7 +267,7 @@ impl FarEnd {
         arrived.flow.partial_checksums += counts.partial_checksums;
         arrived.flow.super_frames += counts.super_frames;
         self.neighbour.report.held += shared.dropped_requests.load(Ordering::Relaxed);
-        // Also after a failure: the report has the figures up to then.
+        // Set after a failure too, because the report has the figures up to then.
         arrived.streams = counts.meter;
         ended?;
         match self.replay.take() {
@@ -281,7 +283,7 @@ impl FarEnd {
         Ok(())
     }
 
-    /// Counts what comes on the queues of this thread, and decides when nothing more is waited for.
+    /// Counts the frames on the queues of this thread, and decides when to stop waiting for more.
     fn count_own(
         &mut self,
         (sent, ended_by_user, stop): (&AtomicU64, &AtomicBool, &Stop),
@@ -290,7 +292,7 @@ impl FarEnd {
         arrived: &mut ReceivedFrames,
     ) -> Result<(), Failure> {
         let longest = self.port.longest().map_err(Failure::new)?;
-        // Time of the last arrival, and of the last arrival that was still missing.
+        // Times of the last arrival, and of the last arrival of a missing frame.
         let (mut last, mut found) = (Instant::now(), Instant::now());
         let mut received_before = 0;
         loop {
@@ -318,7 +320,7 @@ impl FarEnd {
                 self.neighbour.take(&as_received(&request));
             }
             self.neighbour.send_replies(&mut self.port);
-            // One look at the clock per burst: one per frame would cost as much as all figures of the frame.
+            // Reads the clock once per burst. One read per frame would cost as much as all figures of the frame.
             let received = shared.received.fetch_add(fresh, Ordering::Relaxed) + fresh;
             if received > received_before || stamped {
                 last = Instant::now();
@@ -328,7 +330,7 @@ impl FarEnd {
             }
             received_before = received;
             if !ended {
-                // The quiet period begins when the last frame was sent.
+                // The quiet period begins when sending ends.
                 (last, found) = (Instant::now(), Instant::now());
             }
             if ended && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
@@ -348,7 +350,7 @@ impl FarEnd {
 impl SharedProgress {
     /// Takes the requests that wait for a reply.
     fn take_requests(&self) -> Vec<Vec<u8>> {
-        // A thread that panics while it holds the lock leaves a whole list.
+        // A thread that panics while it holds the lock leaves an intact list.
         std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -362,7 +364,7 @@ impl SharedProgress {
     }
 }
 
-/// Counts on another CPU what comes on these queues, until the first thread ends.
+/// Counts the frames on these queues on another CPU, until the first thread ends.
 fn count_queues(
     eal: &'static Eal,
     cpu: usize,

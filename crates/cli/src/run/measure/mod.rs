@@ -159,7 +159,8 @@ fn say_if_none_met(report: &PipelineReport) {
     }
 }
 
-/// An expected law is missed if gaps of the law would fit this badly with a lower probability than this.
+/// An expected law is missed if its p-value is below this: the probability that gaps of the law fit at least this
+/// badly.
 const LEAST_P: f64 = 1e-4;
 
 /// Frames of a capture that are too long for any line: a NIC segmented them after the capture, or merged them before.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use units::{BitRate, FrameLen, Layer, PS_PER_S, Rate, Span, Time};
 
-/// The expected inter-departure time after a frame of `length`, if known for each frame.
+/// The expected inter-departure time after a frame of `length`, if the target determines it from the length alone.
 fn gap_after(expected: &Target, length: FrameLen) -> Option<Span> {
     let at = |rate: BitRate, bytes: u32| {
         Span::from_ps((u128::from(bytes) * 8 * u128::from(PS_PER_S) / u128::from(rate.bps().max(1))) as u64)
@@ -110,7 +110,7 @@ impl Receiver {
         });
     }
 
-    /// Records a frame, without FCS, for its source, if that is compared.
+    /// Records a frame, given without FCS, for its source, if sources are compared.
     pub(crate) fn record_source(&mut self, frame: &[u8], start: Time, length: FrameLen) {
         if let Some((list, meter)) = &mut self.sources
             && let Some(source) = list.source_of(frame)
@@ -119,7 +119,7 @@ impl Receiver {
         }
     }
 
-    /// Counts the frame by its stamp; false if it has none. `frame` is without FCS, and arrived at this UNIX time.
+    /// Counts a frame by its stamp. Returns false if it has none. `frame` is without FCS, `arrived_ns` is UNIX time.
     pub(crate) fn record_stamp(&mut self, frame: &[u8], arrived_ns: u64) -> bool {
         let Some(stamp) = Stamp::of(frame) else { return false };
         self.streams.record(stamp.stream, stamp.sequence, stamp.time_ns, arrived_ns);
@@ -149,7 +149,7 @@ impl Receiver {
         format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
     }
 
-    /// Ends the written capture. Frames that are missing in it do not count as out.
+    /// Finishes the written capture. Frames that are missing in it do not count as out.
     pub(crate) fn finish(&mut self, writer: Option<&mut CaptureWriter>) -> Result<(), Failure> {
         let Some(writer) = writer else { return Ok(()) };
         let ended = writer.finish().map_err(Failure::new);

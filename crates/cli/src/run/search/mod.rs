@@ -1,6 +1,7 @@
 //! Carries out a search: the order of its trials.
 
-pub(crate) mod trials;
+mod ports;
+mod trials;
 
 use crate::options::search::Search;
 use crate::output::{self, Failure};
@@ -12,10 +13,10 @@ use crate::render::report_printer;
 use crate::render::search;
 use crate::render::search_results::{Measured, Searched};
 use crate::run::readiness;
-use crate::run::search::trials::{Journal, SearchStart};
+use crate::run::search::ports::SearchStart;
+use crate::run::search::trials::Journal;
 use crate::run::stop::Stop;
 use engine::search::{BurstSettings, Bursts, Curve, CurveSettings, Goal, Search as Machine, Settings, Trial};
-use engine::sources::StreamSpec;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{PS_PER_S, Share};
@@ -39,7 +40,7 @@ struct Lab<'a> {
 
 impl Lab<'_> {
     /// Runs a trial, or takes it from the file of trials; `None` if the user ends the search.
-    fn run(&mut self, name: &str, specs: &[StreamSpec], trial: &Trial) -> Result<Option<Measured>, Failure> {
+    fn run(&mut self, name: &str, sized: &ToSearch, trial: &Trial) -> Result<Option<Measured>, Failure> {
         if self.stop.asked() {
             return Ok(None);
         }
@@ -57,7 +58,7 @@ impl Lab<'_> {
             }
         };
         let measured =
-            trials::run(self.device, specs, trial, (self.seed, number), (&self.stop, &mut self.start), ready);
+            trials::run(self.device, sized, trial, (self.seed, number), (&self.stop, &mut self.start), ready);
         if self.stop.asked() {
             // The signal also ended the trial, so its result is meaningless.
             return Ok(None);
@@ -104,14 +105,14 @@ impl Search {
         if start.is_unused() {
             output::warn("--start-at: no trial was sent, since all results came from --trials");
         }
-        let report = search::json(self, &searched, goals, start.report.as_ref());
+        let report = search::json(self, device, &searched, goals, start.report.as_ref());
         let printed = match self.json {
             true => report_printer::print(&(report.to_string() + "\n")),
             false if self.quiet => Ok(()),
-            false => report_printer::print(&search::table(&searched, goals, start.report.as_ref())),
+            false => report_printer::print(&search::table(device, &searched, goals, start.report.as_ref())),
         };
         let page = folder.map_or(Ok(()), |mut folder| {
-            let page = search::page(self, &searched, goals, start.report.as_ref());
+            let page = search::page(self, device, &searched, goals, start.report.as_ref());
             folder.write_search(&page, report.to_string() + "\n", failure.as_ref())
         });
         let lines = csv.map_or(Ok(()), |csv| csv.finish(&search::csv(&searched, goals)));
@@ -177,7 +178,7 @@ impl Search {
         lab.number = 0;
         lab.known.clear();
         while let Some(trial) = one.machine.next_trial() {
-            let Some(measured) = lab.run(&one.size, &sized.specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&one.size, sized, &trial)? else { return Ok(false) };
             one.machine.tell(trial, measured.outcome);
             one.measured.push(measured);
             self.say(one, lab);
@@ -197,7 +198,7 @@ impl Search {
                 continue;
             };
             let trial = Trial { load, duration };
-            let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&name, sized, &trial)? else { return Ok(false) };
             one.latency.push(Some((trial, measured)));
         }
         Ok(true)
@@ -218,10 +219,10 @@ impl Search {
         let name = format!("{} frame loss", one.size);
         let curve = one.curve.insert(Curve::new(settings));
         while let Some(trial) = curve.next_trial() {
-            let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&name, sized, &trial)? else { return Ok(false) };
             curve.tell(measured.outcome);
             if let Some(run) = curve.runs().last().filter(|_| self.verbose && !self.quiet) {
-                lab.progress.note(format!("{name}: {}", search::trial_words(run)));
+                lab.progress.note(format!("{name}: {}", search::trial_words(run, &measured)));
             }
         }
         Ok(true)
@@ -244,7 +245,7 @@ impl Search {
         let name = format!("{} burst", one.size);
         let bursts = one.bursts.insert(Bursts::new(settings));
         while let Some(trial) = bursts.next_trial() {
-            let Some(measured) = lab.run(&name, &sized.specs, &trial)? else { return Ok(false) };
+            let Some(measured) = lab.run(&name, sized, &trial)? else { return Ok(false) };
             bursts.tell(measured.outcome);
             if let Some(run) = bursts.runs().last().filter(|_| self.verbose && !self.quiet) {
                 let flaw = search::flaw_words(run.flaw);
@@ -271,8 +272,9 @@ impl Search {
             })
             .collect();
         lab.known = known.join("; ");
-        if let Some(run) = one.machine.runs().last().filter(|_| self.verbose && !self.quiet) {
-            let line = format!("{}: {}; {}", one.size, search::trial_words(run), lab.known);
+        let last = one.machine.runs().last().zip(one.measured.last());
+        if let Some((run, measured)) = last.filter(|_| self.verbose && !self.quiet) {
+            let line = format!("{}: {}; {}", one.size, search::trial_words(run, measured), lab.known);
             lab.progress.note(line);
         }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(10);
 /// How long to wait at the end for blocks that are being written.
 const LAST_BLOCKS: Duration = Duration::from_millis(500);
-/// Base for measuring the rate of the time-stamp counter: exact to some ppm.
+/// Time over which the rate of the time-stamp counter is measured. The result is exact to some ppm.
 const CLOCK: Duration = Duration::from_millis(100);
 
 /// The object of `--json`. Scripts depend on its names.
@@ -28,7 +28,7 @@ struct AttachReport {
     program: ProgramReport,
 }
 
-/// The header of a ring, which cannot be read once the file is truncated.
+/// A copy of the header of a ring, which cannot be read once the file is truncated.
 struct RingHeader {
     costs: probe::Costs,
     dropped: u64,
@@ -43,7 +43,8 @@ impl RingHeader {
     }
 }
 
-/// Nanoseconds per tick, measured. An interruption between two readings would falsify the rate, so the tightest pair is used.
+/// Measures the nanoseconds per tick. An interruption between two readings would falsify the rate, so the tightest pair
+/// is used.
 fn ns_per_tick() -> f64 {
     let moment = || {
         (0..32)
@@ -146,8 +147,8 @@ impl Attach {
                 let Some(block) = reader.next_block() else { break };
                 let book = match book {
                     Some(book) => book,
-                    // A program that starts later has measured its costs by its first block, and refines them while it
-                    // runs.
+                    // A program that starts later has measured its costs before its first block. It refines them while
+                    // it runs.
                     None => book.insert(ProgramBook::new(self.costs(reader)?, ns_per_tick)),
                 };
                 book.lost(reader.lost());
@@ -156,7 +157,7 @@ impl Attach {
                 if let Some(items) = items.as_mut()
                     && !items.print(book.line(&block, |id| reader.name(id)) + "\n")
                 {
-                    // The reader of stdout is gone.
+                    // Stdout is closed.
                     left = 0;
                 }
             }

@@ -21,7 +21,7 @@ const BUFFER: u32 = 16 << 20;
 const LOOK: Duration = Duration::from_millis(20);
 /// Limit on stored packets of the kernel and of the pipeline: a minute at 10 000 per second and direction.
 const RECORDS: usize = 1_200_000;
-/// Number of packets before and after a packet whose clock comparisons apply to it; the tightest is used.
+/// Number of packets before and after a packet whose clock comparisons are considered for it. The tightest one is used.
 const NEIGHBOURS: usize = 50;
 
 /// A packet traced by the pipeline, on the pipeline's clock.
@@ -42,7 +42,7 @@ struct SeenPacket {
 struct PathCollector {
     directions: Arc<Mutex<Vec<String>>>,
     seen: mpsc::Receiver<SeenPacket>,
-    /// Packets seen, whether stored or not.
+    /// Number of packets seen, whether stored or not.
     count: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     kernel: JoinHandle<Result<(Vec<Record>, Costs), slice::Error>>,
@@ -83,9 +83,10 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
             let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
             let mut parts = meter.parts(&trace.marks);
-            // The kernel's stamps continue at the hand-over to the driver.
+            // The last slice begins at the hand-over to the driver, where the kernel's stamps continue.
             parts.pop();
-            // The wait in the ring cannot exceed the time between the kernel's stamp and the poll.
+            // The wait in the ring is kept apart, because it cannot exceed the time between the kernel's stamp and the
+            // poll.
             let ring = parts.first().is_some_and(|part| part.name == RING).then(|| parts.remove(0).length_ns);
             let look = trace.marks.get(usize::from(ring.is_some()));
             let (Some(look), Some(departed)) = (look, trace.marks.iter().nth_back(1)) else { return };

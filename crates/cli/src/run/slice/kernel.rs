@@ -346,7 +346,7 @@ fn end_program(program: &mut Child) -> Result<(), Failure> {
     program.wait().map(drop).map_err(waiting)
 }
 
-/// Number of first packets from which the typical one is chosen.
+/// The typical packet is chosen among this number of first packets.
 const FIRST: usize = 1_000;
 
 fn keep(first: &mut Vec<Record>, record: &Record) {
@@ -442,7 +442,7 @@ impl RecordOutput<'_> {
         Ok(None)
     }
 
-    /// Processes the pending records, with the pace at which they arrived.
+    /// Processes the pending records at the current pace of the probes, if enough probes ran to measure it.
     fn look(&mut self, kernel: &mut Kernel) -> Result<(), Failure> {
         if let Some(pace) = kernel.pace(self.book.calibrated()).map_err(Failure::new)? {
             self.book.at_pace(pace);

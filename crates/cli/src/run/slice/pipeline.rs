@@ -64,7 +64,7 @@ impl PipelineSlices {
             .spawn(move || print_all(&form, &frames))
             .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
         let status = pipelines::run(&request)?;
-        // The printer ends with its last sender, which the request holds.
+        // The printing thread ends when the last sender is dropped. The request holds one.
         drop(request);
         // Waits for a stalled reader until the user ends the run.
         while !printing.is_finished() {
@@ -85,7 +85,7 @@ impl PipelineSlices {
         Ok(status)
     }
 
-    /// The command behind `--`.
+    /// The command after `--`.
     fn inner(&self) -> Result<Command, Failure> {
         if self.command.first().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
             let option = self.command[0].to_string_lossy();
@@ -101,7 +101,7 @@ impl PipelineSlices {
     }
 }
 
-/// Interval between checks for room and for the end.
+/// Interval between checks for space in the queue and for the end of the run.
 const LOOK: Duration = Duration::from_millis(1);
 /// Limit on frames that wait to be printed.
 const WAITING: usize = 1 << 16;
@@ -138,7 +138,7 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
 fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failure> {
     for frame in frames {
         if !print(form, &frame)? {
-            // As with Ctrl-C: captures are completed and interfaces restored.
+            // Ends the run as with Ctrl-C, so that captures are completed and interfaces restored.
             return signal_hook::low_level::raise(signal_hook::consts::SIGINT).map_err(Failure::new);
         }
     }

@@ -68,7 +68,7 @@ impl Process {
         found
     }
 
-    /// It has not ended.
+    /// Whether the process has not ended.
     pub(super) fn lives(&self) -> bool {
         stat(self.id).is_some_and(|(state, _, started)| started == self.started && state != 'Z')
     }

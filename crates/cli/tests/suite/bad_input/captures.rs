@@ -80,7 +80,7 @@ fn outputs_that_cannot_be_written_or_are_in_use() {
     }
 }
 
-/// A full disk shows up only during the run, so there is a report.
+/// A full disk is noticed only during the run, so there is a report.
 fn refused_in_a_line_but_reported(bench: &Bench) {
     let finished = bench.run(words("shape --in pcap:in.pcap --out pcap:/dev/full --json"));
     assert_eq!((finished.status, finished.stderr.lines().count()), (Some(2), 1), "{}", finished.stderr);
@@ -128,7 +128,7 @@ fn a_capture_longer_than_virtual_time_is_read_to_its_end() {
     let bench = bench();
     let records: Vec<Record> =
         [0, 1, 214, 215, 900].map(|days| Record::new(7 + days * 86_400_000_000_000, 64, 0)).into();
-    // The last record alone would look like a stray stamp.
+    // A single record after the long gap would look like a stray stamp, so add a second one.
     let records = [records, vec![Record::new(8 + 900 * 86_400_000_000_000, 64, 0)]].concat();
     bench.capture("wide.pcap", Dialect { nanoseconds: true, ..Dialect::USUAL }, &records);
     for command in
@@ -164,7 +164,7 @@ fn a_capture_longer_than_virtual_time_is_read_to_its_end() {
     }
 }
 
-/// Runs a command with a file size limit in KiB, to simulate a disk that fills up.
+/// Runs a command with a file size limit in KiB, which simulates a disk that fills up.
 fn with_room_for(bench: &crate::common::Bench, kib: u32, line: &str) -> crate::common::Finished {
     let netlathe = env!("CARGO_BIN_EXE_netlathe");
     let script = format!("trap '' XFSZ; ulimit -f {kib}; exec {netlathe} {line}");

@@ -1,4 +1,4 @@
-//! Disks for tests, each with its own folders, removed with the test.
+//! Disks for tests. Each has its own folders, which are removed with it.
 
 use serde_json::Value;
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) fn netlathe() -> Command {
     command
 }
 
-/// Whether this machine lets us mount. Prints the reason if not.
+/// Whether this machine permits mounts. Prints the reason if not.
 pub(crate) fn can_mount() -> bool {
     let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(cause) = device {
@@ -56,7 +56,7 @@ impl Disk {
         disk
     }
 
-    /// Mounts a folder that is itself on a disk of ours.
+    /// Mounts a folder that is on another disk of the test.
     pub(crate) fn mounted_on(below: &Disk, options: &[&str]) -> Self {
         let mut disk = Self::new();
         fs::remove_dir(disk.backing()).expect("it is empty");
@@ -73,12 +73,12 @@ impl Disk {
         Disk { folder, child: None }
     }
 
-    /// Mounts it again.
+    /// Mounts the disk, also after it was unmounted.
     pub(crate) fn mount(&mut self, options: &[&str]) {
         self.mount_by(netlathe(), options);
     }
 
-    /// Mounts it with a limit of `files` open files. Real root may raise the limit.
+    /// Mounts a disk with a limit of `files` open files. Real root may raise the limit.
     pub(crate) fn limited(files: u32, options: &[&str]) -> Self {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
@@ -88,7 +88,7 @@ impl Disk {
         disk
     }
 
-    /// Mounts it with a netlathe that reports ready at a socket.
+    /// Mounts a disk whose netlathe reports ready at a socket.
     pub(crate) fn notifying(socket: &Path) -> Self {
         let mut command = netlathe();
         command.env("NOTIFY_SOCKET", socket);
@@ -161,7 +161,7 @@ impl Disk {
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
-    /// Ends it with Ctrl-C and returns its report.
+    /// Ends the disk as Ctrl-C does, and returns its report.
     pub(crate) fn report(mut self) -> Value {
         self.signal(rustix::process::Signal::INT);
         let output = self.wait();
@@ -173,7 +173,7 @@ impl Disk {
         report
     }
 
-    /// Runs `netlathe disk --unmount` on it.
+    /// Runs `netlathe disk --unmount` on the mount point.
     pub(crate) fn unmount(&self) -> Output {
         netlathe().args(["disk", "--unmount"]).arg(self.path()).output().expect("the binary runs")
     }
@@ -191,7 +191,7 @@ impl Drop for Disk {
 
 pub(crate) fn is_mounted(path: &Path) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    // Names of other mounts may not be text.
+    // Other mounts may have names that are not UTF-8.
     let table = fs::read("/proc/self/mountinfo").expect("it can be read");
     String::from_utf8_lossy(&table)
         .lines()

@@ -25,7 +25,7 @@ fn ends_on_a_signal_with_operations_waiting() {
         let output = disk.wait();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(!disk.is_mounted());
-        // The waiting read was done and is answered. A later one finds no disk.
+        // The waiting read is answered, since it had already been done. A later read finds no disk.
         let read = reader.join().expect("it ends");
         assert!(read.as_ref().map_or(true, |data| data == b"data"), "{read:?}");
     }

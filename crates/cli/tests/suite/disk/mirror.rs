@@ -1,4 +1,4 @@
-//! Random operations, each done in two directories. Both results must be equal.
+//! Random operations, each done in two directories. The two results must be equal.
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A simple generator of whole numbers, good enough for random operations.
+/// A simple random number generator, good enough to choose operations.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -74,7 +74,7 @@ impl Pair {
         let other = self.name();
         let dice = self.dice.below(100);
         let number = self.dice.below(1 << 20);
-        // Usually small, sometimes more than the kernel puts in one operation.
+        // Usually a small write, sometimes more than the kernel puts into one operation.
         let length = if number.is_multiple_of(50) { 1_500_000 } else { number as usize % 20_000 };
         let offset = self.dice.below(60_000);
         let data: Vec<u8> = (0..length).map(|i| (i as u64 * 31 + number) as u8).collect();
@@ -278,7 +278,7 @@ pub(crate) fn listing(root: &Path) -> BTreeMap<PathBuf, String> {
                         text += &format!(" {attribute}={:x}", sum(&value[..length]));
                     }
                 }
-                // The operations set times in the past, so old times were set.
+                // The operations set only times in the past, so an old time was set and a recent one was not.
                 if metadata.mtime() < 1_600_000_000 {
                     text += &format!(" {}.{:09}", metadata.mtime(), metadata.mtime_nsec());
                 }

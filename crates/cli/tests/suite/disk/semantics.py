@@ -1,5 +1,5 @@
-"""What a program may rely on in a directory. The first argument is the directory; it runs in an ordinary one too, which
-shows that what is tried here is what Linux does. Prints the name of each thing that it tried."""
+"""Checks the semantics that programs rely on in a directory, which is the first argument. Tests also run it in an ordinary
+directory, which shows that the checks match Linux. Prints the name of each check."""
 import ctypes, errno, fcntl, mmap, os, socket, stat, subprocess, sys, threading, time
 
 here = sys.argv[1]
@@ -268,7 +268,7 @@ def large_directories():
         for i, entry in enumerate(entries):
             assert entry.is_file(follow_symlinks=False)
             seen.append(entry.name)
-            # Removing what was seen must not hide what was not.
+            # Removing entries that were read must not hide entries that were not.
             if i % 2 == 0:
                 os.unlink(entry.name)
     assert len(seen) == 3_000 and set(seen) == names

@@ -54,7 +54,7 @@ fn each_class_has_its_own_stages_and_schedule() {
     let shape =
         bed.shape("--class 'echo = icmp' --stage 'echo=delay 30ms' --class 'even = udp dport 9' --gap even=2ms");
     let capture = bed.capture("seen.pcap");
-    // The stream has a backlog. Echoes overtake it.
+    // The class of the stream has a backlog, which echoes overtake.
     let sender = bed.sender(1, 200, "5kpps", 1_000);
     let echoes = bed.output(CLIENT, "ping -c 12 -i 0.2 -W 5 10.77.0.100");
     let trips = round_trips(&String::from_utf8_lossy(&echoes.stdout));
@@ -87,7 +87,7 @@ fn each_class_has_its_own_stages_and_schedule() {
 fn class_with_an_ended_waveform_takes_no_buffers() {
     let Some(bed) = Bed::alone("ended", |_| {}) else { return };
     let shape = bed.shape("--class 'ends = udp dport 9' --rate 'ends=burst 8Gbps for 2ms every 10ms count 1'");
-    // More frames than a pool holds.
+    // Send more frames than a pool has buffers.
     let sent = bed.sender(1, 200, "60kpps", 120_000).wait().report();
     assert_eq!(number(&sent, "/out/frames"), 120_000);
     let trips = round_trips(&bed.stdout(CLIENT, "ping -c 3 -i 0.2 -W 5 10.77.0.100"));
@@ -153,8 +153,8 @@ fn a_buffer_lets_a_slow_sender_keep_a_fast_schedule() {
     assert!((150e6..1e9).contains(&width), "the wave is {width} ns wide");
     let (wave, receiver) = run("--buffer wave=1s");
     assert_eq!((number(&wave, "/starved"), &wave["buffer"]["enough"]), (0, &Value::Bool(true)), "{wave}");
-    // From the stamps in the frames: the first frame waits for the whole buffer time, the last for as long as it
-    // arrived early.
+    // By the stamps in the frames, the first frame waits for the whole buffer time. The last frame waits for as long as
+    // it arrived early.
     assert!(ns(&receiver, "/streams/0/delay/max_ns") >= 1e9, "{receiver}");
     assert!((ns(&wave, "/conformance/asked_max_ns") - 2e6).abs() < 1.0, "{wave}");
 }

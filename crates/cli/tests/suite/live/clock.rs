@@ -1,4 +1,4 @@
-//! `clock`: clocks that disagree by a known offset, on six hosts of one network; and runs that refuse such clocks.
+//! `clock` on six hosts of one network whose clocks differ by known offsets, and runs that refuse such clocks.
 
 use crate::bed::{Bed, Program, netlathe, number};
 use lab::Node;
@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sets the clock of a process off.
+/// Environment variable that adds an offset to the clock of a process.
 const VARIABLE: &str = "NETLATHE_CLOCK_OFFSET";
 
 fn figure(report: &Value, at: &str) -> f64 {
     report.pointer(at).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {at} in {report}"))
 }
 
-/// netlathe in a node, with its clock off by `offset`.
+/// Starts netlathe in a node, with `offset` added to its clock.
 fn start(bed: &Bed, node: Node, offset: &str, line: &str) -> Program {
     let mut command = bed.netlathe(node, line);
     command.env(VARIABLE, offset);
@@ -81,7 +81,7 @@ fn a_run_refuses_clocks_that_disagree_and_reports_the_worst() {
     assert!(silent.stderr.contains("start netlathe clock --answer there"), "{}", silent.stderr);
 }
 
-/// The answering side on a free port of loopback.
+/// Starts the answering side on a free loopback port.
 fn answering() -> (std::process::Child, std::net::SocketAddr) {
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
     let mut command = Command::new(netlathe());

@@ -13,7 +13,7 @@ fn doctor(arguments: &[&str]) -> crate::bed::Finished {
 
 #[test]
 fn text_and_json_reports_agree() {
-    // Each run measures interruptions again. Beside other tests, the count may fall on either side of the bound.
+    // Each run measures interruptions again. While other tests run, the count may be on either side of the bound.
     let mut pairs = (0..10).map(|_| (doctor(&["--json"]), doctor(&[])));
     let of_one_mind = |(json, text): &(crate::bed::Finished, crate::bed::Finished)| {
         let object: Value = serde_json::from_str(&json.stdout).unwrap_or_default();

@@ -77,7 +77,7 @@ fn effect_delays_of_both_directions_add_up() {
     let said = ping(&bed, "-c 20 -i 0.1 -W 5");
     let times = round_trips_ms(&said);
     assert!(times.len() >= 10, "{said}");
-    // No reply can be earlier, however busy the machine is. ping rounds to three digits.
+    // A busy machine can only make replies later, never earlier. ping rounds to three digits.
     assert!(times.iter().all(|ms| *ms >= 49.9), "{said}");
     assert!(said.contains("DUP!"), "answers are there twice: {said}");
     let report = emulation.stop().whole_report();
@@ -189,8 +189,8 @@ fn tcp_passes_a_small_mtu_with_icmp() {
     assert!(number(&report, "/pipelines/0/effects/answered") >= 1, "{report}");
 }
 
-/// veth as it is outside a lab: the kernel leaves checksums to the device, which does not compute them. With TSO on, it
-/// leaves whole segments too.
+/// veth with its default offloads, as outside a lab. The kernel leaves checksums to the device, which does not compute
+/// them. With TSO it also leaves the segmentation to the device.
 #[test]
 fn completes_or_reports_offloaded_checksums() {
     let Some(bed) = Bed::shared("emulate-offloads", |_| {}) else { return };

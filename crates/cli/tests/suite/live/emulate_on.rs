@@ -1,5 +1,5 @@
-//! `emulate --on`: one interface of a host, both directions named, and everything restored however the run ends. The
-//! host is the client of a lab whose box is a bridge. Each test prints `SKIP: why` if the machine permits none.
+//! `emulate --on`: impairs both directions of one interface of a host, and restores everything however the run ends.
+//! The host is the client of a lab whose box is a bridge. Each test prints `SKIP: why` if the machine permits none.
 
 use crate::bed::{Bed, Program, number};
 use crate::common::caveat;
@@ -82,7 +82,7 @@ fn effect_both_directions_are_hit_as_named_and_all_is_as_before() {
     for (from, to) in [(HOST, "10.77.0.100"), (Node::Server, "10.77.0.1"), (HOST, "fd77::100")] {
         let times = ping(&bed, from, to);
         assert!((1..20).contains(&times.len()), "a half is lost: {times:?}");
-        // No reply can be earlier, however busy the machine is. ping rounds to three digits.
+        // A busy machine can only make replies later, never earlier. ping rounds to three digits.
         assert!(times.iter().all(|ms| *ms >= 49.9), "{times:?}");
     }
     let report = emulation.stop().whole_report();
@@ -243,7 +243,7 @@ impl Drop for Freezer {
     }
 }
 
-/// Waits until the host's pings are answered (`answered`) or no longer answered.
+/// Waits until the host's pings are answered, or no longer answered if `answered` is false.
 fn await_ping(bed: &Bed, answered: bool) {
     let start = Instant::now();
     while bed.output(HOST, "ping -c 1 -W 1 10.77.0.100").status.success() != answered {
@@ -291,7 +291,7 @@ fn a_run_that_is_not_stopped_lets_nothing_pass() {
     let emulation = emulate(&bed, "--forward 'delay 1ms'");
     ping(&bed, HOST, "10.77.0.100");
     let report = emulation.stop().whole_report();
-    // Frames pass unimpaired by design if the process gets no CPU for a second. Skip the test then.
+    // By design, frames pass unimpaired if the process gets no CPU for a second. Skip the test in that case.
     if report["warnings"].to_string().contains("unimpaired") {
         println!("SKIP: it had no CPU for a second");
         return;

@@ -1,7 +1,7 @@
 //! Every command line in `--help`, README.md and docs has a rule that says how a test runs it. This file asserts that,
 //! and runs the lines that need more than virtual time: ports, labs, disks, slices. Tests print `SKIP: why` where the
-//! machine cannot run them. A run without a duration is asked to end once it is ready: this tests that the line parses
-//! and starts.
+//! machine cannot run them. A run without a duration is stopped once it is ready, which tests that the line parses and
+//! starts.
 
 use crate::bed::{Bed, Finished, Program};
 use crate::typed::{Block, Rule, Step};
@@ -26,7 +26,7 @@ const OF_NICS: [&str; 4] = [
 
 /// Time limit for a command line; after that it hangs. No machine hiccups for this long.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// A run that does not report ready is asked to end after this time.
+/// A run that does not report ready is stopped after this time.
 const UNSAID: Duration = Duration::from_secs(2);
 
 /// Exchanges packets at the ports that the slice examples name.
@@ -137,7 +137,7 @@ impl ExampleBed {
         command
     }
 
-    /// Runs a line until it ends, or until it is ready and asked to end.
+    /// Runs a line until it ends, or stops it once it is ready.
     fn run(&self, rule: Rule, typed: &str) -> Finished {
         let path = self.folder.path().join("notify");
         let _earlier = fs::remove_file(&path);
@@ -228,7 +228,7 @@ fn said(child: &mut Child, line: &str) {
     assert_eq!(first.trim(), line);
 }
 
-/// Signals those programs of a line that report when a signal ends them.
+/// Signals the programs of a line that write a report when a signal ends them.
 fn signal(program: &Program, signal: &str) {
     let names = if signal == "KILL" { "." } else { "^(netlathe|tcpdump)$" };
     let group = program.pid().to_string();
@@ -238,8 +238,8 @@ fn signal(program: &Program, signal: &str) {
     assert!(matches!(asked.code(), Some(0 | 1)), "{asked:?}");
 }
 
-/// The line adapted to the test: durations cut to `seconds`, one echo for ping, the reader's own program replaced by
-/// ours.
+/// Adapts a line to the test: durations are cut to `seconds`, ping sends one echo, and the reader's own program is
+/// replaced by the test's.
 fn shortened(typed: &str, seconds: u64, talker: Option<u32>) -> String {
     let mut shortened = String::new();
     let mut before = "";
@@ -309,7 +309,7 @@ fn check_names(step: &Step) -> Result<(), String> {
             .map(|word| crate::typed::root().join(word))
             .find(|path| path.exists() && *path != crate::typed::root());
         let path = path.ok_or_else(|| format!("{}: no such file", step.typed))?;
-        // Programs that are not ours.
+        // Options of other programs are not checked.
         if ["cargo", "venv/bin/pip"].contains(&words[0]) {
             return Ok(());
         }
@@ -327,7 +327,7 @@ fn runs(place: &mut ExampleBed, step: &Step) -> Result<(), String> {
     let rule = step.rule.expect("each has one");
     let folder = place.folder.path().to_owned();
     if let Some(file) = step.file(&folder) {
-        // Sessions of labs wait for each other as they are written; no more than that.
+        // Lab sessions in documents wait for each other. Keep their waits, but shorten them.
         fs::write(file, shortened(&step.printed, 6, None)).expect("a file");
         return Ok(());
     }
@@ -368,7 +368,7 @@ fn runs(place: &mut ExampleBed, step: &Step) -> Result<(), String> {
             ended
         }
         Rule::Ports => {
-            // The key of the example determines how users are named.
+            // The key in the example determines how users are named.
             let user = if typed.contains("dst-prefix/24") { "10.0.0.0/24" } else { "10.0.0.7" };
             fs::write(folder.join("users.txt"), format!("{user} 2Mbps\n")).expect("a file");
             place.run(rule, &typed)

@@ -75,7 +75,7 @@ fn a_lab_with_programs_is_built_used_and_removed() {
     assert!(output.contains("5 received"), "{output}");
     assert!(!labs().contains(&name), "the lab is left behind");
 
-    // One expectation is off.
+    // With this value, one expectation is missed.
     let finished = bench.run(words("run a.toml -q --junit r.xml --set up.delay=10ms"));
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let missed = finished.complaints();

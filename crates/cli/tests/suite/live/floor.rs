@@ -1,4 +1,5 @@
-//! The floor of live departures: measured before a run that waits for the clock. Targets below it produce a warning.
+//! The floor of live departures is measured before a run that waits for the clock. A target below the floor causes a
+//! warning.
 
 use crate::common::{Bench, Finished, caveat, words};
 

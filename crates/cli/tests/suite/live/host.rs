@@ -1,4 +1,4 @@
-//! `measure --host`, on the counters of a kernel that receives real frames.
+//! `measure --host`: reads the counters of a kernel that receives real frames.
 
 use crate::bed::{Bed, Finished, Program, netlathe, number};
 use lab::Node;
@@ -76,7 +76,7 @@ fn has_advice(report: &Value, name: &str) -> bool {
 
 const COUNT: u64 = 20_000;
 
-/// Frames counted in a lab: those sent, plus a few of IPv6 in its first second.
+/// Asserts that the frames sent were counted. A lab adds a few of IPv6 in its first second.
 #[track_caller]
 fn assert_received(report: &Value, count: u64) {
     let frames = number(report, "/host/interfaces/0/frames");
@@ -135,7 +135,7 @@ fn softnet_shows_which_cpu_did_the_work() {
     send(&bed, "10.77.0.100");
     let report = monitor.report();
     let cpu = report["host"]["cpus"].as_array().expect("CPUs").iter().find(|cpu| cpu["cpu"] == 1).expect("CPU 1");
-    // Frames that the backlog had no room for never reached the interface.
+    // Frames that did not fit in the backlog never reached the interface.
     let (arrived, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
     assert!(number(cpu, "/processed") + dropped >= COUNT && arrived + dropped >= COUNT, "{report}");
     // If the sender ran on that CPU, no wakeup was needed.
@@ -155,7 +155,7 @@ fn distinguishes_one_flow_from_many() {
          ip route add 10.77.0.100 dev s0; ip neigh replace 10.77.0.100 lladdr 02:77:00:00:00:64 dev s0'",
     );
     bed.stdout(Node::Server, "ethtool -K eth0 gro on");
-    // A frame from tx queue 1 stays on a queue that the kernel chooses, for any flow. So use one tx queue.
+    // Frames from tx queue 1 would all arrive on one queue, whatever their flow, so use a single tx queue.
     bed.stdout(Node::Client(1), "ethtool -L eth0 rx 1 tx 1");
     let shares = |ports: &str| -> (Vec<f64>, Value) {
         let monitor = monitor(&bed);

@@ -48,7 +48,7 @@ fn ports_of_a_host_are_refused_by_every_command() {
         let finished = run(&bed, &format!("{command} --take-over"));
         assert_eq!(finished.status.code(), Some(0), "{command}: {finished:?}");
     }
-    // A link-local address does not count as host traffic. `measure` takes no frames from the host.
+    // A link-local address does not make an interface one of the host's. `measure` takes no frames from the host.
     bed.stdout(HOST, "ip address flush dev a0");
     bed.stdout(HOST, "ip address add 169.254.7.7/16 dev a0");
     for command in COMMANDS.iter().filter(|command| !command.starts_with("gen")) {

@@ -86,14 +86,14 @@ fn several_inputs_carry_nothing_back() {
     let refused = bed.run(Node::Box, &format!("shape {PORTS} --gap 1ms --duration 1s"));
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(refused.stderr.contains("--one-way"), "{refused:?}");
-    // Also an input that is not the first one is checked.
+    // Inputs after the first are checked too.
     let pair = "--in if:a1,driver=af_packet --in if:out1,driver=af_packet --out if:out0,driver=af_packet";
     let looped = bed.run(Node::Box, &format!("shape {pair} --one-way --gap 1ms --duration 1s"));
     assert!(looped.status.code() == Some(2) && looped.stderr.contains("ends of one veth pair"), "{looped:?}");
     let missing = "--in if:a1,driver=af_packet --in if:nosuch0,driver=af_packet --out if:out0,driver=af_packet";
     let missing = bed.run(Node::Box, &format!("shape {missing} --one-way --gap 1ms --duration 1s"));
     assert!(missing.status.code() == Some(2) && missing.stderr.contains("nosuch0"), "{missing:?}");
-    // Without an order, the frames of both leave as they come.
+    // Without an order, the frames of both inputs leave as they arrive.
     let shape = shape(&bed, "");
     let senders = [sender(&bed, "a0", 1), sender(&bed, "b0", 2)];
     for sender in senders {

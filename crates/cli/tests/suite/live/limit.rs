@@ -1,5 +1,5 @@
-//! `netlathe limit` between live programs: what five destinations received at once, from the receiver's capture. Tests
-//! print `SKIP: why` if labs are unavailable.
+//! `netlathe limit` between live programs: the rates that five destinations receive at once, by the receiver's capture.
+//! Tests print `SKIP: why` if labs are unavailable.
 
 use crate::bed::{Bed, Program, number};
 use crate::common::port;
@@ -9,11 +9,12 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Destinations by the last byte of their address, with rates in bit/s. The last one stays below its rate.
+/// Destinations by the last byte of their address, with rates in bit/s. The traffic to the last one stays below its
+/// rate.
 const RATES: [(u8, f64); 6] = [(201, 1e6), (202, 2e6), (203, 4e6), (204, 8e6), (205, 16e6), (206, 50e6)];
 
-/// Headroom for late frames on a busy machine: 60 ms at the rate of the fastest limited user. A smaller bucket rightly
-/// drops the burst after a pause, and the tokens of the pause are lost.
+/// Bucket size that tolerates late frames on a busy machine: 60 ms at the rate of the fastest limited user. A smaller
+/// bucket would rightly drop the burst after a pause, and the tokens of the pause would be lost.
 const LATE_BURST: &str = "--burst 125kB";
 
 /// A lab whose server has six more addresses, and a running limiter that carries frames.
@@ -92,8 +93,8 @@ fn flows(bed: &Bed, udp: bool, seconds: u32, after: u64, window: u64) -> BTreeMa
     got
 }
 
-/// Checks that every limited destination is within 2 % of its rate, and the median error within 1 %. A busy machine
-/// delays the sender for moments.
+/// Checks that every limited destination is within 2 % of its rate, and the median error within 1 %. The median leaves
+/// out moments in which a busy machine delays the sender.
 fn check(got: &BTreeMap<u8, f64>, what: &str) {
     let mut errors: Vec<f64> = RATES[..5].iter().map(|(host, bps)| (got[host] / bps - 1.0).abs()).collect();
     println!("{what}: {got:?}, errors {errors:?}");
@@ -146,8 +147,8 @@ fn several_threads_share_the_buckets() {
         let Some((bed, limit)) = limited(&format!("threads-{scheme}"), &options) else { return };
         let got = flows(&bed, true, 9, 2, 6);
         println!("{scheme}: {got:?}");
-        // We run three threads on a machine that may have two processors. A preempted thread is late, but never exceeds
-        // the rate.
+        // Three threads run on a machine that may have two CPUs. A preempted thread is late, but never exceeds the
+        // rate.
         let mut shares: Vec<f64> = RATES[..5].iter().map(|(host, bps)| got[host] / bps).collect();
         shares.sort_by(f64::total_cmp);
         assert!(shares[4] < 1.02 && shares[2] > 0.98, "{scheme}: {got:?}");
@@ -212,8 +213,8 @@ fn a_signal_changes_rates_under_traffic() {
 }
 
 /// The bucket fills in 4.9 ms, and the limiter is stopped for 20 ms out of every 40 ms. With the kernel's stamps it
-/// passes the same bytes as a limiter that always runs. The reference is the same frames in virtual time, so delays of
-/// the source do not matter.
+/// passes the same bytes as a limiter that always runs. The reference is a run in virtual time with the same frames, so
+/// delays of the source do not matter.
 #[test]
 fn a_limiter_that_looks_late_lets_the_rate_through() {
     let ports = "--in if:c0,driver=af_packet --out s0";

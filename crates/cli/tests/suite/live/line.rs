@@ -1,4 +1,4 @@
-//! Filler pacing in real time, on a line without a NIC: frames that no underrun disturbed match the model to the byte,
+//! Filler pacing in real time, on a line without a NIC. Frames that no underrun delayed match the model to the byte,
 //! however busy the machine is.
 
 use crate::bed::Turn;
@@ -54,7 +54,7 @@ fn a_line_in_real_time_is_the_model_to_the_byte() {
     }
 }
 
-/// Aligned starts are multiples of `align` byte times from the start of the run, at any start time.
+/// Aligned frames start at multiples of `align` byte times after the start of the run, whenever the run starts.
 #[test]
 fn aligned_departures_are_the_models() {
     let (bench, _turn) = alone();
@@ -66,8 +66,8 @@ fn aligned_departures_are_the_models() {
     }
 }
 
-/// Frames to send are data even if they look like fillers: a capture with fillers in it, or a stream from their
-/// address.
+/// Frames to send are data even if they look like fillers, such as a capture with fillers in it or a stream from the
+/// address of fillers.
 #[test]
 fn data_that_looks_like_fillers_is_data() {
     let (bench, _turn) = alone();
@@ -79,7 +79,7 @@ fn data_that_looks_like_fillers_is_data() {
     assert_eq!(number(&report, "/gap/count"), 2_999, "{report}");
 }
 
-/// With underruns, the figures describe what was on the line, as its list shows, not the plan.
+/// With underruns, the figures describe the frames on the line, as its list shows, and not the plan.
 #[test]
 fn figures_include_underruns() {
     let (bench, _turn) = alone();
@@ -124,7 +124,8 @@ fn departures_that_are_planned_are_called_so() {
         (finished, json)
     };
     let port = ["--out", "dpdk:net_null0", "--line-rate", "100M", "--pacer", "filler"];
-    // The device accepts everything at once. 50 ms of line in a queue for 125 ms cannot show that; 1 s can.
+    // The device accepts everything at once. 50 ms of frames fit in its queue of 125 ms, which cannot show that. 1 s of
+    // frames can.
     for (count, seen) in [("50", false), ("1000", true)] {
         let (finished, json) = run(&[&port[..], &["--count", count]].concat());
         for said in [&finished.stdout, &finished.stderr, &caveat(&json, "planned")["text"].to_string()] {
@@ -175,8 +176,8 @@ fn gaps_that_ethernet_does_not_have_are_carried_there_too() {
 #[test]
 fn a_fast_line_begins_with_a_full_queue() {
     let (bench, _turn) = alone();
-    // Three frames per µs, far more than can be made in time with cold caches. The queue holds the whole run, so the
-    // line idles only if it starts before its frames are ready.
+    // Three frames per µs, far more than can be generated in time with cold caches. The queue holds the whole run, so
+    // the line idles only if it starts before its frames are ready.
     let mut underruns: Vec<u64> = (0..5)
         .map(|_| {
             let words = ["--out", "line:40G,slots=65536", "--gap", "1us", "--count", "5000"];
@@ -216,7 +217,7 @@ fn the_time_of_a_run_is_the_lines() {
     }
 }
 
-/// Holds wherever the clock was between two byte times when the line started.
+/// The start of the line may be anywhere between two byte times of the clock.
 #[test]
 fn a_frame_that_is_due_when_the_time_is_up_is_not_sent() {
     let (bench, _turn) = alone();
@@ -232,7 +233,7 @@ fn a_frame_that_is_due_when_the_time_is_up_is_not_sent() {
 #[test]
 fn stamped_frames_that_did_not_leave_are_not_sent() {
     let (bench, _turn) = alone();
-    // Data and fillers alternate. Half of the queue is filled in one burst, part of which waits for room.
+    // Data and fillers alternate. Half of the queue is filled in one burst, part of which waits for space.
     let words = ["gen", "--out", "line:10M,slots=64", "--stream", "udp 10.0.0.1:1 > 10.0.0.2:2 size 1518B"];
     let output = Command::new("timeout")
         .args(["--preserve-status", "-s", "INT", "1", env!("CARGO_BIN_EXE_netlathe")])

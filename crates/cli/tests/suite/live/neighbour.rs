@@ -1,12 +1,12 @@
-//! A generator's port as the neighbour of a normal Linux host: the host finds it by ARP and neighbour discovery and
-//! pings it, and it finds the host. Also its receiver behind routers. Tests print `SKIP: why` if labs are unavailable.
+//! A generator's port as the neighbour of a normal Linux host. Each resolves the other by ARP and neighbour discovery,
+//! and the host pings the port. Also a receiver behind routers. Tests print `SKIP: why` if labs are unavailable.
 
 use crate::bed::{Bed, number};
 use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Datagrams that the server's stack received without a listener, by the stack's own counters.
+/// Reads a counter of the server's stack: datagrams that it received without a listener.
 fn taken_in(bed: &Bed, file: &str, line: impl Fn(&str) -> Option<u64>) -> u64 {
     bed.stdout(Node::Server, &format!("cat {file}")).lines().filter_map(line).next().expect(file)
 }
@@ -82,7 +82,8 @@ fn forwards(bed: &Bed, node: Node, commands: &[&str]) {
     }
 }
 
-/// A busy machine makes rates unreliable. These options check only that there is a lower bound and that frames arrive.
+/// A busy machine makes rates unreliable. With these options, tests check only that a search has a lower bound and that
+/// frames arrive.
 const SEARCH: &str =
     "--max 2kpps --min 1kpps --trial 300ms --width 50% --confirm 0 --late 1s --tolerance 50% --wait 300ms --json";
 
@@ -114,6 +115,7 @@ fn a_router_is_searched_with_its_address_alone() {
     );
     finds(&bed, "--gateway 198.18.0.254");
     finds(&bed, "--gateway fd88::254 --size 100B --stream 'udp [fd88::1]:1024 > [fd89::1]:9'");
+    finds(&bed, "--both --gateway x0=198.18.0.254 --gateway x1=198.19.0.254");
     // Each address is requested by ARP and answered. A ping is answered too.
     let many = "gen --out x0 --in x1 --gateway 198.18.0.254 --rate 1kpps --count 1500 --wait 1s --json \
                 --stream 'udp 198.18.0.1:1024 > 198.19.0.1-198.19.0.20:9'";

@@ -17,8 +17,8 @@ struct User {
 impl User {
     fn new() -> User {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        // Copy with `cp`: if this process copied it, a child that another test starts meanwhile would hold the file
-        // open for writing.
+        // Copy with `cp`. If this process copied the file, a child that another test starts meanwhile would inherit it
+        // open for writing, and it could not be executed.
         let copied = Command::new("cp").arg(netlathe()).arg(folder.path().join("netlathe")).status();
         assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
@@ -75,7 +75,7 @@ fn shapes_in_a_lab_of_their_own() {
     assert!(!finished.stderr.contains("netlathe: "), "{finished:?}");
 }
 
-/// Rings are kernel memory, so a user needs no right to lock memory.
+/// Packet rings are kernel memory, so a user needs no right to lock memory.
 #[test]
 fn shapes_whatever_memory_may_be_locked() {
     let user = User::new();

@@ -27,7 +27,7 @@ fn child(parent: u32, name: &str) -> Option<u32> {
     })
 }
 
-/// Kills the command once it has started a program of this name. An error means that the program did not end.
+/// Kills the command once it has started a program of this name. Returns an error if the program does not end too.
 fn ends_with(command: Program, name: &str) -> Result<(), String> {
     let start = Instant::now();
     let program = loop {
@@ -86,7 +86,7 @@ fn runs(arguments: &[&str]) -> bool {
     listed.into_iter().any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|words| words == wanted))
 }
 
-/// Kills the command once programs that its program has started run: one of them in a session of its own.
+/// Kills the command once the children of its program run. One of them is in its own session.
 fn grandchildren_end_with(words: &[&str], nap: &str) -> Result<(), String> {
     let script = format!("sleep {nap}1 & setsid sleep {nap}2 & wait");
     let naps = [format!("{nap}1"), format!("{nap}2")];

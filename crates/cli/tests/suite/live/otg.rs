@@ -1,5 +1,5 @@
-//! `otg` on veth pairs: requests over a Unix socket without any client library, snappi over TCP where Python has it, and
-//! what is refused.
+//! `otg` on veth pairs: requests over a Unix socket without a client library, snappi over TCP if it is installed, and
+//! requests that are refused.
 
 use crate::bed::{Bed, Program};
 use crate::typed::root;
@@ -46,7 +46,7 @@ fn start(bed: &Bed, options: &str, socket: &Path) -> Program {
     otg
 }
 
-/// Flow metrics once no flow transmits and the last frames have arrived.
+/// Returns the flow metrics once no flow transmits and the last frames have arrived.
 fn at_end(socket: &Path) -> Vec<Value> {
     let metrics = || {
         json_of(socket, "POST", "/monitor/metrics", &json!({ "choice": "flow", "flow": {} }))["flow_metrics"].clone()
@@ -126,7 +126,7 @@ fn flows_captures_and_refusals_over_a_socket() {
         Err(_) => println!("SKIP: tshark is missing"),
     }
 
-    // A link that is taken down loses frames, and none is counted as sent.
+    // A link can be taken down, and the port metrics show that.
     let link = |state: &str| json!({ "port": { "link": { "port_names": ["rx"], "state": state } } });
     json_of(&socket, "POST", "/control/state", &link("down"));
     let ports = json_of(&socket, "POST", "/monitor/metrics", &json!({ "port": { "column_names": ["link"] } }));
@@ -145,7 +145,7 @@ fn flows_captures_and_refusals_over_a_socket() {
     }
     assert_eq!(ask(&socket, "POST", "/results", &json!({})).0, 404);
 
-    // The first signal ends everything, also with traffic running.
+    // The first signal ends everything, even while traffic runs.
     let mut endless = config;
     endless["flows"][0]["duration"] = json!({ "choice": "continuous" });
     json_of(&socket, "POST", "/config", &endless);
@@ -210,7 +210,7 @@ fn neighbours(socket: &Path) -> Vec<Value> {
     }
 }
 
-/// What a pair of ports sends arrives, whatever kind they are.
+/// A pair of ports carries flows, whatever kind the ports are.
 #[test]
 fn ports_of_dpdk_carry_flows_and_devices() {
     let Some(bed) = Bed::paired("otgdpdk") else { return };
@@ -283,7 +283,7 @@ fn devices_on_a_tap_port_talk_to_the_kernel() {
     assert!(!bed.output(Node::Box, "ip link show lathe0").status.success(), "the device goes with its port");
 }
 
-/// A Python that has snappi: that of `NETLATHE_SNAPPI_PYTHON`, or the first of `PATH`.
+/// Returns a Python that has snappi: the one named in `NETLATHE_SNAPPI_PYTHON`, or the first in `PATH`.
 fn python_with_snappi() -> Option<String> {
     let named = std::env::var("NETLATHE_SNAPPI_PYTHON").ok();
     named.into_iter().chain(["python3".to_owned()]).find(|python| {
@@ -316,7 +316,7 @@ fn snappi_scripts_run_unmodified() {
     assert_eq!(otg.stop().status.code(), Some(0));
 }
 
-/// Devices at both ports, and a namespace of its own that forwards between them.
+/// Devices at both ports, and a separate namespace that forwards between them.
 #[test]
 fn snappi_scripts_pass_a_linux_router() {
     let Some(python) = python_with_snappi() else {

@@ -86,7 +86,7 @@ fn systemd_understands_the_unit() {
         return;
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    // It may report problems with other units of the machine.
+    // The tool may also report problems with other units of the machine.
     let about: Vec<&str> = said.lines().filter(|line| line.contains("netlathe")).collect();
     assert!(about.is_empty(), "{about:?}");
 }
@@ -99,8 +99,8 @@ struct User {
 impl User {
     fn new() -> User {
         let folder = tempfile::tempdir().expect("a folder");
-        // Copy with `cp`: if this process copied it, a child that another test starts meanwhile would hold the file
-        // open for writing.
+        // Copy with `cp`. If this process copied the file, a child that another test starts meanwhile would inherit it
+        // open for writing, and it could not be executed.
         let copied = Command::new("cp").arg(netlathe()).arg(folder.path().join("netlathe")).status();
         assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("it is ours");

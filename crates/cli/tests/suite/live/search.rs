@@ -64,6 +64,75 @@ fn a_policer_is_found_between_ports() {
 }
 
 #[test]
+fn both_directions_carry_the_load_at_the_same_time() {
+    let Some(bed) = Bed::paired("both") else { return };
+    // From a1 to a0 the wire carries 1 Mbit/s, which is some 2000 frames/s of 60 B. The other way it has no limit.
+    bed.stdout(Node::Box, "tc qdisc add dev a1 root tbf rate 1mbit burst 2000 limit 2000");
+    let options =
+        "--max 8kpps --min 500pps --trial 1s --width 20% --confirm 0 --tolerance 5% --late 200ms --wait 200ms";
+    let line = format!("search --out a0 --in a1 --both {options} -v --trials t.jsonl");
+    let finished = bed.run(Node::Box, &format!("{line} --json"));
+    let found = report(&finished);
+    assert_eq!(found["asked"]["directions"][1]["out"], "a1");
+    assert_eq!(found["asked"]["directions"][1]["streams"][0], "udp 198.19.0.1:9 > 198.18.0.1:1024");
+    let search = &found["searches"][0];
+    let trial = &search["trials"][0];
+    let part = |number: usize, name: &str| figure(trial, &format!("/directions/{number}/{name}"));
+    assert_eq!((part(0, "sent"), part(1, "sent")), (8_000.0, 8_000.0), "each at the whole load: {trial}");
+    assert_eq!(part(0, "lost"), 0.0, "{trial}");
+    assert!(part(1, "lost") > 3_000.0, "{trial}");
+    assert_eq!((figure(trial, "/sent"), figure(trial, "/lost")), (16_000.0, part(1, "lost")), "sums: {trial}");
+    let offered = figure(trial, "/offered_fps");
+    assert!((offered / 8_000.0 - 1.0).abs() < 0.06, "of each direction: {trial}");
+    assert!(figure(search, "/goals/0/upper_fps") < 4_000.0, "the slower direction decides: {search}");
+    assert!(finished.stderr.contains("lost (a1 to a0: "), "{finished:?}");
+    let text = bed.run(Node::Box, &line);
+    assert!(text.stdout.contains("2 directions at the same time, frames/s of each: a0 to a1, a1 to a0"), "{text:?}");
+
+    // A direction that carries nothing is named.
+    bed.stdout(Node::Box, "tc qdisc replace dev a1 root tbf rate 8bit burst 1 limit 1");
+    let dead = "search --out a0 --in a1 --both --max 1kpps --min 1kpps --trial 200ms --wait 100ms --late 1s -q";
+    let dead = bed.run(Node::Box, dead);
+    assert!(dead.stderr.contains("a1 to a0: nothing came back in any trial"), "{dead:?}");
+    assert!(!dead.stderr.contains("a0 to a1: nothing"), "{dead:?}");
+}
+
+#[test]
+fn several_pairs_are_searched_together() {
+    let Some(bed) = Bed::paired("pairs") else { return };
+    let options =
+        "--max 2kpps --min 500pps --trial 300ms --width 50% --confirm 0 --tolerance 20% --late 1s --wait 100ms";
+    let ports = "--out a0 --in a1 --out b0 --in b1";
+    let own = "--stream 'b0=udp 10.1.0.1:5 > 10.1.0.2:6'";
+    let line = format!("search {ports} {options} --start-at +1s --json");
+    let found = report(&bed.run(Node::Box, &format!("{line} {own}")));
+    let streams = |number: usize| found["asked"]["directions"][number]["streams"].to_string();
+    assert!(streams(0).contains("198.18.0.1") && streams(1).contains("10.1.0.1:5"), "{found}");
+    let parts = found["searches"][0]["trials"][0]["directions"].as_array().expect("two pairs");
+    assert!(parts.iter().all(|part| part["sent"] == 600 && part["lost"] == 0), "{found}");
+    assert!(figure(&found, "/start/asked_unix_ns") > 0.0, "{found}");
+    // The frames of one pair are not mistaken for those of another.
+    let defaults = report(&bed.run(Node::Box, &line));
+    assert_eq!(defaults["asked"]["directions"][1]["streams"][0], "udp 198.18.1.1:1024 > 198.19.1.1:9");
+
+    for (line, remedy) in [
+        ("search --out a0 --in a1 --in b1", "write an --in for each --out"),
+        ("search --out a0 --in a1 --out a0 --in b1", "'a0' is there twice"),
+        ("search --out tap:t0 --in a1 --both", "only driver=af_packet can do both"),
+        ("search --out if:a0,driver=af_xdp --in a1 --both", "only driver=af_packet can do both"),
+        (
+            "search --out a0 --in a1 --both --stream 'hex 00112233445502000000000108000000'",
+            "write what a1 sends as --stream",
+        ),
+        ("search --out a0 --in a1 --gateway a0=x", "'x' is not an IP address"),
+    ] {
+        let refused = bed.run(Node::Box, line);
+        assert_eq!(refused.status.code(), Some(2), "{line}: {refused:?}");
+        assert!(refused.stderr.contains(remedy), "{line}: {refused:?}");
+    }
+}
+
+#[test]
 fn loads_that_the_tester_cannot_offer_are_not_reported() {
     let Some(bed) = Bed::paired("fast") else { return };
     // A wire that passes everything: only the tester can be the limit.
@@ -93,7 +162,7 @@ fn a_search_reports_when_frames_of_its_first_trial_pass() {
     let found = search.wait();
     assert!(report(&found)["searches"][0]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
     assert_eq!(found.stderr.lines().filter(|line| *line == "netlathe: ready").count(), 1, "{found:?}");
-    // Ready is reported once, and not by each trial.
+    // Ready is reported once, not by each trial.
     socket.set_nonblocking(true).expect("it can be asked");
     assert_eq!(notified(&socket), None);
 
@@ -140,7 +209,7 @@ fn search_reports_before_its_failure() {
 #[test]
 fn signal_ends_the_search_and_its_trial() {
     let Some(bed) = Bed::paired("told") else { return };
-    // The trial is longer than a test waits. Only the search gets the signal, as from a supervisor.
+    // The trial is longer than a test waits. Only the search process gets the signal, as from a supervisor.
     let options = "--trial 1000s --max 1kpps --wait 50ms -v --json";
     for driver in ["af_xdp", "af_packet"] {
         let path = bed.path(driver);
@@ -194,7 +263,7 @@ fn the_first_trial_starts_at_the_asked_instant() {
     assert_eq!(found["start"]["asked_unix_ns"].as_u64(), Some(asked), "{found}");
     let miss = found["start"]["miss_ns"].as_i64().expect("frames were sent");
     assert_eq!(found["start"]["obtained_unix_ns"].as_u64(), Some(asked.saturating_add_signed(miss)));
-    // Without the option, the first frames would come seconds earlier.
+    // Without the option, the first frames would arrive seconds earlier.
     let first = bed.records("seen.pcap").0[0].ns;
     assert!(first + 1_000 >= asked, "the receiver has a frame {} ns before the instant", asked - first);
     assert!((first - asked).abs_diff(miss.max(0).unsigned_abs()) < 50_000_000, "{first} against {asked} and {miss}");

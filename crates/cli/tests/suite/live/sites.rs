@@ -1,5 +1,5 @@
-//! Labs of sites: each pair has the round trip, loss and rate of its cell. Prints `SKIP: why` where labs that stay are
-//! not permitted.
+//! Labs of sites: each pair has the round trip, loss and rate of its cell in the table. Prints `SKIP: why` if the
+//! machine permits no labs that outlive their command.
 
 use crate::bed::{Turn, lab_name, netlathe};
 use serde_json::Value;
@@ -20,13 +20,13 @@ const FIVE: &str = "# an example\nrtt ms,Oslo,New York,rome,tokyo,lima\nOslo,,10
 struct Sites {
     name: String,
     folder: TempDir,
-    /// What `lab up` printed.
+    /// The output of `lab up`.
     said: String,
     _turn: Turn,
 }
 
 impl Sites {
-    /// `None` where it is not permitted.
+    /// Builds the lab. Returns `None` if labs are not permitted.
     fn up(test: &str, table: &str, options: &[&str]) -> Option<Sites> {
         let turn = Turn::alone();
         if !(rustix::process::geteuid().is_root() && lab::privileged()) {
@@ -39,7 +39,7 @@ impl Sites {
         let mut sites = Sites { name: lab_name(test), folder, said: String::new(), _turn: turn };
         let started =
             sites.netlathe(&[&["lab", "up", &sites.name, "--matrix", &matrix.to_string_lossy()], options].concat());
-        // With --check, status 1 says that a round trip is off, as on a busy machine.
+        // With `--check`, status 1 means that a round trip is off, which happens on a busy machine.
         let is_up = started.status.success() || options.contains(&"--check") && started.status.code() == Some(1);
         assert!(is_up, "{}", String::from_utf8_lossy(&started.stderr));
         sites.said = text(&started);
@@ -103,7 +103,7 @@ fn each_pair_has_the_round_trip_of_its_cell_and_nothing_is_left() {
     let report = sites.check(&["--pings", "7", "--tolerance", "2ms"]);
     let errors = errors(&report);
     assert_eq!((errors.len(), &report["pairs_within"]), (20, &20.into()), "{report}");
-    // The hosts take a few microseconds, so no round trip is shorter than asked.
+    // The hosts add a few microseconds, so no round trip is shorter than asked.
     assert!(errors.iter().all(|(_, error)| (0.0..2.0).contains(error)), "{errors:?}");
     let asked = |from: &str, to: &str| {
         let pairs = report["pairs"].as_array().expect("pairs");

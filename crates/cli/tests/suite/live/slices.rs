@@ -30,7 +30,7 @@ fn flooded_frames_are_traced() {
         let raw = |name: &str| number(&slice(&report, name)["raw_mean_ns"]);
         assert!(raw("rx") > 0.0 && raw("tx") > 0.0 && raw("queueing") == 0.0, "{report}");
     }
-    // The pipeline uses as many cores as without tracing. Only one core traces its own frames.
+    // The pipeline uses as many cores as without tracing, but only one of them traces its frames.
     let line = format!("gen --out dpdk:net_null0 --cores 0,1 --count 100000 {stream} --slices 1/10 --json");
     let finished = bench.run(words(&line));
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2) {
@@ -65,8 +65,8 @@ fn stopped_now_and_then(bed: &Bed, carrying: Program) -> Value {
     carrying.stop().whole_report()
 }
 
-/// The wait shows in the slice `ring`. When the box is stopped, only one frame in several is under way inside it.
-/// Other programs that keep one of its threads from a CPU add to that and lower the share.
+/// Checks that the wait is in the slice `ring`. Only a few frames are inside the box when it is stopped. If other
+/// programs preempt one of its threads, more frames are inside and the share is lower.
 fn waits_in_the_ring(report: &Value) {
     check(report);
     let ring = slice(report, "ring");

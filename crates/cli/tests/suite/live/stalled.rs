@@ -1,5 +1,5 @@
-//! Readers that do not read delay neither frames nor the end of a run. Each test prints `SKIP: why` if the machine
-//! permits none.
+//! Readers that stall delay neither frames nor the end of a run. Each test prints `SKIP: why` if the machine permits
+//! none.
 
 use crate::bed::{Bed, number};
 use crate::common::{Bench, Finished};
@@ -65,7 +65,7 @@ fn a_log_that_is_read_slowly_is_whole() {
     assert_eq!(reader.join().expect("it ends"), 200_001, "the header, and a line of each frame: {}", finished.stderr);
 }
 
-/// Interrupts a command once it handles signals. Returns its result.
+/// Interrupts a command once its signal handlers are installed. Returns its result.
 fn interrupted(bench: &Bench, words: &str, given: Option<&[u8]>) -> Finished {
     let mut command = bench.command(crate::common::words(words));
     let input = if given.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -108,7 +108,7 @@ fn first_signal_ends_the_read_of_a_silent_pipe() {
     }
 }
 
-/// One line of `path_options.txt`.
+/// Returns the fields of each line of `path_options.txt`.
 fn path_options() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let lines = include_str!("path_options.txt").lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| {
@@ -224,7 +224,7 @@ fn an_unread_report_is_noted_on_stderr() {
     assert!(finished.stderr.contains("out"), "{}", finished.stderr);
 }
 
-/// A socket that takes nothing more, as a terminal that was stopped by Ctrl-S; and its other end.
+/// Returns a socket whose buffer is full, like a terminal stopped by Ctrl-S, and its other end.
 fn full_socket() -> (Stdio, UnixStream) {
     let (full, other) = UnixStream::pair().expect("a pair");
     full.set_nonblocking(true).expect("it is ours");

@@ -1,4 +1,4 @@
-//! `--start-at`: the first departure is on the asked instant, by the sender's report and by the stamps of a receiver.
+//! `--start-at`: the first departure is at the asked instant, by the sender's report and by the stamps of a receiver.
 
 use crate::bed::{Bed, Finished, Program, netlathe, number};
 use crate::common::words;
@@ -18,7 +18,7 @@ fn unix_now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64
 }
 
-/// An instant this far ahead, as `--start-at` reads it, and its UNIX time in ns.
+/// Returns an instant this far ahead, in the form of `--start-at` and as UNIX time in ns.
 fn ahead(bed: &Bed, by: Duration) -> (String, u64) {
     let at = unix_now_ns() + by.as_nanos() as u64;
     (utc(bed, at), at)
@@ -34,7 +34,7 @@ fn signed(report: &Value, at: &str) -> i64 {
     report.pointer(at).and_then(Value::as_i64).unwrap_or_else(|| panic!("no {at} in {report}"))
 }
 
-/// The middle of some distances in ns.
+/// Returns the median of some distances in ns.
 fn median(mut all: Vec<i64>) -> i64 {
     all.sort_unstable();
     all[all.len() / 2]
@@ -94,7 +94,7 @@ fn a_gate_opens_for_frames_that_wait_and_for_a_receiver() {
     let out = bed.start(Node::Box, &format!("measure --in b1 --start-at {text} --duration 2s --json"));
     let shape = format!("shape --in a1 --out b0 --gap 1ms --start-at {text} --duration 2s --json");
     let shape = bed.start(Node::Box, &shape);
-    // Before the instant: 20 frames wait in the port.
+    // Send 20 frames before the instant. They wait in the port.
     thread::sleep(Duration::from_millis(3_500));
     bed.run(Node::Box, &format!("gen --out if:a0,driver=af_packet --rate 1kpps --count 20 {STREAM}"));
     assert!(unix_now_ns() < at, "the machine is too slow for this test: it took 1.5 s to send 20 frames");
@@ -107,7 +107,7 @@ fn a_gate_opens_for_frames_that_wait_and_for_a_receiver() {
     }
 }
 
-/// netlathe in the box with `--start-at stdin`, armed.
+/// Starts netlathe in the box with `--start-at stdin`, and waits until it is armed.
 fn armed(bed: &Bed, options: &str) -> (std::process::Child, BufReader<std::process::ChildStderr>) {
     let line =
         format!("gen --out if:a0,driver=af_packet --rate 1kpps --count 9 --start-at stdin --json {options} {STREAM}");
@@ -222,7 +222,7 @@ fn runs_of_a_service_start_at_the_asked_instant() {
     assert!(sender.abs() < 2_000_000, "the senders say {sender} ns");
     assert!(receiver.abs() < 2_000_000, "the receivers say {receiver} ns of {by_receiver:?}");
 
-    // It passes while ports are opened: the run says so.
+    // This instant passes while ports are opened, and the run reports that.
     let started = ask(&socket, "POST /v1/runs?start-at=+1ms", &scenario("a0"));
     let failed = ends(started["id"].as_u64().expect("a number"));
     assert_eq!(failed["status"], 2, "{failed}");
@@ -230,7 +230,7 @@ fn runs_of_a_service_start_at_the_asked_instant() {
         failed["failure"].as_str().is_some_and(|why| why.contains("--start-at") && why.contains("name")),
         "{failed}"
     );
-    // One that waits ends when asked.
+    // A run that waits for its instant can be ended.
     let waits = ask(&socket, "POST /v1/runs?start-at=+1h", &scenario("a0"));
     let id = waits["id"].as_u64().expect("a number");
     while ask(&socket, &format!("GET /v1/runs/{id}"), "")["state"] != "running" {

@@ -1,4 +1,4 @@
-//! `--stats`: the lines of a live run against its report, with readers that are slow, late or gone.
+//! `--stats`: the lines of a live run agree with its report, with readers that are slow, late or gone.
 
 use crate::bed::{Bed, Finished, number};
 use lab::Node;

@@ -1,4 +1,4 @@
-//! Streams and replays over real interfaces: a receiver's counts against the known impairments on the path.
+//! Streams and replays over real interfaces: a receiver's counts agree with the known impairments on the path.
 
 use crate::bed::{Bed, Program, notified, number};
 use crate::common::caveat;
@@ -24,7 +24,7 @@ fn generator_counts_arrivals() {
     }
 }
 
-/// Ports that DPDK receives from count as the kernel's ring does, and the report says what their stamps do not resolve.
+/// Ports that DPDK polls give the same counts as the kernel's ring. The report states what their stamps cannot resolve.
 #[test]
 fn generator_counts_arrivals_on_polled_ports() {
     let Some(bed) = Bed::paired("polled") else { return };
@@ -46,14 +46,14 @@ fn generator_counts_arrivals_on_polled_ports() {
     }
 }
 
-/// Each CPU of the sender has a queue, whose frames arrive on the queue of the same number.
+/// Each CPU of the sender has a queue. Its frames arrive on the receive queue of the same number.
 #[test]
 fn receives_from_several_queues_on_several_cpus() {
     let Some(bed) = Bed::paired("queues") else { return };
     let cpus = two_cpus();
     let [first, second] = cpus[..] else { return println!("SKIP: two queues want two CPUs") };
     let socket = bed.path("memif.sock");
-    // Senders and receivers share the CPUs: each ring has 2^14 slots, room for all frames of its queue.
+    // Senders and receivers share the CPUs, so each ring has 2^14 slots, enough for all frames of its queue.
     let memif = |end: &str, role: &str| {
         format!("dpdk:net_memif{end},role={role},socket={},socket-abstract=no,rsize=14", socket.display())
     };
@@ -203,7 +203,7 @@ fn another_generator_without_an_end_keeps_no_receiver() {
     let other = bed.start(Node::Box, "gen --out a1 --rate 2kpps --stream 'udp 10.0.0.3:1 > 10.0.0.2:9'");
     thread::sleep(Duration::from_secs(2));
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9' --rate 1kpps --count 50 --wait 100ms";
-    // The test is that the run ends at all.
+    // The test is whether the run ends.
     let own = bed.run(Node::Box, &format!("gen --out b0 --in a0 {stream}"));
     assert!(own.stderr.contains("more frames arrived than were sent"), "{own:?}");
     drop(other.stop());
@@ -232,7 +232,7 @@ fn a_replay_keeps_its_pace_on_a_port() {
     assert!((pace - 1.0).abs() < 0.1, "{pace}");
 }
 
-/// The device's own log says which frames it dropped and changed.
+/// The device logs which frames it dropped and changed.
 #[test]
 fn a_replay_names_the_frames_that_a_device_drops_or_changes() {
     let Some(bed) = Bed::paired("missing") else { return };
@@ -258,7 +258,7 @@ fn a_replay_names_the_frames_that_a_device_drops_or_changes() {
     let dropped: Vec<u64> = lines().filter(|line| line[2] == "loss").map(|line| number_of(&line)).collect();
     assert!(!dropped.is_empty());
     assert_eq!(named("lost"), dropped);
-    // Changes of hardware addresses and of the TTL are what a router does, too.
+    // A router changes hardware addresses and the TTL too, so these do not count as changes.
     let changed: Vec<u64> = lines().filter(|line| !line[4].is_empty()).map(|line| number_of(&line)).collect();
     assert!(!named("changed").is_empty() && named("changed").iter().all(|frame| changed.contains(frame)));
     let missing = [named("lost"), named("changed")].concat().into_iter().collect::<std::collections::BTreeSet<_>>();
@@ -274,7 +274,7 @@ fn a_replay_names_the_frames_that_a_device_drops_or_changes() {
     }
 }
 
-/// Frames that the link does not carry are no loss of the device, and those after them keep their numbers.
+/// Frames that the link cannot carry do not count as lost by the device, and later frames keep their numbers.
 #[test]
 fn frames_of_a_capture_that_are_not_sent_are_not_lost() {
     let Some(bed) = Bed::paired("unsent") else { return };
@@ -339,7 +339,7 @@ fn several_cores_send_the_same_frames_as_one() {
     assert!(times[2..].iter().all(|times| *times == 5), "every value as often as one core would send it");
 }
 
-/// Each CPU takes every second departure: the rate is that of both, and no frame is made twice.
+/// Each of two CPUs makes every second departure. The rate is that of both together, and no frame is sent twice.
 #[test]
 fn several_cores_share_the_departures_of_a_rate() {
     let Some(bed) = Bed::paired("shares") else { return };

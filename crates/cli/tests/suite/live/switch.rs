@@ -18,7 +18,7 @@ const SEND: &str = "import socket, struct, sys, time\n\
     \tport.send(data[at + 16:at + 16 + length])\n\
     \tat += 16 + length\n\
     \ttime.sleep(0.0001)\n";
-/// Data frames per run.
+/// Number of data frames per run.
 const COUNT: usize = 200;
 /// The stream of data frames, for `gen`.
 const STREAM: &str = "--stream 'udp 10.77.0.1:1000 > 10.77.0.100:9 size random 64B-1518B \
@@ -125,7 +125,8 @@ impl Switched {
         assert_eq!(beside, SwitchedFrames::default(), "{filler}: at a client that none of it is for");
     }
 
-    /// Checks that the switch floods every filler. This shows that the other tests do not pass for lack of fillers.
+    /// Checks that the switch floods every filler. This shows that the other tests do not pass merely because there are
+    /// no fillers.
     fn assert_flooded(&self, filler: &str) {
         let [sent, arrived, beside] = self.inject(filler);
         assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
@@ -154,8 +155,8 @@ fn a_bridge_forwards_no_mac_control_frames() {
     switched.assert_filtered("mac-control");
 }
 
-/// Two ways to configure a black hole on a Linux bridge. The bridge keeps the frame as local, where nothing receives
-/// it. Or a static entry places the address at the port that the fillers come from.
+/// Two ways to configure a black hole on a Linux bridge. A local entry delivers the frame to the bridge itself, where
+/// nothing receives it. A static entry assigns the address to the port that the fillers come from.
 #[test]
 fn bridge_drops_frames_to_its_black_hole() {
     let Some(switched) = Switched::new("hole") else { return };

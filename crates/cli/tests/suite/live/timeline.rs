@@ -35,7 +35,7 @@ fn changes_under_traffic_lose_and_reorder_no_frame() {
     let mid = bed.start(Node::Box, "run a.toml --json");
     let receiver = bed.start(Node::Box, "measure --in if:b1 --duration 12s --json");
     thread::sleep(Duration::from_millis(1_000));
-    // 40 Mbit/s, from before the first change to behind the last.
+    // Send 40 Mbit/s from before the first change until after the last.
     let line = "gen --out if:a0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B' --rate 5kpps --count 27500 --json";
     let sent = number(&bed.run(Node::Box, line).report(), "/out/frames");
     let report = mid.wait().report();
@@ -66,7 +66,7 @@ fn changes_under_traffic_lose_and_reorder_no_frame() {
     let delay = |segment: usize, figure: &str| segments[segment]["delay"][figure].as_f64().unwrap_or_default() / 1e6;
     assert!((49.0..60.0).contains(&delay(0, "mean_ns")), "{}", delay(0, "mean_ns"));
     assert!((4.9..5.1).contains(&delay(2, "min_ns")), "{}", delay(2, "min_ns"));
-    // Frames that the NIC was given before the pause are out.
+    // At most the frame that was handed to the NIC before the pause leaves.
     assert!(number(&segments[5], "/out/frames") <= 1, "{}", segments[5]);
     assert!(number(&segments[6], "/out/frames") > 0);
 }
@@ -133,7 +133,7 @@ fn clients_change_a_live_run() {
         assert_eq!(done.status.code(), Some(0), "{done:?}");
         thread::sleep(Duration::from_millis(500));
     }
-    // A change without a time is one for the present, by the clock that began before the threads of the run.
+    // A change without a time takes effect now. Its time is that of a clock that started before the threads of the run.
     let socket = bed.path("run.sock");
     let now = body(&patch(&socket, "\"mid.rate\":\"off\""))["at_ns"].as_u64().expect("an instant");
     let passed = body(&ask(&socket, "GET /v1/runs/1", ""))["figures"]["passed_ns"].as_u64().expect("a time");
@@ -176,7 +176,7 @@ fn thousand_changes_of_a_live_run_lose_no_frame() {
     let sent = number(&sender.wait().report(), "/out/frames");
     thread::sleep(Duration::from_millis(200));
     mid.signal("INT");
-    // Longer than a pipe holds.
+    // The report is longer than the buffer of a pipe.
     assert_eq!(mid.wait().status.code(), Some(0));
     let report = std::fs::read(bed.path("page/report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");

@@ -1,5 +1,5 @@
-//! Interfaces by AF_XDP: who owns their XDP program, and which queues are read. Each test prints `SKIP: why` if the
-//! machine permits no labs, or no XDP sockets in them.
+//! Interfaces with AF_XDP: which process owns the XDP program, and which queues are read. Each test prints `SKIP: why`
+//! if the machine permits no labs, or no XDP sockets in them.
 
 use crate::bed::{Bed, Program, number};
 use lab::{Node, Topology};
@@ -62,7 +62,7 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
     let killed = bed.between(XDP, "");
     killed.signal("KILL");
     killed.wait();
-    // Without the record, the owner of the program is unknown.
+    // Remove the record, so that the owner of the program is unknown.
     let namespace = bed.stdout(Node::Box, "stat -L -c %i /proc/self/ns/net");
     let index = bed.stdout(Node::Box, "cat /sys/class/net/c0/ifindex");
     let record = format!("/run/netlathe/xdp/{}-{}", namespace.trim(), index.trim());
@@ -86,7 +86,7 @@ fn a_program_of_somebody_else_is_left_where_it_is() {
     assert_carries(&bed, bed.between(XDP, ""));
 }
 
-/// A run that is killed between attaching its program and recording it leaves a record without a program.
+/// A run that is killed after it attached its program and before it recorded it leaves a record without a program.
 #[test]
 fn takes_over_a_program_that_was_not_recorded_in_time() {
     let Some(bed) = Bed::alone("unrecorded", |_| {}) else { return };

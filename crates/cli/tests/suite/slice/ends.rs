@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn too_few_open_files_are_named() {
     let Some((_bench, _turn)) = bench() else { return };
-    // Limits at which the echo, the maps, the programs and the calibration run out of open files.
+    // With these limits, the echo, the maps, the programs or the calibration run out of open files.
     for files in [10, 12, 20, 30, 56] {
         let script = format!("ulimit -n {files}; exec timeout 60 \"$0\" slice kernel -q --duration 1ms");
         let finished = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_netlathe")]).output();
@@ -22,7 +22,7 @@ fn too_few_open_files_are_named() {
     }
 }
 
-/// Signals right after the start find the measurement of the probes' cost, which takes seconds.
+/// The run first measures the cost of the probes for seconds, so a signal right after the start arrives during that.
 #[test]
 fn a_signal_during_the_calibration_ends_the_run_with_its_report() {
     let Some((bench, _turn)) = bench() else { return };
@@ -227,7 +227,7 @@ fn nothing_is_left_in_the_kernel_after_kill_9() {
     assert!(gone(&text), "left behind: {text}");
 }
 
-/// A program started after that creates a new ring, unknown to the reader.
+/// A program started after the ring was removed creates a new one, unknown to the reader.
 #[test]
 fn warns_of_a_removed_ring() {
     let bench = Bench::new();
@@ -236,7 +236,7 @@ fn warns_of_a_removed_ring() {
     attach.args(["slice", "attach", "ring", "--duration", "2s"]);
     let attach = attach.current_dir(bench.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
     let attach = attach.spawn().expect("the binary is built");
-    // The word that turns the probes on.
+    // This byte is in the word that turns the probes on.
     while fs::read(bench.path("ring")).expect("it is there")[24] == 0 {
         thread::sleep(Duration::from_millis(10));
     }

@@ -5,7 +5,8 @@ use crate::common::Bench;
 use serde_json::Value;
 use std::process::Command;
 
-/// A queue of known rate: between two frames it lets pass their length ÷ its rate, and frames wait nowhere else.
+/// A queue of known rate: consecutive frames leave it at intervals of their length ÷ its rate, and frames wait nowhere
+/// else.
 #[test]
 fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
     let Some((bench, _turn)) = bench() else { return };
@@ -49,7 +50,7 @@ fn in_windows_a_share_is_followed_and_no_round_reaches_across() {
 #[test]
 fn a_planted_queue_shows_in_the_link_and_nowhere_else() {
     let Some((bench, _turn)) = bench() else { return };
-    // A tbf saves tokens while frames are late.
+    // While frames are late, a tbf accumulates tokens, so wait for a quiet machine.
     crate::quiet::await_quiet();
     let setup = "ip link set lo up && tc qdisc add dev lo root tbf rate 10mbit burst 1100 limit 100kb";
     let script = format!("{setup} && exec python3 ping-pong.py udp 127.0.0.1 1000 200");
@@ -105,8 +106,8 @@ fn events_are_counted_in_their_slices() {
         let slices = event["slices"].as_array().expect("slices");
         slices.iter().find(|slice| slice["name"] == name).map(|slice| number(&slice["mean"]))
     };
-    // The reader waits in its call, or is about to. That makes one switch to the reader, and more if another program
-    // gets a turn.
+    // The reader waits in its call, or is about to. There is one switch to the reader, and there are more if another
+    // program runs in between.
     let wake_up = mean(&switches, "wake-up").expect("both are on one CPU");
     assert!((0.4..3.0).contains(&wake_up), "{switches}");
     for name in ["tcp-ip", "driver", "ip-tcp-receive", "copy"] {
@@ -114,8 +115,8 @@ fn events_are_counted_in_their_slices() {
         assert!(mean < 0.05, "no other thread runs within {name}: {switches}");
     }
     assert!(number(&switches["run"]) >= 600.0, "two a round: {switches}");
-    // An event that counts ns agrees with the stamps: in the median, because a CPU that is taken away between a stamp and
-    // its count changes one of them alone.
+    // An event that counts ns agrees with the stamps. Compare medians, because a preemption between a stamp and its
+    // count changes only one of them.
     let clock = event(&report, "cpu-clock");
     let records = String::from_utf8(bench.read("counted.jsonl")).expect("UTF-8");
     let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
@@ -143,7 +144,8 @@ fn events_are_counted_in_their_slices() {
     assert!(text.contains("counted") && text.contains("context-switches") && text.contains("a probe adds"), "{text}");
 }
 
-/// The ns between two points of a record, or from a point to the next: by the second event that was counted, and by the stamps.
+/// Returns the ns between two points of a record, or from a point to the next, by the second counted event and by the
+/// stamps.
 fn counted_and_stamped(record: &Value, from: &str, to: &str) -> Option<(f64, f64)> {
     let stamps = record["stamps"].as_array()?;
     let place = |point: &str| stamps.iter().position(|stamp| stamp["point"] == point);

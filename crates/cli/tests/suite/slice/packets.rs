@@ -1,4 +1,4 @@
-//! Which packets are traced, and that each counts once.
+//! Which packets are traced, and that each is counted once.
 
 use super::{bench, check, follow, number, outer_and_inner, overloaded, ping_pong, slice};
 use crate::common::caveat;
@@ -7,7 +7,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// Sends 100 B there and back over MPTCP (m) or TCP (t) sockets. Arguments: the kinds of client and server, rounds.
+/// Sends 100 B in each direction in turn, over MPTCP (m) or TCP (t) sockets. Arguments: the kinds of client and server,
+/// rounds.
 const MPTCP_PING_PONG: &str = r#"
 import os, socket, sys
 kinds, rounds = sys.argv[1], int(sys.argv[2])
@@ -66,7 +67,8 @@ fn has_mptcp() -> bool {
     Command::new("python3").args(["-c", tried]).output().expect("python3 runs").status.success()
 }
 
-/// The program's socket differs from the sockets of the packets. Both ends speak MPTCP, or one falls back to TCP.
+/// With MPTCP, the program's socket differs from the sockets of the packets. Both ends speak MPTCP, or one falls back
+/// to TCP.
 #[test]
 fn mptcp_is_followed_from_call_to_call() {
     let Some((bench, _turn)) = bench() else { return };
@@ -92,7 +94,7 @@ fn mptcp_is_followed_from_call_to_call() {
         assert!(sent("syscall-tcp-ip") + sent("syscall") > 0.95, "{kinds}: {report}");
         assert!(sent("syscall-exit") > 0.9, "{kinds}: {report}");
     }
-    // The sending process is known with few points too.
+    // The sending process is also known with `--points few`.
     let options = ["--points", "few", "-w", "few.jsonl"];
     let finished = follow(&bench, &options, &["python3", "mptcp.py", "mm", "300"]);
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
@@ -256,8 +258,8 @@ fn filters_and_directions() {
     assert_eq!(other["packets"]["seen"], 0, "nothing goes to port 9");
     let named = ping_pong(&bench, &["--comm", "absent"], tcp);
     assert_eq!(named["packets"]["seen"], 0, "no thread is called absent");
-    // No program reads these datagrams. They are in flight when the run ends, and must not count for a thread named
-    // absent.
+    // No program reads these datagrams. They are in flight when the run ends, and must not be counted for a thread
+    // whose name is absent.
     let unread = r#"
 import socket, subprocess, sys, threading
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
@@ -300,7 +302,7 @@ sys.exit(run.returncode)
     assert!(slice(&rx, "copy").is_some() && slice(&rx, "link").is_none());
 }
 
-/// Datagrams that arrived and were read while probes were being attached are not mistaken for later ones.
+/// Datagrams that arrived and were read while the probes were being attached are not confused with later ones.
 #[test]
 fn datagrams_of_a_program_that_runs_already_are_followed() {
     const BURSTS: &str = r#"

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// After a kill, the file holds the packets up to that point.
+/// If the run is killed, the file contains the packets up to that point.
 #[test]
 fn packets_are_in_the_file_before_the_run_ends() {
     let Some((bench, _turn)) = bench() else { return };
@@ -26,7 +26,7 @@ fn records_are_written_and_read_again() {
     assert_eq!(finished.status, Some(0), "{}", finished.stderr);
     let read: Value = serde_json::from_str(&finished.stdout).expect("one object");
     assert_eq!(live["packets"], read["packets"]);
-    // Text stores a cost with one bit less than memory.
+    // The last bit of a cost may be lost in its decimal form.
     let near = |a: &Value, b: &Value| (number(a) / number(b) - 1.0).abs() < 1e-9;
     assert!(near(&live["total"]["mean_ns"], &read["total"]["mean_ns"]), "{live}\n{read}");
     assert!(near(&live["loop"]["mean_ns"], &read["loop"]["mean_ns"]), "{live}\n{read}");
@@ -43,7 +43,7 @@ fn records_are_written_and_read_again() {
     );
     let json: Value = serde_json::from_slice(&bench.read("page/report.json")).expect("one object");
     assert_eq!(json["packets"], live["packets"]);
-    // The number of packets that the ring had no room for is known.
+    // Packets that do not fit in the ring are counted.
     let crowded = ping_pong(&bench, &["--buffer", "64KiB", "-w", "crowded.jsonl"], ["tcp", "127.0.0.1", "4", "20000"]);
     assert!(number(&crowded["packets"]["evicted"]) > 0.0, "{crowded}");
     let finished = bench.run(["slice", "kernel", "--json", "-r", "crowded.jsonl"]);
@@ -84,7 +84,7 @@ fn records_are_written_and_read_again() {
         assert_eq!(finished.status, Some(2), "{}", finished.stderr);
         assert!(finished.stderr.contains(told), "{}", finished.stderr);
     }
-    // Stamps may run backwards between two CPUs. They add nothing: the slices still sum to the whole.
+    // Stamps of two CPUs may be out of order. Such a slice is 0, and the slices still add up to the total.
     let late = |line: &str| {
         let mut record: Value = serde_json::from_str(line).expect("a record");
         let after = record.pointer("/stamps/2/at").and_then(Value::as_u64);

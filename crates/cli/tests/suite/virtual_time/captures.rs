@@ -6,7 +6,7 @@ use crate::common::{Bench, Dialect, Record, caveat, words};
 #[test]
 fn every_dialect_of_capture_gives_the_same() {
     let bench = Bench::new();
-    // Whole microseconds, so every dialect can represent them.
+    // Stamps in whole microseconds, which every dialect can represent.
     let records: Vec<Record> =
         (0..500).map(|i| Record::new(1_700_000_000_000_000_000 + u64::from(i * i) * 1_000, 64 + i, i)).collect();
     bench.capture("in.pcap", Dialect::USUAL, &records);
@@ -175,7 +175,7 @@ fn odd_records_are_skipped_and_counted_by_every_command() {
             "{how}"
         );
     }
-    // Records that are left out of a law are in the report of the run that uses it, once.
+    // The report of a run that uses a law from a capture lists the skipped records once.
     bench.generate("64B", 100);
     bench.write(
         "law.toml",
@@ -241,7 +241,7 @@ fn packed_captures_and_pipes_are_read_and_written() {
         shell(&bench, &parts.replace("PROGRAM", program));
         bench.report(words("shape --in pcap:packed --out pcap:out.pcap"));
         assert!(bench.records("out.pcap") == records, "{program} in parts");
-        // A program that was started for nothing leaves an empty compressed file.
+        // A program whose input is empty writes an empty compressed file.
         let parts = "(: | PROGRAM -c; head -c 1000000 in.pcap | PROGRAM -c; : | PROGRAM -c; : | PROGRAM -c; \
                      tail -c +1000001 in.pcap | PROGRAM -c; : | PROGRAM -c) > packed";
         shell(&bench, &parts.replace("PROGRAM", program));
@@ -312,7 +312,7 @@ fn replays_pause_between_rounds_and_not_longer_than_asked() {
     assert_eq!(sent("--max-gap 1s --speed 2"), [0, 5, 1_005]);
     assert_eq!(sent("--max-gap 100ms --loop 2 --loop-gap 1s"), [0, 10, 110, 1_110, 1_120, 1_220]);
     assert_eq!(sent("--max-gap 100ms --loop 2 --loop-gap 0s"), [0, 10, 110, 110, 120, 220]);
-    // The mean of the gaps as they are sent.
+    // The gap between rounds is the mean of the gaps as they are sent.
     assert_eq!(sent("--max-gap 100ms --loop 2"), [0, 10, 110, 165, 175, 275]);
     assert_eq!(sent("--max-gap 100ms --loop 3 --speed 2"), [0, 5, 105, 157, 162, 262, 315, 320, 420]);
     assert_eq!(sent("--max-gap 100ms --loop 0 --loop-gap 1s --count 5"), [0, 10, 110, 1_110, 1_120]);

@@ -1,4 +1,4 @@
-//! Reports for people and for scripts, and those that cannot be written.
+//! Reports for people and for scripts, and reports that cannot be written.
 
 use crate::common::{Bench, Finished, words};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! How a run treats its input: it repeats, starves, delays and drops frames, ends, and stays small.
+//! How a run handles its input: repetition, starvation, delays, drops, the end, and bounded memory.
 
 use super::{WIRE_1G, WIRE_3G, WIRE_10G, WIRE_25G, WIRE_100G, WIRE_400G, check_bytes, shape, uneven_arrivals};
 use crate::common::{Bench, Dialect, Finished, words};
@@ -174,7 +174,7 @@ fn memory_does_not_grow_with_the_file() {
     assert_ne!(held.status, Some(0), "the limit is real: who holds the whole file exceeds it");
 }
 
-/// Regression: these texts were read until memory was full.
+/// Regression: such endless texts were read until memory was full.
 #[test]
 fn texts_that_never_end_are_refused() {
     let bench = Bench::new();

@@ -3,7 +3,7 @@
 use crate::common::Bench;
 use serde_json::Value;
 
-/// A scenario that replays `in` through a stage at a gap into `out`, with this timeline.
+/// Returns a scenario that replays a capture through stages into another at a gap, with a timeline.
 fn scenario(input: &str, output: &str, stages: &str, gap: &str, timeline: &str) -> String {
     format!(
         "schema = 1\ntimeline = [{timeline}]\n[[pipeline]]\nname = \"down\"\nin = \"pcap:{input}\"\n\
@@ -25,7 +25,7 @@ fn records(bench: &Bench, file: &str) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// Writes the records of `file` from `from` ns on, or before it, to another capture.
+/// Writes the records of `file` to another capture: those from `from` ns on if `later` is set, otherwise those before.
 fn cut(bench: &Bench, file: &str, from: u64, later: bool, into: &str) {
     let mut bytes = std::fs::read(bench.path(file)).expect(file)[..24].to_vec();
     for (stamp, frame) in records(bench, file).into_iter().filter(|(stamp, _)| (*stamp >= from) == later) {
@@ -44,7 +44,7 @@ fn run(bench: &Bench, scenario: &str) -> Value {
     finished.report()["pipelines"][0].clone()
 }
 
-/// Delays, losses and jitter draw from streams of their own, so the second run starts like the second half of the first.
+/// Delays, losses and jitter have separate random streams, so the second run starts like the second half of the first.
 #[test]
 fn timeline_equals_two_runs_glued_together() {
     let bench = Bench::new();

@@ -38,7 +38,7 @@ impl<'s> Dpdk<'s> {
         Ok(Some(Dpdk { eal, stop }))
     }
 
-    /// Opens a port, and waits some seconds for its link.
+    /// Opens a port, and waits a few seconds for its link.
     pub(super) fn open(&self, name: &str, spec: &PortSpec) -> Result<OpenPort, Failure> {
         let duplex = DuplexPort::open(self.eal, &device(spec)?).map_err(Failure::new)?;
         nic_links::await_links(duplex.port.nic_link(), || self.stop.asked());
@@ -62,7 +62,7 @@ struct Sender(FrameSender);
 
 impl Transmit for Sender {
     fn begin(&mut self) {
-        // As with packet sockets: the kernel wakes a thread up to this late.
+        // The kernel wakes a thread late by up to this slack in ns. The default is 50 µs.
         let _refused = nix::sys::prctl::set_timerslack(1);
     }
 
@@ -86,7 +86,8 @@ struct Receiver {
 
 impl Receive for Receiver {
     fn receive(&mut self, wait: Duration, each: &mut dyn FnMut(u64, &[u8])) -> Result<(), String> {
-        // The clock of the stamps, which the kernel adjusts. All frames of a burst were there when it was read.
+        // The stamp is UNIX time, which the kernel adjusts. One reading serves the whole burst, because all of its
+        // frames had arrived by then.
         let mut now = None;
         self.queues.next(wait, |frame| {
             let now = *now.get_or_insert_with(|| {
@@ -105,7 +106,7 @@ impl Receive for Receiver {
     fn lost(&mut self) -> u64 {
         if self.looked.is_none_or(|at| at.elapsed() >= COUNTERS) {
             self.looked = Some(Instant::now());
-            // A device that has disappeared loses nothing more.
+            // A device that has disappeared keeps its last count.
             self.lost = self.port.stats().map_or(self.lost, |s| s.rx_missed + s.rx_no_buffer + s.rx_errors);
         }
         self.lost

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Opens the interface that this port of the API is.
+/// Opens `interface` as the API's port `name`.
 pub(super) fn open(name: &str, text: String, interface: &str) -> Result<OpenPort, Failure> {
     let ring = PacketRing::open(interface, &ring_config()).map_err(Failure::new)?;
     let sender = PacketSender::open(interface).map_err(Failure::new)?;
@@ -44,7 +44,8 @@ struct Sender {
 
 impl Transmit for Sender {
     fn begin(&mut self) {
-        // The kernel wakes a thread up to this late; the default is 50 µs. It accepts any shorter time.
+        // The kernel wakes a thread late by up to this slack in ns. The default is 50 µs. The kernel accepts any
+        // shorter slack.
         let _refused = nix::sys::prctl::set_timerslack(1);
     }
 
@@ -54,7 +55,7 @@ impl Transmit for Sender {
 
     fn send(&mut self, frame: &[u8]) -> Result<bool, String> {
         let sent = self.sender.send(frame).map_err(|error| error.to_string());
-        // An interface that was deleted and created again has a new number.
+        // An interface that was deleted and created again has a new index.
         if sent.is_err()
             && let Ok(fresh) = PacketSender::open(&self.interface)
         {

@@ -26,9 +26,9 @@ use std::time::Duration;
 
 /// Interval between checks for the end of the run.
 const LOOK: Duration = Duration::from_millis(50);
-/// Requests that are carried out at a time, each on a thread. Others wait.
+/// Number of requests that are served at a time, each on its own thread. Others wait.
 const REQUESTS: usize = 16;
-/// How long open connections have to end.
+/// Time for open connections to end.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Serves until a signal.
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Otg) -> Result<ExitCode, Failure> {
     let router = otg::router(Arc::clone(&api));
     let served = runtime.block_on(service::serve_other(listener, router, otg::LARGEST_BODY, stopped));
     api.end();
-    // A panic has been printed.
+    // The message of a panic has already been printed.
     let _panicked = attendant.join();
     runtime.shutdown_timeout(GRACE);
     drop(api);
@@ -96,7 +96,7 @@ fn check(ports: &[NamedPort]) -> Result<(), Failure> {
     for (n, port) in ports.iter().enumerate() {
         let is_same = |other: &&NamedPort| match (port.port.interface(), other.port.interface()) {
             (Some(own), Some(other)) => own == other,
-            // Nothing arrives on it, so that it may be there several times.
+            // Null ports receive nothing, so several are allowed.
             _ => port.port == other.port && port.port != PortSpec::Null,
         };
         if ports[..n].iter().any(|other| other.name == port.name) {
@@ -109,7 +109,7 @@ fn check(ports: &[NamedPort]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the socket. Warns if other machines reach it.
+/// Opens the socket. Warns if other machines can reach it.
 fn listen(at: &Address) -> Result<Listener, Failure> {
     let listener = serve::bind(at)?;
     let own = listener.address();
@@ -119,7 +119,7 @@ fn listen(at: &Address) -> Result<Listener, Failure> {
     Ok(listener)
 }
 
-/// The interface that packet sockets serve, if this port is one.
+/// The interface of this port, if packet sockets serve it.
 fn by_packet_sockets(port: &PortSpec) -> Option<&str> {
     match port {
         PortSpec::Interface { driver: Some(Driver::AfXdp), .. } => None,

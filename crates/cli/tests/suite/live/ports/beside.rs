@@ -1,4 +1,4 @@
-//! Frames that are also carried by something else: the kernel, another netlathe, or the run itself in a loop.
+//! Frames that something else carries too: the kernel, another netlathe, or the run itself in a loop.
 
 use super::CLIENT;
 use crate::bed::{Bed, number};

@@ -1,4 +1,4 @@
-//! How runs start and end, and what remains of runs that are killed or have no room to write.
+//! How runs start and end, and what remains of runs that are killed or run out of disk space.
 
 use super::CLIENT;
 use crate::bed::{Bed, Finished, Program, Sequence, notified, number, sequence_of};

@@ -12,7 +12,7 @@ fn an_interface_set_down_and_up_again_does_not_end_a_run() {
     for driver in ["", ",driver=af_packet"] {
         for interface in ["c0", "s0"] {
             let Some(bed) = Bed::shared(&format!("flap-{interface}"), |_| {}) else { return };
-            // The sender continues meanwhile, with a bounded count.
+            // The sender continues meanwhile, with a limited number of frames.
             let line = format!("shape --in if:c0{driver} --out if:s0{driver} --json --gap 200us");
             let shape = bed.start(Node::Box, &line);
             thread::sleep(Duration::from_millis(1_000));

@@ -6,7 +6,8 @@ use lab::Node;
 use std::thread;
 use std::time::Duration;
 
-/// Three runs of an even stream: by the median no frame is lost, and none is ever out of order. Losses are reported.
+/// Sends an even stream in three runs. In the median run no frame is lost, and in no run a frame is out of order.
+/// Losses are reported.
 fn assert_keeps_all(test: &str, clients: u16, rate: &str, count: u64) {
     let Some(bed) = Bed::alone(test, |topology| topology.clients = clients) else { return };
     let mut lost = Vec::new();

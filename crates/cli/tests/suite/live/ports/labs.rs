@@ -30,7 +30,7 @@ fn lab_down_ends_running_and_killed_programs() {
 #[test]
 fn labs_run_side_by_side() {
     let Some(one) = Bed::shared("side-a", |_| {}) else { return };
-    // The second lab takes no turn of its own: two turns in one thread could deadlock.
+    // The second lab does not take the lock on the cores: taking it twice in one thread could deadlock.
     let two = lab::Guard::up(&lab::Topology::named(lab_name("side-b"))).expect("a second lab comes up");
     let shape = one.shape("");
     let in_two = |node, arguments: &[&str]| {

@@ -66,7 +66,7 @@ fn drops_and_reports_frames_above_a_lowered_mtu() {
     }
 }
 
-/// Without handling, the kernel keeps such a frame at the head of a packet ring, or reports no room for it, forever.
+/// If such a frame is not handled, the kernel keeps it at the head of a packet ring, or reports a full queue, forever.
 #[test]
 fn frames_too_long_for_the_veth_peer_delay_no_others() {
     let streams = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 9018B' --stream 'udp 10.0.0.1:1 > 10.0.0.2:3 size 100B'";

@@ -13,7 +13,7 @@ fn near(gaps: &[u64], ask: u64, off: u64) -> f64 {
     gaps.iter().filter(|gap| gap.abs_diff(ask) <= off).count() as f64 / gaps.len() as f64
 }
 
-/// Departures on schedule, measured at the receiver. Also checks that they would not be so without a schedule.
+/// Asserts that departures are on schedule, measured at the receiver, and that they are not without a schedule.
 fn assert_paces(test: &str, options: &str, ask_ns: u64) {
     let Some(bed) = Bed::alone(test, |_| {}) else { return };
     // All frames arrive within half a second and leave within two, so no schedule is starved. The first frames share

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The role of this test binary when it is started again in a node.
+/// Environment variable with the role of this test binary when it is started again in a node.
 const PART: &str = "NETLATHE_LIVE_PART";
 /// Bytes of a TCP transfer.
 const TRANSFER: usize = 20_000_000;
