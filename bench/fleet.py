@@ -282,7 +282,7 @@ def crests(rounds):
                     overlap_out_ms={name: source["overlap"]["out_ns"] / 1e6 for name, source in own.items()},
                     missed={name: source["missed"] for name, source in own.items()})
             pages = list(pathlib.Path(folder).rglob("report.html"))
-            say(pages=[page.stat().st_size for page in pages], lanes=["Sources as they came" in page.read_text() for page in pages])
+            say(pages=[page.stat().st_size for page in pages], lanes=["Sources as received" in page.read_text() for page in pages])
             for page in pages:
                 keep = pathlib.Path(os.environ.get("KEEP", folder)) / f"fig7-late-{late_s}.html"
                 keep.write_text(page.read_text())

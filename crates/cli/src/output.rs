@@ -145,9 +145,9 @@ pub(crate) fn note(text: impl fmt::Display) {
 pub(crate) fn warn(text: impl fmt::Display) {
     let text = text.to_string();
     note(&text);
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if !said.contains(&text) {
-        said.push(text);
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !printed.contains(&text) {
+        printed.push(text);
     }
 }
 
@@ -162,11 +162,11 @@ pub(crate) fn warn_of_lacks(path: &Path, missed: u64, what: &str) {
 
 /// The warnings so far.
 pub(crate) fn warnings() -> Vec<String> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    PRINTED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The warnings of this process. One list is enough, because a command has one report.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static PRINTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Formats a figure with its unit and all digits, because only the last digits may distinguish it from its bound.
 pub(crate) fn figure(value: f64, unit: Unit) -> String {

@@ -82,7 +82,7 @@ impl ChangeReceiver {
     }
 
     /// Plans the changes that have arrived, and sends back one replaced value of earlier changes, if any.
-    fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+    fn poll(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         while let Ok((at, change)) = self.changes.pop() {
             let at = pipeline.start() + at;
             pipeline.plan_change(at, change);
@@ -119,9 +119,9 @@ impl ChangeSchedule {
     }
 
     /// Plans changes that have arrived. Called from time to time.
-    pub(crate) fn look(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+    pub(crate) fn poll(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         if let Some(receiver) = &mut self.receiver {
-            receiver.look(pipeline);
+            receiver.poll(pipeline);
             self.next = pipeline.next_stage_change().unwrap_or(Time::MAX);
         }
     }

@@ -10,9 +10,9 @@ pub struct Counters {
     /// True once every loop on the path of the frames has started, so that arriving frames are received and passed on.
     pub running: AtomicBool,
     /// Frames received.
-    pub came: AtomicU64,
+    pub arrived: AtomicU64,
     /// Bytes received, with FCS.
-    pub came_bytes: AtomicU64,
+    pub arrived_bytes: AtomicU64,
     /// Copies made of frames.
     pub copies: AtomicU64,
     /// Frames sent.
@@ -107,8 +107,8 @@ impl OctaveCounter {
 
     fn copy(&self, from: &OctaveCounter) {
         let totals = std::iter::once((&self.total_ns, &from.total_ns));
-        for (shown, told) in self.counts.iter().zip(&from.counts).chain(totals) {
-            shown.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (shown, source) in self.counts.iter().zip(&from.counts).chain(totals) {
+            shown.store(source.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
@@ -179,8 +179,8 @@ impl Counters {
         let books = pipeline.books();
         self.publish_books(books, &[]);
         for (counter, value) in [
-            (&self.came, books.came.frames),
-            (&self.came_bytes, books.came.bytes),
+            (&self.arrived, books.arrived.frames),
+            (&self.arrived_bytes, books.arrived.bytes),
             (&self.left, books.left.frames),
             (&self.left_bytes, books.left.bytes),
             (&self.depth, pipeline.held()),
@@ -201,8 +201,8 @@ impl Counters {
         self.add_drops(&books.drops(), &earlier.drops());
         let gone = |books: &FrameCounters| (books.left.frames + books.drops().total()).wrapping_sub(books.copies);
         for (counter, value, earlier) in [
-            (&self.came, books.came.frames, earlier.came.frames),
-            (&self.came_bytes, books.came.bytes, earlier.came.bytes),
+            (&self.arrived, books.arrived.frames, earlier.arrived.frames),
+            (&self.arrived_bytes, books.arrived.bytes, earlier.arrived.bytes),
             (&self.left, books.left.frames, earlier.left.frames),
             (&self.left_bytes, books.left.bytes, earlier.left.bytes),
             (&self.depth, depth, published.depth),
@@ -227,11 +227,11 @@ impl Counters {
     /// Publishes the progress of a run that receives here and sends on another thread. That thread publishes to
     /// `departing`; the parts after this one hold `elsewhere` frames.
     pub(crate) fn publish_split(&self, receiving: &Pipeline<Mbuf>, elsewhere: u64, departing: &Counters) {
-        let came = receiving.books().came;
-        self.came.store(came.frames, Ordering::Relaxed);
-        self.came_bytes.store(came.bytes, Ordering::Relaxed);
+        let arrived = receiving.books().arrived;
+        self.arrived.store(arrived.frames, Ordering::Relaxed);
+        self.arrived_bytes.store(arrived.bytes, Ordering::Relaxed);
         self.depth.store(receiving.held() + elsewhere, Ordering::Relaxed);
-        for (shown, told) in [
+        for (shown, source) in [
             (&self.left, &departing.left),
             (&self.left_bytes, &departing.left_bytes),
             (&self.starved, &departing.starved),
@@ -239,7 +239,7 @@ impl Counters {
             (&self.late_median_ns, &departing.late_median_ns),
             (&self.late_max_ns, &departing.late_max_ns),
         ] {
-            shown.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
+            shown.store(source.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.octaves.copy(&departing.octaves);
     }

@@ -94,7 +94,7 @@ impl DeadlinePacer {
             let spare = next.map(|at| at.since(now + lead));
             let owed = if self.refilled { 0 } else { each };
             let fits = spare.map_or(BURST, |spare| self.cost.frames_in(spare));
-            let asked = self.answers.as_ref().is_some_and(|answers| answers.must_look(now));
+            let asked = self.answers.as_ref().is_some_and(|answers| answers.must_poll(now));
             if let Some(at) = next.filter(|_| fits == 0 && !asked) {
                 if owed > 0 {
                     rounds.wake(now);
@@ -149,15 +149,15 @@ impl DeadlinePacer {
     fn answer(&mut self, now: Time, most: usize, spare: Option<Span>) -> usize {
         let Some(answers) = &mut self.answers else { return 0 };
         let clear = spare.is_some_and(|spare| spare >= CLEAR);
-        if !clear && !answers.must_look(now) {
+        if !clear && !answers.must_poll(now) {
             return 0;
         }
-        let came = answers.look(now, most.clamp(4, BURST / 4));
+        let arrived = answers.poll(now, most.clamp(4, BURST / 4));
         // Without departures, nothing can be delayed.
         if clear || spare.is_none() {
             answers.hand_over(&mut self.outlet, true);
         }
-        came
+        arrived
     }
 
     /// Waits for the next departure, which leaves no time for anything else, and carries it out. The clock read `now`.

@@ -37,7 +37,7 @@ impl<'a> Feeder<'a> {
     /// Runs to the end. Returns the report of this part, and the number of frames handed over.
     pub(crate) fn run(mut self, mut rounds: Rounds<'_>) -> (PipelineReport, u64) {
         // This loop never sleeps, so it runs as others do.
-        dpdk::run_as_before();
+        dpdk::restore_priority();
         while let Some(now) = rounds.next() {
             rounds.wake(now);
             let mut elsewhere = 0;
@@ -52,7 +52,7 @@ impl<'a> Feeder<'a> {
                 if let Some(departing) = others.last() {
                     shown.publish_split(&rounds.pipeline, elsewhere, departing);
                 }
-                if rounds.tells() {
+                if rounds.publishes() {
                     shown.publish_books(rounds.pipeline.books(), others);
                 }
             }
@@ -61,7 +61,7 @@ impl<'a> Feeder<'a> {
                 && let Some(Departure { frame, token }) = rounds.pipeline.next_departure()
             {
                 let (at, class) = (token.ready(), token.class());
-                let item = ReadyFrame { frame, at, class, way: token.hand_on(&mut rounds.pipeline) };
+                let item = ReadyFrame { frame, at, class, trace: token.hand_on(&mut rounds.pipeline) };
                 self.ready.push(item).expect("there is room, and only this thread adds");
                 self.handed += 1;
             }
@@ -85,11 +85,11 @@ impl<'a> Feeder<'a> {
 /// that carried out departures.
 pub(crate) fn joined(feeding: Vec<(PipelineReport, u64)>, departing: PipelineReport) -> PipelineReport {
     let mut held = departing.held;
-    let mut came = departing.came.frames;
+    let mut arrived = departing.arrived.frames;
     for (report, handed) in feeding.iter().rev() {
         // Frames handed over but not taken were in the ring between the parts.
-        held += report.held + (handed - came);
-        came = report.came.frames;
+        held += report.held + (handed - arrived);
+        arrived = report.arrived.frames;
     }
     let parts = feeding.into_iter().map(|(report, _)| report).chain([departing]);
     let whole = parts.reduce(both).unwrap_or_default();
@@ -110,7 +110,7 @@ fn both(mut earlier: PipelineReport, mut later: PipelineReport) -> PipelineRepor
     // The stages are in one of the parts.
     let choices = if earlier.choices.is_empty() { later.choices } else { earlier.choices };
     PipelineReport {
-        came: earlier.came,
+        arrived: earlier.arrived,
         copies: earlier.copies + later.copies,
         drops,
         effects: earlier.effects,
@@ -128,6 +128,6 @@ fn both(mut earlier: PipelineReport, mut later: PipelineReport) -> PipelineRepor
 fn of_class(earlier: PipelineReport, later: PipelineReport) -> PipelineReport {
     let depth = later.depth.clone();
     let class = both(earlier, later);
-    let came = class.came.frames + class.copies;
-    PipelineReport { held: came - class.left.frames - class.drops.total(), depth, ..class }
+    let arrived = class.arrived.frames + class.copies;
+    PipelineReport { held: arrived - class.left.frames - class.drops.total(), depth, ..class }
 }

@@ -379,7 +379,7 @@ impl FillerPacer {
             } else {
                 self.under_way.clear();
                 self.fillers.turn();
-                self.hear(&mut rounds.pipeline);
+                self.complete_started(&mut rounds.pipeline);
                 self.compose::<DIRECT>(rounds);
             }
             if self.under_way.out.is_empty() {
@@ -400,10 +400,10 @@ impl FillerPacer {
     }
 
     /// Records the departures that the line has reported.
-    fn hear(&mut self, pipeline: &mut Pipeline<Mbuf>) {
+    fn complete_started(&mut self, pipeline: &mut Pipeline<Mbuf>) {
         let line = self.planner.line();
         if let Some(near) = &mut self.line {
-            near.hear(|placed, position| placed.complete(pipeline, line.time(position)));
+            near.take_started(|placed, position| placed.complete(pipeline, line.time(position)));
         }
     }
 

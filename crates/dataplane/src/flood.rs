@@ -8,7 +8,7 @@ use crate::maker::{Maker, redate};
 use crate::neighbour;
 use crate::worker::RunContext;
 use dpdk::{BURST, Burst, Outgoing, SharedFrame, TscClock, TxQueue};
-use engine::Bursts;
+use engine::BurstCounters;
 use measure::{AnsweredTally, DepthReport, DropReason, FrameCounters, PipelineReport, RateReport, StreamReport};
 use packet::{AnsweredRequest, Frame, Stamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,9 +26,9 @@ pub(crate) struct Flood<'a> {
     clock: TscClock,
     end: Time,
     run: RunContext<'a>,
-    bursts: Bursts,
+    bursts: BurstCounters,
     /// The counters as last published.
-    told: FrameCounters,
+    published: FrameCounters,
     round: u64,
     /// When the port last took a frame.
     busy_at: Time,
@@ -39,7 +39,7 @@ pub(crate) struct Flood<'a> {
 }
 
 impl<'a> Flood<'a> {
-    pub(crate) fn new(tx: TxQueue, run: RunContext<'a>, bursts: Bursts) -> Self {
+    pub(crate) fn new(tx: TxQueue, run: RunContext<'a>, bursts: BurstCounters) -> Self {
         let now = run.clock.now();
         let (replies, answered) = ((Burst::new(), VecDeque::new()), AnsweredTally::default());
         let (round, answers) = (0, None);
@@ -49,7 +49,7 @@ impl<'a> Flood<'a> {
             end: run.end(run.begin()),
             run,
             bursts,
-            told: FrameCounters::default(),
+            published: FrameCounters::default(),
             round,
             busy_at: now,
             answers,
@@ -83,7 +83,7 @@ impl<'a> Flood<'a> {
                 if stamped {
                     maker.date(&mut burst, wall(self.clock.now()));
                 }
-                self.bursts.came(&lengths, now, || self.clock.now());
+                self.bursts.arrived(&lengths, now, || self.clock.now());
             } else if stamped {
                 redate(&mut burst, wall(now));
             }
@@ -127,7 +127,7 @@ impl<'a> Flood<'a> {
                     }
                 };
                 if carried == 0 {
-                    self.bursts.came(&lengths[at..=at], now, || now);
+                    self.bursts.arrived(&lengths[at..=at], now, || now);
                     self.bursts.discard(DropReason::TooLong);
                     left -= 1;
                     at = (at + 1) % frames.len();
@@ -135,7 +135,7 @@ impl<'a> Flood<'a> {
                 }
                 let most = carried;
                 frames[at..at + most].iter().for_each(|frame| burst.push_kept(frame, 1));
-                self.bursts.came(&lengths[at..at + most], now, || self.clock.now());
+                self.bursts.arrived(&lengths[at..at + most], now, || self.clock.now());
                 left -= most as u64;
             }
             let handed = self.read(burst.len());
@@ -175,7 +175,7 @@ impl<'a> Flood<'a> {
         let now = self.clock.now();
         self.tx.follow_link();
         if self.round.is_multiple_of(64) {
-            self.tell();
+            self.publish();
             self.answer(now);
             if self.run.is_stopped() {
                 return None;
@@ -188,8 +188,8 @@ impl<'a> Flood<'a> {
     /// Receives and answers requests.
     fn answer(&mut self, now: Time) {
         let Some(answers) = &mut self.answers else { return };
-        if answers.must_look(now) {
-            answers.look(now, BURST);
+        if answers.must_poll(now) {
+            answers.poll(now, BURST);
         }
         let (burst, what) = &mut self.replies;
         while burst.len() < BURST
@@ -204,7 +204,7 @@ impl<'a> Flood<'a> {
         }
     }
 
-    /// Accounts for frames of these lengths, which the port took at `now`; `handed` as in [`Bursts::left`].
+    /// Accounts for frames of these lengths, which the port took at `now`; `handed` as in [`BurstCounters::left`].
     #[inline]
     fn book(&mut self, now: Time, taken: &[FrameLen], handed: Option<Time>) {
         self.bursts.left(taken, now, handed, || self.clock.now());
@@ -216,20 +216,20 @@ impl<'a> Flood<'a> {
     }
 
     /// Publishes progress; several queues share the counters.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let books = self.bursts.books();
-        self.run.counters.add_drops(&books.drops(), &self.told.drops());
-        let (came, left) = (books.came.since(self.told.came), books.left.since(self.told.left));
+        self.run.counters.add_drops(&books.drops(), &self.published.drops());
+        let (arrived, left) = (books.arrived.since(self.published.arrived), books.left.since(self.published.left));
         self.run.counters.running.store(true, Ordering::Relaxed);
-        self.run.counters.came.fetch_add(came.frames, Ordering::Relaxed);
-        self.run.counters.came_bytes.fetch_add(came.bytes, Ordering::Relaxed);
+        self.run.counters.arrived.fetch_add(arrived.frames, Ordering::Relaxed);
+        self.run.counters.arrived_bytes.fetch_add(arrived.bytes, Ordering::Relaxed);
         self.run.counters.left.fetch_add(left.frames, Ordering::Relaxed);
         self.run.counters.left_bytes.fetch_add(left.bytes, Ordering::Relaxed);
-        self.told = books.clone();
+        self.published = books.clone();
     }
 
     fn report(mut self) -> PipelineReport {
-        self.tell();
+        self.publish();
         let not_taken = self.replies.0.len() as u64;
         let answers = self.answers.as_ref().map(|answers| answers.report(self.answered, not_taken));
         PipelineReport { answers, ..self.bursts.report() }
@@ -244,7 +244,7 @@ pub(crate) fn joined(reports: Vec<PipelineReport>) -> PipelineReport {
     }
     let mut all = PipelineReport { depth: Some(DepthReport { max_frames: 0 }), ..PipelineReport::default() };
     for report in reports {
-        all.came.add_all(report.came);
+        all.arrived.add_all(report.arrived);
         all.left.add_all(report.left);
         all.drops.add_all(&report.drops);
         all.held += report.held;

@@ -11,8 +11,8 @@ const AHEAD: usize = 32;
 
 /// Makes frames of these queues report how long they waited in the ring before the poll. Returns true if all queues
 /// support it.
-pub(crate) fn tell_waits(queues: &mut [RxQueue], clock: TscClock) -> bool {
-    queues.iter_mut().map(|queue| queue.tell_waits(clock)).fold(true, |all, tells| all & tells)
+pub(crate) fn measure_waits(queues: &mut [RxQueue], clock: TscClock) -> bool {
+    queues.iter_mut().map(|queue| queue.measure_waits(clock)).fold(true, |all, supported| all & supported)
 }
 
 /// The input side of a pipeline: receives the frames of a port, generates those of a stream, or takes those of another
@@ -39,7 +39,7 @@ pub(crate) struct ReadyFrame {
     pub(crate) at: Time,
     pub(crate) class: u32,
     /// Its trace so far, if it is traced.
-    pub(crate) way: Option<Box<FrameTrace>>,
+    pub(crate) trace: Option<Box<FrameTrace>>,
 }
 
 /// A frame of a capture, ready at a time since the start, or the length of a frame that fits no buffer.
@@ -154,8 +154,8 @@ impl Intake {
             }
             FrameSource::Replay { ring, ahead, start } => {
                 let start = *start.get_or_insert(now);
-                let mut came = 0;
-                while came < most
+                let mut arrived = 0;
+                while arrived < most
                     && pipeline.ready() < AHEAD
                     && let Ok(next) = ring.peek()
                 {
@@ -163,32 +163,32 @@ impl Intake {
                     if !*ahead && at > now {
                         break;
                     }
-                    came += 1;
+                    arrived += 1;
                     match ring.pop() {
                         Ok(CaptureItem::Frame(ReadyFrame { frame, .. })) => pipeline.push(now.max(at), at, frame),
                         Ok(CaptureItem::TooLong(length)) => pipeline.refuse(length, DropReason::TooLong),
                         Err(_) => break,
                     }
                 }
-                came
+                arrived
             }
             FrameSource::Thread { ring, .. } => {
-                let mut came = 0;
-                while came < most
-                    && let Ok(ReadyFrame { frame, at, class, way }) = ring.pop()
+                let mut arrived = 0;
+                while arrived < most
+                    && let Ok(ReadyFrame { frame, at, class, trace }) = ring.pop()
                 {
                     // This thread's reading of the clock may be older than the other thread's.
-                    pipeline.hand(class as usize, now.max(at), at, frame, way);
-                    came += 1;
+                    pipeline.hand(class as usize, now.max(at), at, frame, trace);
+                    arrived += 1;
                 }
-                came
+                arrived
             }
             FrameSource::Port { queues, turn, clock } => {
                 let most = most.min(BURST);
-                let (mut came, mut depth) = (0, self.depth);
+                let (mut arrived, mut depth) = (0, self.depth);
                 for _ in 0..queues.len() {
                     let queue = &mut queues[*turn];
-                    let got = queue.poll_up_to(&mut self.received, most - came);
+                    let got = queue.poll_up_to(&mut self.received, most - arrived);
                     for length in queue.refused() {
                         pipeline.refuse(FrameLen::of_captured(*length), DropReason::TooLong);
                     }
@@ -199,9 +199,9 @@ impl Intake {
                         admit(self.received.drain(), now, room, pipeline);
                         depth = depth.max(pipeline.held() + elsewhere);
                     }
-                    came += got;
+                    arrived += got;
                     *turn = (*turn + 1) % queues.len();
-                    if came >= most {
+                    if arrived >= most {
                         break;
                     }
                 }
@@ -210,7 +210,7 @@ impl Intake {
                     pipeline.refuse(FrameLen::new(0), DropReason::Segments);
                 }
                 (self.segmented, self.depth) = (segmented, depth);
-                came
+                arrived
             }
         }
     }

@@ -271,8 +271,8 @@ mod tests {
         }
         assert_eq!(instants.len() as u64, FRAMES);
         // The first frame is due at once, and so are frames that a pause of this machine made late.
-        let told: Vec<f64> = instants.iter().flatten().copied().collect();
-        assert!(told.len() as u64 > FRAMES / 2, "only {} frames say when they depart", told.len());
+        let launched: Vec<f64> = instants.iter().flatten().copied().collect();
+        assert!(launched.len() as u64 > FRAMES / 2, "only {} frames say when they depart", launched.len());
         let mut errors: Vec<f64> =
             instants.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]? - gap.as_ps() as f64).abs())).collect();
         errors.sort_by(f64::total_cmp);

@@ -63,13 +63,13 @@ pub enum Error {
     Dpdk(#[from] dpdk::Error),
     /// No neighbour answered with its MAC address.
     #[error(
-        "no answer for {neighbour} within {seconds} s: {asked} from {from}; check that it is up and on this link, or write dmac MAC in the stream"
+        "no answer for {neighbour} within {seconds} s: {request} from {from}; check that it is up and on this link, or write dmac MAC in the stream"
     )]
     NoAnswer {
         /// The address requested.
         neighbour: std::net::IpAddr,
         /// ARP or neighbour discovery.
-        asked: &'static str,
+        request: &'static str,
         /// Our address in the request.
         from: std::net::IpAddr,
         /// Waiting time in seconds.

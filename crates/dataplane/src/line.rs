@@ -69,7 +69,7 @@ pub(crate) struct NearEnd {
     shifts: rtrb::Consumer<Shift>,
     shared: Arc<Shared>,
     under_way: VecDeque<Planned>,
-    heard: u64,
+    taken: u64,
     by: i64,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn ends(slots: usize) -> (NearEnd, FarSide) {
     let shared = Arc::new(Shared::default());
     let under_way = VecDeque::with_capacity(slots + MORE);
     let far = FarSide { planned, shifts: tells, shared: Arc::clone(&shared) };
-    (NearEnd { plan, shifts, shared, under_way, heard: 0, by: 0 }, far)
+    (NearEnd { plan, shifts, shared, under_way, taken: 0, by: 0 }, far)
 }
 
 impl NearEnd {
@@ -100,19 +100,19 @@ impl NearEnd {
 
     /// Passes the frames that have started since the last call, with their starts, to `started`.
     #[inline]
-    pub(crate) fn hear(&mut self, mut started: impl FnMut(Placed, u64)) {
+    pub(crate) fn take_started(&mut self, mut started: impl FnMut(Placed, u64)) {
         // All shifts before a started frame are visible by then.
         let until = self.shared.started.0.load(Ordering::Acquire);
         let mut next = self.shifts.peek().ok().copied();
-        while self.heard < until {
+        while self.taken < until {
             let Some(frame) = self.under_way.pop_front() else { return };
-            if let Some(shift) = next.filter(|shift| shift.from == self.heard) {
+            if let Some(shift) = next.filter(|shift| shift.from == self.taken) {
                 self.by = shift.by;
                 let _this_one = self.shifts.pop();
                 next = self.shifts.peek().ok().copied();
             }
             started(frame.placed, frame.position.saturating_add_signed(self.by));
-            self.heard += 1;
+            self.taken += 1;
         }
     }
 
@@ -122,7 +122,7 @@ impl NearEnd {
         self.shared.done.0.store(true, Ordering::Release);
         loop {
             let gone = self.shifts.is_abandoned();
-            self.hear(&mut started);
+            self.take_started(&mut started);
             if gone {
                 return;
             }

@@ -54,7 +54,7 @@ impl Placement<'_> {
             return Ok(depart(Rounds::new(run, schedules, intake).changing(changes), back));
         }
         // Counters of each part except the first, which publishes for observers.
-        let told: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();
+        let published: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();
         let mut parts = parts.into_iter();
         let first = parts.next().expect("there are two");
         let ring = || rtrb::RingBuffer::new(limit as usize);
@@ -62,7 +62,7 @@ impl Placement<'_> {
             let (ready, mut other) = ring();
             let mut threads = Vec::new();
             let mut cpus = cpus.iter().skip(1);
-            for (part, told) in parts.zip(&told) {
+            for (part, published) in parts.zip(&published) {
                 let (give, next) = ring();
                 let taken = std::mem::replace(&mut other, next);
                 let cpu = cpus.next();
@@ -70,7 +70,7 @@ impl Placement<'_> {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
                     let rounds = Rounds::new(
-                        RunContext { counters: told, pulse: None, ..run },
+                        RunContext { counters: published, pulse: None, ..run },
                         part,
                         Intake::of_thread(taken, made),
                     );
@@ -78,17 +78,17 @@ impl Placement<'_> {
                 });
                 threads.push(started.map_err(|cause| Error::Thread(cause.to_string()))?);
             }
-            let (cpu, told_last) = (cpus.next(), told.last());
+            let (cpu, published_last) = (cpus.next(), published.last());
             let departing = thread::Builder::new().spawn_scoped(scope, move || {
                 let _registered = eal.register_thread()?;
                 pin(cpu)?;
-                let run = RunContext { counters: told_last.unwrap_or(run.counters), ..run };
+                let run = RunContext { counters: published_last.unwrap_or(run.counters), ..run };
                 Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made)), None))
             });
             let departing = departing.map_err(|cause| Error::Thread(cause.to_string()))?;
             let received = Counters::default();
             let rounds = Rounds::new(RunContext { counters: &received, pulse: None, ..run }, first, intake);
-            let mut feeding = vec![Feeder::first(ready, back, &told, run.counters).run(rounds)];
+            let mut feeding = vec![Feeder::first(ready, back, &published, run.counters).run(rounds)];
             let ended = |_| Error::Worker("a part of a pipeline".to_owned());
             for thread in threads {
                 feeding.push(thread.join().map_err(ended)??);

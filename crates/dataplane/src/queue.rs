@@ -61,15 +61,15 @@ impl Queue {
         }
         let mut start = position;
         for length in lengths {
-            let place = self.place(self.taken);
-            self.starts[place] = start;
+            let slot = self.slot(self.taken);
+            self.starts[slot] = start;
             self.taken += 1;
             start += u64::from(*length);
         }
         self.taken_to = Some(start);
     }
 
-    fn place(&self, frame: u64) -> usize {
+    fn slot(&self, frame: u64) -> usize {
         frame as usize & (self.starts.len() - 1)
     }
 
@@ -106,7 +106,7 @@ impl Queue {
     pub(crate) fn judge(&mut self, now: Time) {
         let (Some((first, since)), Some(taken_to)) = (self.began, self.taken_to) else { return };
         let oldest = self.taken.saturating_sub(self.slots as u64 + Self::UNKNOWN);
-        let held_from = if self.taken == 0 { taken_to } else { self.starts[self.place(oldest)] };
+        let held_from = if self.taken == 0 { taken_to } else { self.starts[self.slot(oldest)] };
         let wire = self.wire(first, taken_to);
         let elapsed = now.since(since);
         if self.faster.is_none() && wire > elapsed + self.wire(held_from, taken_to) + slack(elapsed) {
@@ -142,10 +142,10 @@ impl Queue {
             return;
         }
         let oldest = self.taken.saturating_sub(self.slots as u64);
-        let least = self.starts[self.place(oldest)];
+        let least = self.starts[self.slot(oldest)];
         let reached = self.reached(now);
         let unknown = (oldest + Self::UNKNOWN).min(self.taken - 1);
-        let right = reached.clamp(least, self.starts[self.place(unknown)].max(least));
+        let right = reached.clamp(least, self.starts[self.slot(unknown)].max(least));
         if right != reached {
             self.lag = now.signed_ps_since(self.line.time(right));
         }

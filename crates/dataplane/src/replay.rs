@@ -79,7 +79,7 @@ pub(crate) fn read(
     pool: Pool,
     mut ring: rtrb::Producer<CaptureItem>,
 ) -> Result<JoinHandle<Option<String>>, Error> {
-    let (told, full) = std::sync::mpsc::channel();
+    let (notify, full) = std::sync::mpsc::channel();
     let thread = thread::Builder::new().spawn(move || {
         let _registered = match eal.register_thread() {
             Ok(registered) => registered,
@@ -93,14 +93,14 @@ pub(crate) fn read(
                 }
                 if ring.is_full() {
                     // The receiver is gone once the run has started.
-                    let _ = told.send(());
+                    let _ = notify.send(());
                 } else if let Some(frame) = pool.alloc() {
                     break frame;
                 }
                 thread::sleep(Duration::from_micros(20));
             };
             let read = match frame.copy_from(next.bytes()) {
-                Ok(()) => CaptureItem::Frame(ReadyFrame { frame, class: 0, at, way: None }),
+                Ok(()) => CaptureItem::Frame(ReadyFrame { frame, class: 0, at, trace: None }),
                 Err(_) => CaptureItem::TooLong(next.length()),
             };
             // There is room, and this thread is the only producer.

@@ -100,18 +100,18 @@ impl ReturnPath {
             shown.publish(&self.pipeline);
         }
         if self.round.is_multiple_of(64) {
-            self.changes.look(&mut self.pipeline);
+            self.changes.poll(&mut self.pipeline);
         }
         self.changes.carry_out(now, &mut self.pipeline);
         self.round += 1;
-        let mut came = 0;
+        let mut arrived = 0;
         if self.burst.is_empty() {
             let queue = &mut self.queues[self.turn];
-            came = queue.poll_up_to(&mut self.received, most);
+            arrived = queue.poll_up_to(&mut self.received, most);
             for length in queue.refused() {
                 self.pipeline.refuse(FrameLen::of_captured(*length), DropReason::TooLong);
             }
-            if came > 0 {
+            if arrived > 0 {
                 // A frame may have arrived after `now`, and must not be held for less than asked.
                 now = now.max(queue.read_at().unwrap_or_else(|| self.clock.now()));
             }
@@ -141,7 +141,7 @@ impl ReturnPath {
             self.leave_out_too_long();
         }
         if self.burst.is_empty() {
-            return came;
+            return arrived;
         }
         // Time may have passed since `now`: stages hold frames, or the driver took none before.
         let start = self.clock.now();
@@ -149,7 +149,7 @@ impl ReturnPath {
         for token in self.tokens.drain(..sent) {
             token.complete(&mut self.pipeline, start);
         }
-        came + sent
+        arrived + sent
     }
 
     /// Drops accepted frames that the link no longer carries since its MTU was lowered.
@@ -181,8 +181,8 @@ impl ReturnPath {
             let backward = PipelineReport { name: name.clone(), starved: None, ..back };
             return PipelineReport { backward: Some(Box::new(backward)), ..report };
         }
-        let PipelineReport { came, left, drops, held, .. } = back;
-        PipelineReport { back: Some(ReturnReport { came, left, drops, held }), ..report }
+        let PipelineReport { arrived, left, drops, held, .. } = back;
+        PipelineReport { back: Some(ReturnReport { arrived, left, drops, held }), ..report }
     }
 }
 

@@ -69,7 +69,7 @@ impl<'a> Rounds<'a> {
     pub(crate) fn raise_until_start(&mut self) {
         self.raised = self.run.start.is_some();
         if self.raised {
-            dpdk::run_first_for_now();
+            dpdk::raise_priority();
         }
     }
 
@@ -78,7 +78,7 @@ impl<'a> Rounds<'a> {
     fn lower_after(&mut self, now: Time) {
         if self.started {
             self.raised = false;
-            dpdk::run_as_before();
+            dpdk::restore_priority();
         }
         self.started = self.run.start.is_none_or(|start| now >= start);
     }
@@ -120,7 +120,7 @@ impl<'a> Rounds<'a> {
                     }
                 }
             }
-            self.changes.look(&mut self.pipeline);
+            self.changes.poll(&mut self.pipeline);
             if self.run.is_stopped() {
                 return None;
             }
@@ -130,7 +130,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Whether progress is published in this round.
-    pub(crate) fn tells(&self) -> bool {
+    pub(crate) fn publishes(&self) -> bool {
         self.round % 64 == 1
     }
 

@@ -70,7 +70,7 @@ pub struct SiteForwarder {
     ports: Vec<StampedSocket>,
     sites: HashMap<[u8; 6], usize>,
     /// By sender and receiver: `from * ports + to`. A pair without a configuration passes frames at once.
-    ways: Vec<Way>,
+    paths: Vec<SitePath>,
     seed: u64,
     /// When to wake each way. An entry that differs from its way's `noted` is stale.
     wakes: BinaryHeap<Reverse<(Time, usize)>>,
@@ -84,30 +84,30 @@ pub struct SiteForwarder {
 }
 
 #[derive(Default)]
-struct Way {
+struct SitePath {
     config: Option<StageConfig>,
     stage: Option<Box<dyn Stage<HeapFrame>>>,
     noted: Option<Time>,
 }
 
 impl SiteForwarder {
-    /// Opens the ports in the calling thread's network namespace. `ways[from][to]` is the stage of a direction; held
+    /// Opens the ports in the calling thread's network namespace. `paths[from][to]` is the stage of a direction; held
     /// frames take at most `most_bytes`.
     ///
     /// # Errors
     /// [`Error::Dpdk`] if an interface is missing or cannot be opened.
     pub fn open(
         sites: &[SitePort],
-        ways: Vec<Vec<Option<StageConfig>>>,
+        paths: Vec<Vec<Option<StageConfig>>>,
         seed: u64,
         most_bytes: u64,
     ) -> Result<SiteForwarder, Error> {
         let ports = sites.iter().map(|site| StampedSocket::open(&site.interface)).collect::<Result<Vec<_>, _>>()?;
-        let ways = ways.into_iter().flatten().map(|config| Way { config, ..Way::default() });
+        let paths = paths.into_iter().flatten().map(|config| SitePath { config, ..SitePath::default() });
         Ok(SiteForwarder {
             ports,
             sites: sites.iter().enumerate().map(|(number, site)| (site.address.0, number)).collect(),
-            ways: ways.collect(),
+            paths: paths.collect(),
             seed,
             wakes: BinaryHeap::new(),
             outlet: Outlet::default(),
@@ -170,8 +170,8 @@ impl SiteForwarder {
 
     /// When the next stage is to be woken.
     fn next_wake(&mut self) -> Option<Time> {
-        while let Some(Reverse((at, way))) = self.wakes.peek() {
-            if self.ways[*way].noted == Some(*at) {
+        while let Some(Reverse((at, path))) = self.wakes.peek() {
+            if self.paths[*path].noted == Some(*at) {
                 return Some(*at);
             }
             self.wakes.pop();
@@ -218,8 +218,8 @@ impl SiteForwarder {
 
     fn pass(&mut self, from: usize, to: usize, length: usize, arrived: Time, now: Time) {
         let number = from * self.ports.len() + to;
-        let way = &mut self.ways[number];
-        let Some(config) = &way.config else {
+        let path = &mut self.paths[number];
+        let Some(config) = &path.config else {
             count_sent(&mut self.counters, &self.ports[to].send(&self.buffer[..length]));
             return;
         };
@@ -229,7 +229,7 @@ impl SiteForwarder {
             return;
         }
         let seed = self.seed;
-        let stage = way.stage.get_or_insert_with(|| config.build(seed, &format!("site{}-site{}", from + 1, to + 1)));
+        let stage = path.stage.get_or_insert_with(|| config.build(seed, &format!("site{}-site{}", from + 1, to + 1)));
         self.held_bytes += bytes;
         self.counters.held += 1;
         self.batch.push(Item { frame: HeapFrame::new(self.buffer[..length].to_vec()), at: arrived });
@@ -246,8 +246,8 @@ impl SiteForwarder {
                 return;
             }
             let Some(Reverse((_, number))) = self.wakes.pop() else { return };
-            self.ways[number].noted = None;
-            if let Some(stage) = &mut self.ways[number].stage {
+            self.paths[number].noted = None;
+            if let Some(stage) = &mut self.paths[number].stage {
                 stage.wake(now, &mut self.outlet);
             }
             self.finish(number);
@@ -272,10 +272,10 @@ impl SiteForwarder {
             self.counters.held -= 1;
             count_sent(&mut self.counters, &self.ports[to].send(bytes));
         }
-        let way = &mut self.ways[number];
-        let deadline = way.stage.as_ref().and_then(|stage| stage.deadline());
-        if way.noted != deadline {
-            way.noted = deadline;
+        let path = &mut self.paths[number];
+        let deadline = path.stage.as_ref().and_then(|stage| stage.deadline());
+        if path.noted != deadline {
+            path.noted = deadline;
             self.wakes.extend(deadline.map(|at| Reverse((at, number))));
         }
     }

@@ -95,10 +95,10 @@ fn through(driver: &str) {
             });
         }
         let _registered = eal.register_thread().expect("DPDK knows this thread");
-        let give_up = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let (mut next, mut waiting, mut flows) = (0, Burst::new(), Vec::new());
         let (mut out, mut out_flows) = (Burst::new(), Vec::new());
-        while (passed.len() as u64 + refused.load(Ordering::Relaxed)) < FRAMES && Instant::now() < give_up {
+        while (passed.len() as u64 + refused.load(Ordering::Relaxed)) < FRAMES && Instant::now() < deadline {
             while waiting.len() < 16 && next < FRAMES {
                 let Some(mut frame) = pool.alloc() else { break };
                 let mut bytes = [0; 60];

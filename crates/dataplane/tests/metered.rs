@@ -64,11 +64,11 @@ fn through(stage: &mut dyn Stage<Mbuf>, pool: &Pool, flows: u64) -> (Vec<u64>, u
             refused += 1;
         }
     };
-    let give_up = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut now = Time::ZERO;
     let mut next = 0;
     while next < FRAMES || stage.held() > 0 {
-        assert!(Instant::now() < give_up, "{} frames are held", stage.held());
+        assert!(Instant::now() < deadline, "{} frames are held", stage.held());
         // Stays within the capacity of the workers' rings.
         if next < FRAMES
             && stage.held() < 32

@@ -109,7 +109,7 @@ fn books(finished: &Finished) -> Vec<String> {
             let choices = format!("{:?}", report.choices);
             format!(
                 "{:?} {} {:?} {drops:?} {effects:?} {choices} {}",
-                report.came, report.copies, report.left, report.held
+                report.arrived, report.copies, report.left, report.held
             )
         })
         .collect()
@@ -126,7 +126,7 @@ fn any_number_of_threads_gives_the_same_result() {
     let deadline = || Pacing::Deadline(LaunchTime::Never);
     let alone = run(eal, Device::Null, deadline(), on(0));
     let report = &alone.report;
-    assert_eq!(report.came.frames, FRAMES);
+    assert_eq!(report.arrived.frames, FRAMES);
     assert_eq!((report.classes.len(), report.held), (3, 0));
     assert!(report.drops.total() > FRAMES / 20 && report.copies > FRAMES / 100);
     let in_no_class = |report: &PipelineReport| {
@@ -137,8 +137,8 @@ fn any_number_of_threads_gives_the_same_result() {
                 .map(|(reason, count)| if reason == DropReason::TooLong { count } else { 0 })
                 .sum::<u64>()
         };
-        let of_classes: u64 = report.classes.iter().map(|class| class.came.frames).sum();
-        (too_long(report), report.classes.iter().map(too_long).sum(), report.came.frames - of_classes)
+        let of_classes: u64 = report.classes.iter().map(|class| class.arrived.frames).sum();
+        (too_long(report), report.classes.iter().map(too_long).sum(), report.arrived.frames - of_classes)
     };
     assert_eq!(in_no_class(report), (FRAMES / HUGE, 0, FRAMES / HUGE));
     for threads in 1..=4 {
@@ -185,7 +185,7 @@ fn any_number_of_threads_gives_the_same_result() {
         let overrun = report.drops.iter().map(|(reason, count)| if reason == DropReason::Overrun { count } else { 0 });
         let whole = report.left.frames + overrun.sum::<u64>();
         assert_eq!(
-            (report.came.frames, whole, report.held),
+            (report.arrived.frames, whole, report.held),
             (FRAMES, FRAMES - FRAMES / HUGE, 0),
             "{threads} threads: {:?}",
             report.drops.iter().collect::<Vec<_>>()

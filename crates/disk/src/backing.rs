@@ -89,7 +89,7 @@ impl Backing {
     /// The attributes of a name. The kernel knows the file from then on.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
         let directory = self.nodes.get(parent)?;
-        let (stat, number) = self.nodes.tell(parent, directory, name)?;
+        let (stat, number) = self.nodes.look_up(parent, directory, name)?;
         Ok(attributes(&stat, number))
     }
 
@@ -182,11 +182,11 @@ impl Backing {
         let moved = self.nodes.hold(from, &source, name);
         let replaced = self.nodes.hold(to, &target, new);
         rustix::fs::renameat_with(&source, name, &target, new, flags)?;
-        self.nodes.place(moved.as_ref(), to, new);
+        self.nodes.set_location(moved.as_ref(), to, new);
         if flags.contains(RenameFlags::EXCHANGE) {
-            self.nodes.place(replaced.as_ref(), from, name);
+            self.nodes.set_location(replaced.as_ref(), from, name);
         } else {
-            self.nodes.displace(replaced.as_ref());
+            self.nodes.mark_displaced(replaced.as_ref());
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Backing {
         let directory = self.nodes.get(parent)?;
         let removed = self.nodes.hold(parent, &directory, name);
         rustix::fs::unlinkat(&directory, name, flags)?;
-        self.nodes.displace(removed.as_ref());
+        self.nodes.mark_displaced(removed.as_ref());
         Ok(())
     }
 

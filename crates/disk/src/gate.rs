@@ -51,12 +51,15 @@ pub(crate) struct Turn {
 }
 
 impl Gate {
-    pub(crate) fn new(ask: &DiskConfig) -> Result<Self, crate::Error> {
-        let of = |operations: Option<Operations>| operations.unwrap_or(ask.operations);
-        let errors: Vec<_> =
-            ask.errors.iter().map(|fault| (of(fault.operations), fault.errno, u64::from(fault.share.ppb()))).collect();
+    pub(crate) fn new(config: &DiskConfig) -> Result<Self, crate::Error> {
+        let of = |operations: Option<Operations>| operations.unwrap_or(config.operations);
+        let errors: Vec<_> = config
+            .errors
+            .iter()
+            .map(|fault| (of(fault.operations), fault.errno, u64::from(fault.share.ppb())))
+            .collect();
         for operation in Operation::ALL {
-            let of_it = ask.delays.iter().filter(|delay| of(delay.operations).contains(*operation));
+            let of_it = config.delays.iter().filter(|delay| of(delay.operations).contains(*operation));
             if let [first, second, ..] = of_it.collect::<Vec<_>>()[..] {
                 let what = format!("{} has two delays, '{first}' and '{second}'", operation.name());
                 return Err(
@@ -69,15 +72,15 @@ impl Gate {
                 return Err(ParseError::new(what, "write at most 100% in all").into());
             }
         }
-        let drawn = |delay: &Delay| Ok((of(delay.operations), delay.draws(ask.seed)?));
-        let delays: Vec<_> = ask.delays.iter().map(drawn).collect::<Result<_, ParseError>>()?;
+        let drawn = |delay: &Delay| Ok((of(delay.operations), delay.draws(config.seed)?));
+        let delays: Vec<_> = config.delays.iter().map(drawn).collect::<Result<_, ParseError>>()?;
         let named = delays.iter().map(|(operations, _)| *operations).chain(errors.iter().map(|error| error.0));
-        let operations = named.fold(ask.operations, Operations::and);
-        let decisions = Decisions { delays, random: Random::stream(ask.seed, "disk/error"), errors };
+        let operations = named.fold(config.operations, Operations::and);
+        let decisions = Decisions { delays, random: Random::stream(config.seed, "disk/error"), errors };
         Ok(Gate {
             operations,
             decisions: Mutex::new(decisions),
-            bucket: ask.rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate)))),
+            bucket: config.rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate)))),
             later: Scheduler::start().map_err(crate::Error::Threads)?,
             late: Scheduler::start().map_err(crate::Error::Threads)?,
             held: Arc::default(),
@@ -351,7 +354,7 @@ mod tests {
         assert_eq!(bucket.take(start, 3), start + Duration::from_nanos(1_001));
     }
 
-    fn ask(errors: &[(&str, &str)]) -> DiskConfig {
+    fn config(errors: &[(&str, &str)]) -> DiskConfig {
         let errors =
             errors.iter().map(|(name, share)| crate::Fault::parse(&format!("{name} {share}")).expect("a fault"));
         DiskConfig { errors: errors.collect(), ..DiskConfig::new("/".into(), "/mnt".into()) }
@@ -359,14 +362,14 @@ mod tests {
 
     #[test]
     fn injects_the_asked_share_of_errors_only_where_asked() {
-        let gate = Gate::new(&ask(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
+        let gate = Gate::new(&config(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
         let errors: Vec<Errno> = (0..100_000).filter_map(|_| gate.arrive(Operation::Write).error).collect();
         let count = |errno| errors.iter().filter(|error| **error == errno).count() as f64;
         // Four standard deviations of binomials with n = 100 000.
         assert!((count(Errno::IO) - 2_000.0).abs() < 4.0 * 44.3);
         assert!((count(Errno::NOSPC) - 1_000.0).abs() < 4.0 * 31.5);
         assert!((0..1_000).all(|_| gate.arrive(Operation::Lookup).error.is_none()));
-        let again = Gate::new(&ask(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
+        let again = Gate::new(&config(&[("eio", "2%"), ("enospc", "1%")])).expect("threads");
         let same: Vec<Errno> = (0..100_000).filter_map(|_| again.arrive(Operation::Read).error).collect();
         assert_eq!(errors, same, "the same seed");
     }
@@ -374,10 +377,10 @@ mod tests {
     #[test]
     fn named_operations_have_their_own_delays_and_errors() {
         let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
-        let gate = Gate::new(&DiskConfig { delays, ..ask(&[("read eio", "100%"), ("enospc", "100%")]) });
+        let gate = Gate::new(&DiskConfig { delays, ..config(&[("read eio", "100%"), ("enospc", "100%")]) });
         assert!(gate.is_err(), "reads would fail twice");
         let delays = Delay::parse_each("read 5ms; write,rename 20ms").expect("two delays");
-        let gate = Gate::new(&DiskConfig { delays, ..ask(&[("read eio", "100%"), ("rename enospc", "100%")]) })
+        let gate = Gate::new(&DiskConfig { delays, ..config(&[("read eio", "100%"), ("rename enospc", "100%")]) })
             .expect("a gate");
         let of = |operation| {
             let turn = gate.arrive(operation);
@@ -394,14 +397,14 @@ mod tests {
     fn refuses_two_delays_of_one_operation() {
         for text in ["read 5ms; read,write 6ms", "5ms; write 20ms", "5ms; 6ms"] {
             let delays = Delay::parse_each(text).expect("delays");
-            let refused = Gate::new(&DiskConfig { delays, ..ask(&[]) }).err().expect("two").to_string();
+            let refused = Gate::new(&DiskConfig { delays, ..config(&[]) }).err().expect("two").to_string();
             assert!(refused.contains("has two delays"), "{refused}");
         }
     }
 
     #[test]
     fn refuses_more_errors_than_operations() {
-        assert!(Gate::new(&ask(&[("eio", "60%"), ("enospc", "60%")])).is_err());
-        assert!(Gate::new(&ask(&[("read eio", "60%"), ("write enospc", "60%")])).is_ok());
+        assert!(Gate::new(&config(&[("eio", "60%"), ("enospc", "60%")])).is_err());
+        assert!(Gate::new(&config(&[("read eio", "60%"), ("write enospc", "60%")])).is_ok());
     }
 }

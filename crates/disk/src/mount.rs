@@ -56,12 +56,12 @@ pub struct Ended {
 ///
 /// # Errors
 /// Unsuitable directories, a kernel without FUSE, or missing rights.
-pub fn mount(ask: &DiskConfig) -> Result<Mounted, Error> {
-    if ask.allow_suid && !geteuid().is_root() {
+pub fn mount(config: &DiskConfig) -> Result<Mounted, Error> {
+    if config.allow_suid && !geteuid().is_root() {
         return Err(Error::AllowSuid);
     }
-    let backing = directory(&ask.backing)?;
-    let target = mounts::absolute(&ask.mount);
+    let backing = directory(&config.backing)?;
+    let target = mounts::absolute(&config.mount);
     if let Some(mount) = mounts::at(&target)? {
         return Err(if mount.is_ours() {
             Error::Mounted { mount: target }
@@ -79,12 +79,12 @@ pub fn mount(ask: &DiskConfig) -> Result<Mounted, Error> {
         return Err(Error::Memory { has, least: LEAST_MEMORY });
     }
     let covers = fs::read_dir(&target).is_ok_and(|mut entries| entries.next().is_some());
-    let gate = Arc::new(Gate::new(ask)?);
+    let gate = Arc::new(Gate::new(config)?);
     let root = openat(CWD, &backing, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?;
-    let limits = forbidden(&root, ask)?;
+    let limits = forbidden(&root, config)?;
     // Mounts below the backing directory may be `nosuid` if set-user-ID files are to work anyway.
-    let tolerated = Limits { nosuid: limits.nosuid || ask.allow_suid, ..limits };
+    let tolerated = Limits { nosuid: limits.nosuid || config.allow_suid, ..limits };
     // Half for files that the kernel knows, half for files that programs have open.
     let handles = (raise_open_files() / 2).clamp(16, MOST_HANDLES);
     // Each operation carries the umask of its program.
@@ -96,7 +96,7 @@ pub fn mount(ask: &DiskConfig) -> Result<Mounted, Error> {
                 .map_err(|cause| Error::Directory { path: backing.clone(), cause: cause.into() })?,
         ),
         gate: Arc::clone(&gate),
-        cached: ask.cached,
+        cached: config.cached,
         shared_maps: Arc::clone(&shared_maps),
     };
     let session =
@@ -108,7 +108,7 @@ pub fn mount(ask: &DiskConfig) -> Result<Mounted, Error> {
             session.run()
         })
         .map_err(Error::Threads)?;
-    let shared_maps = ask.cached || shared_maps.get().copied().unwrap_or(false);
+    let shared_maps = config.cached || shared_maps.get().copied().unwrap_or(false);
     Ok(Mounted { mount: target, gate, session, shared_maps, covers, limits })
 }
 
@@ -283,13 +283,13 @@ fn by_helper(mount: &Path, flags: UnmountFlags) -> Result<(), Detach> {
         command.arg("-z");
     }
     let output = command.arg("--").arg(mount).output().map_err(|cause| Detach::Other(cause.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
         Ok(())
-    } else if said.contains("busy") {
+    } else if message.contains("busy") {
         Err(Detach::Busy)
     } else {
-        Err(Detach::Other(said.trim().replace('\n', "; ")))
+        Err(Detach::Other(message.trim().replace('\n', "; ")))
     }
 }
 
@@ -328,11 +328,11 @@ pub fn permitted() -> Result<(), Error> {
 
 /// The restrictions of our mount: those of the mount of the backing directory, plus `nosuid` and `nodev` for users
 /// other than root.
-fn forbidden(root: &OwnedFd, ask: &DiskConfig) -> Result<Limits, Error> {
-    let unknown = |cause: Errno| Error::Directory { path: ask.backing.clone(), cause: cause.into() };
+fn forbidden(root: &OwnedFd, config: &DiskConfig) -> Result<Limits, Error> {
+    let unknown = |cause: Errno| Error::Directory { path: config.backing.clone(), cause: cause.into() };
     let limits = Limits::of(root).map_err(unknown)?;
     if geteuid().is_root() {
-        Ok(Limits { nosuid: limits.nosuid && !ask.allow_suid, ..limits })
+        Ok(Limits { nosuid: limits.nosuid && !config.allow_suid, ..limits })
     } else {
         Ok(Limits { nosuid: true, nodev: true, ..limits })
     }

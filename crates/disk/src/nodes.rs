@@ -43,7 +43,7 @@ struct Node {
     /// Number of lookups by the kernel that it has not forgotten.
     lookups: u64,
     /// Last known name.
-    place: NodeName,
+    location: NodeName,
     /// The name is gone.
     displaced: bool,
     used: u64,
@@ -81,7 +81,7 @@ impl Nodes {
             handle: Some(Arc::new(root)),
             file,
             lookups: 1,
-            place: NodeName::new(ROOT, OsStr::new(".")),
+            location: NodeName::new(ROOT, OsStr::new(".")),
             // It is reachable only through its handle.
             displaced: true,
             used: 0,
@@ -97,7 +97,7 @@ impl Nodes {
 
     /// The file with this number.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<OwnedFd>, Errno> {
-        let (place, file) = {
+        let (location, file) = {
             let mut table = self.table();
             table.clock += 1;
             let clock = table.clock;
@@ -105,10 +105,10 @@ impl Nodes {
             node.used = clock;
             match &node.handle {
                 Some(handle) => return Ok(Arc::clone(handle)),
-                None => (node.place.clone(), node.file),
+                None => (node.location.clone(), node.file),
             }
         };
-        let (handle, stat) = self.find(self.get(place.parent)?, &place.name).map_err(|_| Errno::STALE)?;
+        let (handle, stat) = self.find(self.get(location.parent)?, &location.name).map_err(|_| Errno::STALE)?;
         // Another file has taken this name.
         if (stat.st_dev, stat.st_ino) != file {
             return Err(Errno::STALE);
@@ -126,7 +126,7 @@ impl Nodes {
     }
 
     /// Looks up a name for the kernel. Returns its state and number.
-    pub(crate) fn tell(&self, parent: u64, directory: impl AsFd, name: &OsStr) -> Result<(Stat, u64), Errno> {
+    pub(crate) fn look_up(&self, parent: u64, directory: impl AsFd, name: &OsStr) -> Result<(Stat, u64), Errno> {
         let (handle, stat) = self.find(directory, name)?;
         let file = (stat.st_dev, stat.st_ino);
         let mut table = self.table();
@@ -138,7 +138,7 @@ impl Nodes {
             node.lookups += 1;
             node.used = clock;
             if number != ROOT {
-                node.place = NodeName::new(parent, name);
+                node.location = NodeName::new(parent, name);
                 node.displaced = false;
             }
             if node.handle.is_none() {
@@ -159,7 +159,7 @@ impl Nodes {
             handle: Some(Arc::new(handle)),
             file,
             lookups: 1,
-            place: NodeName::new(parent, name),
+            location: NodeName::new(parent, name),
             displaced: false,
             used: clock,
         };
@@ -199,12 +199,12 @@ impl Nodes {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let number = *self.table().by_file.get(&(stat.st_dev, stat.st_ino))?;
         let handle = self.get(number).ok()?;
-        let here = self.table().by_number.get(&number).is_some_and(|node| node.place == NodeName::new(parent, name));
+        let here = self.table().by_number.get(&number).is_some_and(|node| node.location == NodeName::new(parent, name));
         here.then_some(Held { number, _handle: handle })
     }
 
     /// Records that the name is gone.
-    pub(crate) fn displace(&self, held: Option<&Held>) {
+    pub(crate) fn mark_displaced(&self, held: Option<&Held>) {
         if let Some(held) = held
             && let Some(node) = self.table().by_number.get_mut(&held.number)
         {
@@ -213,11 +213,11 @@ impl Nodes {
     }
 
     /// Records that the file has another name.
-    pub(crate) fn place(&self, held: Option<&Held>, parent: u64, name: &OsStr) {
+    pub(crate) fn set_location(&self, held: Option<&Held>, parent: u64, name: &OsStr) {
         if let Some(held) = held
             && let Some(node) = self.table().by_number.get_mut(&held.number)
         {
-            node.place = NodeName::new(parent, name);
+            node.location = NodeName::new(parent, name);
         }
     }
 
@@ -284,9 +284,9 @@ mod tests {
         (folder, Nodes::new(root, &stat, most, Limits::default()))
     }
 
-    fn tell(nodes: &Nodes, parent: u64, name: &str) -> u64 {
+    fn look_up(nodes: &Nodes, parent: u64, name: &str) -> u64 {
         let directory = nodes.get(parent).expect("it is known");
-        nodes.tell(parent, directory, OsStr::new(name)).expect("it is there").1
+        nodes.look_up(parent, directory, OsStr::new(name)).expect("it is there").1
     }
 
     #[test]
@@ -295,8 +295,8 @@ mod tests {
         let a = folder.path().join("a");
         fs::write(&a, "a").expect("it can be written");
         fs::hard_link(&a, folder.path().join("b")).expect("a second name");
-        let number = tell(&nodes, ROOT, "a");
-        assert_eq!(number, tell(&nodes, ROOT, "b"), "names of one file");
+        let number = look_up(&nodes, ROOT, "a");
+        assert_eq!(number, look_up(&nodes, ROOT, "b"), "names of one file");
         assert_ne!(number, ROOT);
         fs::remove_file(&a).expect("it can be removed");
         assert_eq!(fstat(nodes.get(number).expect("it is known")).expect("a state").st_nlink, 1);
@@ -312,12 +312,12 @@ mod tests {
     fn serves_more_files_than_handles() {
         let (folder, nodes) = nodes(20);
         fs::create_dir_all(folder.path().join("d/e")).expect("it is empty");
-        let inner = tell(&nodes, tell(&nodes, ROOT, "d"), "e");
+        let inner = look_up(&nodes, look_up(&nodes, ROOT, "d"), "e");
         let name = |i: usize| format!("f{i}");
         let numbers: Vec<u64> = (0..200)
             .map(|i| {
                 fs::write(folder.path().join("d/e").join(name(i)), name(i)).expect("it can be written");
-                tell(&nodes, inner, &name(i))
+                look_up(&nodes, inner, &name(i))
             })
             .collect();
         let content = |number: u64| {
@@ -337,10 +337,10 @@ mod tests {
             let path = folder.path().join("d/e").join(name(i));
             if i % 2 == 0 {
                 fs::remove_file(path).expect("it is there");
-                nodes.displace(held.as_ref());
+                nodes.mark_displaced(held.as_ref());
             } else {
                 fs::rename(path, folder.path().join(name(i))).expect("it is there");
-                nodes.place(held.as_ref(), ROOT, OsStr::new(&name(i)));
+                nodes.set_location(held.as_ref(), ROOT, OsStr::new(&name(i)));
             }
         }
         for number in &numbers[10..] {

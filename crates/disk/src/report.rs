@@ -126,11 +126,11 @@ pub struct Tallies(Vec<(Operation, Tally)>);
 
 impl Tallies {
     pub(crate) fn of(&mut self, operation: Operation) -> &mut Tally {
-        let place = self.0.iter().position(|(other, _)| *other == operation).unwrap_or_else(|| {
+        let index = self.0.iter().position(|(other, _)| *other == operation).unwrap_or_else(|| {
             self.0.push((operation, Tally::default()));
             self.0.len() - 1
         });
-        &mut self.0[place].1
+        &mut self.0[index].1
     }
 
     /// Operations that occurred, in the order of [`Operation::ALL`].
@@ -152,8 +152,8 @@ mod tests {
         for _ in 0..1_000 {
             times.record(10_000_000);
         }
-        let told = (times.count(), times.least(), times.quantile(0.5), times.quantile(0.99), times.longest());
-        assert_eq!(told, (1_000, 10_000_000, 10_000_000, 10_000_000, 10_000_000));
+        let reported = (times.count(), times.least(), times.quantile(0.5), times.quantile(0.99), times.longest());
+        assert_eq!(reported, (1_000, 10_000_000, 10_000_000, 10_000_000, 10_000_000));
         assert!((times.mean() - 1e7).abs() < 1e-9);
         times.record(20_000_000);
         assert_eq!((times.least(), times.longest()), (10_000_000, 20_000_000));

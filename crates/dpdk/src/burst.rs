@@ -107,7 +107,7 @@ impl Burst {
         for (index, frame) in self.drain().enumerate() {
             let stays = index < first || (index > first && keep(&frame));
             let into = if stays { &mut kept } else { &mut refused };
-            into.push(frame).expect("as many slots as this burst");
+            into.push(frame).expect("bursts have the same capacity");
         }
         std::mem::swap(self, &mut kept);
         refused.len()
@@ -130,7 +130,7 @@ impl Burst {
     /// # Panics
     /// If the burst has fewer frames.
     pub(crate) fn drop_first(&mut self, count: usize) {
-        assert!(count <= self.len(), "no more are freed than are there");
+        assert!(count <= self.len(), "at most all frames of the burst are freed");
         let first = self.frames[self.head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
         self.head += count;
         // SAFETY: `first` points to `count` initialised pointers that we own and that head has moved past.
@@ -142,7 +142,7 @@ impl Burst {
     /// # Panics
     /// If the burst has fewer frames.
     pub(crate) fn drop_last(&mut self, count: usize) {
-        assert!(count <= self.len(), "no more are freed than are there");
+        assert!(count <= self.len(), "at most all frames of the burst are freed");
         if count == 0 {
             return;
         }
@@ -159,7 +159,7 @@ impl Burst {
         let room = BURST - self.tail;
         let free = self.frames[self.tail..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
         let written = write(free, room);
-        assert!(written <= room, "a driver delivered more frames than it was asked for");
+        assert!(written <= room, "the driver returned more frames than requested");
         self.tail += written;
         written
     }
@@ -170,7 +170,7 @@ impl Burst {
         let count = self.len();
         let first = self.frames[self.head..].as_mut_ptr().cast::<*mut sys::rte_mbuf>();
         let taken = take(first, count);
-        assert!(taken <= count, "a driver took more frames than it was given");
+        assert!(taken <= count, "the driver accepted more frames than offered");
         self.head += taken;
         taken
     }

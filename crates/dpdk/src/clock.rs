@@ -199,7 +199,7 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(200));
         let b = Moment::of(libc::CLOCK_MONOTONIC);
         let measured = rate.ps(b.ticks - a.ticks) as f64;
-        let told = ((b.ns - a.ns) * 1000) as f64;
-        assert!((measured / told - 1.0).abs() < 20e-6, "{} ppm", (measured / told - 1.0) * 1e6);
+        let elapsed = ((b.ns - a.ns) * 1000) as f64;
+        assert!((measured / elapsed - 1.0).abs() < 20e-6, "{} ppm", (measured / elapsed - 1.0) * 1e6);
     }
 }

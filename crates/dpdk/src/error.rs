@@ -6,7 +6,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// `rte_eal_init` failed. DPDK cannot be started again in this process.
-    #[error("DPDK does not start: {reason}{}", said(.log))]
+    #[error("DPDK does not start: {reason}{}", log_suffix(.log))]
     EalInit {
         /// The errno's text.
         reason: String,
@@ -23,7 +23,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A pool could not be created.
-    #[error("no pool of {frames} frames of {data_room} B: {reason}{}", said(.log))]
+    #[error("no pool of {frames} frames of {data_room} B: {reason}{}", log_suffix(.log))]
     Pool {
         /// Requested frames.
         frames: u32,
@@ -35,7 +35,7 @@ pub enum Error {
         log: String,
     },
     /// A device could not be attached.
-    #[error("cannot open {device}: {reason}{}", said(.log))]
+    #[error("cannot open {device}: {reason}{}", log_suffix(.log))]
     Attach {
         /// The device's arguments as the user gave them.
         device: String,
@@ -45,7 +45,7 @@ pub enum Error {
         log: String,
     },
     /// A port could not be configured or started.
-    #[error("cannot {what} {device}: {reason}{}", said(.log))]
+    #[error("cannot {what} {device}: {reason}{}", log_suffix(.log))]
     Port {
         /// `configure`, `start`, …
         what: &'static str,
@@ -116,7 +116,7 @@ pub enum Error {
         why: String,
     },
     /// Frames have no room for a launch time.
-    #[error("frames have no room for the time of their departure: {reason}")]
+    #[error("frames have no field for their departure time: {reason}")]
     Launch {
         /// The errno's text.
         reason: String,
@@ -265,7 +265,7 @@ impl Error {
 }
 
 /// A log's text, formatted for the end of a message.
-fn said(log: &str) -> String {
+fn log_suffix(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" (DPDK says: {log})") }
 }
 

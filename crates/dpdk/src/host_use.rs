@@ -72,7 +72,7 @@ pub fn host_uses(interface: &str) -> Result<Vec<HostUse>> {
 
 /// Returns the outgoing interface for an address. `None` if there is no route.
 #[must_use]
-pub fn way_to(address: IpAddr) -> Option<String> {
+pub fn route_interface(address: IpAddr) -> Option<String> {
     let (family, bytes) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
@@ -254,14 +254,14 @@ mod tests {
                 Route { by: vec![7], network: Some("fe80::".parse().expect("an address")), prefix: 64 },
             ],
         };
-        let said = |index| table.uses(index).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(said(1), ["eth0.5 is on top of it: it has the address 192.0.2.5/24"]);
-        assert_eq!(said(2), ["it has the address 192.0.2.5/24"]);
-        assert_eq!(said(3), ["it is a bridge with the port p1"]);
-        assert_eq!(said(4), ["it is a port of the bridge br0"]);
-        assert_eq!(said(5), ["the default route leaves by it"]);
-        assert_eq!(said(6), ["it is a bond"]);
-        assert_eq!(said(7), [""; 0]);
+        let texts = |index| table.uses(index).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(1), ["eth0.5 is on top of it: it has the address 192.0.2.5/24"]);
+        assert_eq!(texts(2), ["it has the address 192.0.2.5/24"]);
+        assert_eq!(texts(3), ["it is a bridge with the port p1"]);
+        assert_eq!(texts(4), ["it is a port of the bridge br0"]);
+        assert_eq!(texts(5), ["the default route leaves by it"]);
+        assert_eq!(texts(6), ["it is a bond"]);
+        assert_eq!(texts(7), [""; 0]);
     }
 
     #[test]

@@ -12,8 +12,9 @@
 //! - [`Detour`] redirects the frames of an interface through two TAP devices and back.
 //! - [`LinkChanges`] reports that an interface has changed.
 //! - [`relation`] returns how two interfaces are connected, and [`host_uses`] how the host uses one.
-//! - [`give_up`] drops rights on all threads of this process.
-//! - [`wake_first`] and [`run_first`] give a thread priority when it wakes, [`run_first_for_now`] for some moments.
+//! - [`drop_capabilities`] drops rights on all threads of this process.
+//! - [`set_high_priority`] and [`set_realtime_priority`] give a thread priority when it wakes, [`raise_priority`] for
+//!   some moments.
 //! - [`PacketSender`] sends single frames on a Linux interface, without DPDK.
 //! - [`StampedSocket`] receives and sends single frames, with the kernel's stamps, without DPDK.
 //! - [`PacketRing`] receives from a Linux interface with the kernel's stamps, without DPDK.
@@ -63,7 +64,7 @@ pub use detour::{Detour, Passed, Pulse, seclude};
 pub use eal::{Eal, EalConfig, HugePages, LogLevel, WorkerGuard};
 pub use error::Error;
 pub use events::{EventCollector, EventDevice, EventFeeder, EventScheduler, EventWorker};
-pub use host_use::{HostUse, host_uses, way_to};
+pub use host_use::{HostUse, host_uses, route_interface};
 pub use interface::{Link, is_there, link};
 pub use launch::{LaunchField, LaunchTime, NicClock};
 pub use link_changes::LinkChanges;
@@ -75,10 +76,10 @@ pub use packet_ring::{Batch, Frames, PacketRing, Received, RingConfig, RingCount
 pub use packet_sender::PacketSender;
 pub use pool::Pool;
 pub use port::{MtuLimits, NicLink, Port, PortConfig, PortInfo, PortInterface, PortStats, Started};
-pub use priority::{run_as_before, run_first, run_first_for_now, wake_first};
+pub use priority::{raise_priority, restore_priority, set_high_priority, set_realtime_priority};
 pub use queues::{RxQueue, TxQueue};
 pub use relation::{Relation, is_veth, relation};
-pub use rights::{give_up, give_up_here};
+pub use rights::{drop_capabilities, drop_thread_capabilities};
 pub use shared_frame::SharedFrame;
 pub use stamped_socket::{StampedFrame, StampedSocket, steady_ns};
 pub use stops::ignore_stops;

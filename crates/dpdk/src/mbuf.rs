@@ -34,7 +34,7 @@ impl Mbuf {
     /// received from a ring again.
     #[inline]
     fn check_sole(&self) {
-        assert!(!self.is_kept(), "a frame that is kept elsewhere is not to be changed");
+        assert!(!self.is_kept(), "a frame with another owner must not be changed");
     }
 
     /// Whether the sender [keeps](crate::SharedFrame) this frame to send it again. This can happen with frames from a
@@ -58,7 +58,7 @@ impl Mbuf {
 
     /// The frame length in bytes, without FCS.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "an empty frame is one to be filled, not a case to be asked for")]
+    #[expect(clippy::len_without_is_empty, reason = "an empty frame is about to be filled, not a case to check for")]
     pub fn len(&self) -> usize {
         usize::from(self.head().data_len)
     }

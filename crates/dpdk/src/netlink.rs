@@ -12,21 +12,21 @@ pub(crate) const HEADERS: usize = 32;
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
-pub(crate) fn ask(interface: &Interface, what: &str) -> Result<Vec<u8>> {
+pub(crate) fn request(interface: &Interface, what: &str) -> Result<Vec<u8>> {
     let netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW)?);
     match ask_by(netlink, &question(interface.index, None)) {
         Ok(answer) => Ok(answer),
         Err(source) if source.raw_os_error() == Some(libc::ENODEV) => {
             Err(Error::NoInterface { name: interface.name.clone() })
         }
-        Err(source) => Err(Error::System { what: format!("asking for {what} of {}", interface.name), source }),
+        Err(source) => Err(Error::System { what: format!("querying {what} of {}", interface.name), source }),
     }
 }
 
 /// The MTU of a veth's other end, in any network namespace. `None` for other kinds, and if the kernel does not report
 /// it (it needs CAP_NET_ADMIN in that namespace).
 pub(crate) fn far_mtu(interface: &Interface) -> Option<u32> {
-    let answer = ask(interface, "the other end").ok()?;
+    let answer = request(interface, "the other end").ok()?;
     let all = attributes_in(&answer).ok()?;
     let (_, about) = all.iter().find(|(kind, _)| *kind == libc::IFLA_LINKINFO)?;
     attributes(about).into_iter().find(|(kind, name)| *kind == libc::IFLA_INFO_KIND && name.starts_with(b"veth"))?;
@@ -91,7 +91,7 @@ pub(crate) fn dump(kind: u16, family: u8, what: &str) -> Result<Vec<Vec<u8>>> {
             }
         }
     };
-    collect().map_err(|source| Error::System { what: format!("asking for {what}"), source })?;
+    collect().map_err(|source| Error::System { what: format!("querying {what}"), source })?;
     Ok(bodies)
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn look_up(kind: u16, body: &[&[u8]]) -> Option<Vec<u8>> {
 }
 
 /// Sends a request that changes something, and waits for the acknowledgement.
-pub(crate) fn tell(kind: u16, body: &[&[u8]]) -> io::Result<()> {
+pub(crate) fn acknowledged_request(kind: u16, body: &[&[u8]]) -> io::Result<()> {
     let mut netlink = File::from(socket(libc::AF_NETLINK, libc::SOCK_RAW).map_err(io::Error::other)?);
     netlink.write_all(&message(kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK, body))?;
     let mut answer = vec![0; 1 << 16];

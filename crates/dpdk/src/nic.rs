@@ -71,8 +71,8 @@ fn owner(file: &File) -> String {
     let process = locks.lines().find_map(|line| {
         // The number, FLOCK, ADVISORY, WRITE, the process, and major:minor:inode.
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let [_, "FLOCK", _, _, process, place, ..] = fields[..] else { return None };
-        (place.rsplit(':').next()? == inode.to_string()).then_some(process)
+        let [_, "FLOCK", _, _, process, location, ..] = fields[..] else { return None };
+        (location.rsplit(':').next()? == inode.to_string()).then_some(process)
     });
     process.map_or("another netlathe".to_owned(), |process| format!("another netlathe (process {process})"))
 }
@@ -136,19 +136,19 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("netlathe-nic-{}", std::process::id()));
         let device = folder.join("0000:03:00.0");
         fs::create_dir_all(&device).expect("a folder");
-        let told = |address: &str| driver(&folder, address).map_err(|error| error.to_string());
-        let free = told("0000:03:00.0").expect_err("no driver");
+        let result = |address: &str| driver(&folder, address).map_err(|error| error.to_string());
+        let free = result("0000:03:00.0").expect_err("no driver");
         assert!(free.contains("bound to no driver") && free.contains("netlathe doctor"), "{free}");
         for (name, taken) in [("e1000e", true), ("vfio-pci", false), ("mlx5_core", false)] {
             symlink(format!("../../../bus/pci/drivers/{name}"), device.join("driver")).expect("a link");
-            let error = told("0000:03:00.0");
+            let error = result("0000:03:00.0");
             assert_eq!(error.is_err(), taken, "{name}: {error:?}");
             if let Err(error) = error {
                 assert!(error.contains("bound to e1000e, so Linux has it"), "{error}");
             }
             fs::remove_file(device.join("driver")).expect("the link");
         }
-        assert!(told("0000:04:00.0").expect_err("missing").contains("No such device"));
+        assert!(result("0000:04:00.0").expect_err("missing").contains("No such device"));
         fs::remove_dir_all(&folder).expect("the folder");
     }
 

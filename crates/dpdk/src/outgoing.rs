@@ -69,7 +69,7 @@ impl Outgoing {
     pub(crate) fn hand_over(&mut self, take: impl FnOnce(*mut *mut sys::rte_mbuf, usize) -> usize) -> usize {
         let count = self.len();
         let taken = take(self.frames[self.head..].as_mut_ptr(), count);
-        assert!(taken <= count, "a driver took more frames than it was given");
+        assert!(taken <= count, "the driver accepted more frames than offered");
         self.head += taken;
         if self.is_empty() {
             (self.head, self.tail) = (0, 0);

@@ -142,9 +142,9 @@ fn receiver(interface: &Interface, shape: &Shape) -> Result<OwnedFd> {
     let failed = |what: &str| Error::system(format!("{what} on {}", interface.name));
     let version = libc::tpacket_versions::TPACKET_V2 as i32;
     set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
-        .map_err(|()| failed("asking for TPACKET_V2"))?;
+        .map_err(|()| failed("requesting TPACKET_V2"))?;
     set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)
-        .map_err(|()| failed("asking for what senders left to a device"))?;
+        .map_err(|()| failed("requesting the offload header of each frame"))?;
     let request = libc::tpacket_req {
         tp_block_size: shape.block() as u32,
         tp_block_nr: shape.blocks as u32,
@@ -210,7 +210,7 @@ struct SlotFrame {
 
 impl PacketReceiver {
     /// Makes each frame report its wait from now on, measured with `clock`.
-    pub(crate) fn tell_waits(&mut self, clock: TscClock) {
+    pub(crate) fn measure_waits(&mut self, clock: TscClock) {
         // With this option the kernel stamps a frame when the device delivers it, ahead of the receiving CPU's queue.
         // If the kernel refuses, it stamps the frame when it enters the ring.
         let on: libc::c_int = 1;

@@ -167,10 +167,10 @@ impl PacketRing {
         // With this option the kernel stamps a frame as it comes from the driver. Without it, each ring stamps its copy
         // after the receiving CPU's queue. The option takes effect a few ms later.
         set_option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)
-            .map_err(|()| failed("asking for stamps of arrival"))?;
+            .map_err(|()| failed("enabling receive timestamps"))?;
         let version = libc::tpacket_versions::TPACKET_V3 as i32;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)
-            .map_err(|()| failed("asking for TPACKET_V3"))?;
+            .map_err(|()| failed("requesting TPACKET_V3"))?;
         let request = libc::tpacket_req3 {
             tp_block_size: config.block_size,
             tp_block_nr: config.blocks,

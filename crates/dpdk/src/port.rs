@@ -249,7 +249,7 @@ impl NicLink {
     #[must_use]
     pub fn is_up(&self) -> Option<bool> {
         let port = self.port.upgrade()?;
-        let PortBackend::Driver(attached) = &port.way else { return None };
+        let PortBackend::Driver(attached) = &port.backend else { return None };
         attached.info().ok().map(|info| info.link_up != 0)
     }
 
@@ -257,7 +257,7 @@ impl NicLink {
     #[must_use]
     pub fn speed_mbps(&self) -> Option<u32> {
         let port = self.port.upgrade()?;
-        let PortBackend::Driver(attached) = &port.way else { return None };
+        let PortBackend::Driver(attached) = &port.backend else { return None };
         let info = attached.info().ok()?;
         (info.link_up != 0 && info.speed_mbps > 0).then_some(info.speed_mbps)
     }
@@ -265,7 +265,7 @@ impl NicLink {
 
 #[derive(Debug)]
 pub(crate) struct PortInner {
-    pub(crate) way: PortBackend,
+    pub(crate) backend: PortBackend,
     pub(crate) device: String,
     pub(crate) interface: Option<Interface>,
     pub(crate) max_frame: Arc<MaxFrame>,
@@ -407,7 +407,7 @@ impl Port {
     /// # Errors
     /// [`Error::Port`] with the driver's message; for packet sockets [`Error::System`]. The port is then closed.
     pub fn start(self) -> Result<Started> {
-        if let PortBackend::Driver(attached) = &self.inner.way {
+        if let PortBackend::Driver(attached) = &self.inner.backend {
             attached.start()?;
         }
         let rx =
@@ -420,7 +420,7 @@ impl Port {
     /// The NIC clock for launch times. `None` unless launch times were requested and the driver supports them.
     #[must_use]
     pub fn launch_clock(&self) -> Option<NicClock> {
-        let PortBackend::Driver(attached) = &self.inner.way else { return None };
+        let PortBackend::Driver(attached) = &self.inner.backend else { return None };
         self.launches.then(|| NicClock { _port: Arc::clone(&self.inner), number: attached.number })
     }
 
@@ -441,7 +441,7 @@ impl Port {
     /// The link of the port, if it is a NIC on PCI.
     #[must_use]
     pub fn nic_link(&self) -> Option<NicLink> {
-        let PortBackend::Driver(attached) = &self.inner.way else { return None };
+        let PortBackend::Driver(attached) = &self.inner.backend else { return None };
         let link = || NicLink { device: self.inner.device.clone(), port: Arc::downgrade(&self.inner) };
         attached.is_pci().then(link)
     }
@@ -452,7 +452,7 @@ impl Port {
     /// [`Error::Port`] if the device has disappeared; those of the system calls that read the interface's state.
     pub fn info(&self) -> Result<PortInfo> {
         let interface = self.inner.interface.as_ref();
-        let mut info = match &self.inner.way {
+        let mut info = match &self.inner.backend {
             PortBackend::Driver(attached) => {
                 let raw = attached.info()?;
                 PortInfo {
@@ -503,7 +503,7 @@ impl Port {
     /// [`Error::Port`] if the driver cannot report them.
     pub fn stats(&self) -> Result<PortStats> {
         let rx_completed = self.inner.completed.load(Ordering::Relaxed);
-        match &self.inner.way {
+        match &self.inner.backend {
             PortBackend::Driver(attached) => {
                 let raw = attached.stats()?;
                 let of_tap = self.inner.tap().map_or(0, |tap| losses::of_tap(&tap.name));
@@ -549,7 +549,7 @@ impl Port {
     /// # Errors
     /// [`Error::Port`] if the driver cannot report them.
     pub fn xstats(&self) -> Result<Vec<(String, u64)>> {
-        match &self.inner.way {
+        match &self.inner.backend {
             PortBackend::Driver(attached) => attached.xstats(),
             PortBackend::Packet(_) => Ok(Vec::new()),
         }
@@ -557,9 +557,9 @@ impl Port {
 }
 
 impl PortInner {
-    fn new(way: PortBackend, device: &str, interface: Option<Interface>, pool: &Pool) -> PortInner {
+    fn new(backend: PortBackend, device: &str, interface: Option<Interface>, pool: &Pool) -> PortInner {
         PortInner {
-            way,
+            backend,
             device: device.to_owned(),
             interface,
             max_frame: MaxFrame::new(usize::from(u16::MAX)),
@@ -572,7 +572,7 @@ impl PortInner {
 
     /// Configures the DPDK port. Returns whether frames carry launch times.
     fn configure(&mut self, config: &PortConfig) -> Result<bool> {
-        let PortBackend::Driver(attached) = &mut self.way else { return Ok(false) };
+        let PortBackend::Driver(attached) = &mut self.backend else { return Ok(false) };
         let info = attached.info()?;
         let refused =
             |direction, most, asked| Err(Error::Queues { device: self.device.clone(), direction, most, asked });
@@ -625,7 +625,7 @@ impl PortInner {
     }
 
     fn set_max_frame(&mut self, config: &PortConfig) -> Result<()> {
-        let longest = match (&self.interface, config.mtu, &self.way) {
+        let longest = match (&self.interface, config.mtu, &self.backend) {
             (Some(interface), ..) => interface.mtu()? as usize + ETHERNET,
             (None, Some(mtu), _) => usize::from(mtu) + ETHERNET,
             (None, None, PortBackend::Driver(attached)) if attached.is_pci() => {
@@ -643,7 +643,7 @@ impl PortInner {
 
     /// The claim on the interface's XDP program, if the port has one.
     fn claim(&self) -> Option<&Claim> {
-        match &self.way {
+        match &self.backend {
             PortBackend::Driver(attached) => attached.claim.as_ref(),
             PortBackend::Packet(_) => None,
         }
@@ -651,7 +651,7 @@ impl PortInner {
 
     /// The TAP device created by the driver, if any.
     fn tap(&self) -> Option<&Interface> {
-        let made = matches!(self.way, PortBackend::Driver(_)) && self.device.starts_with(TAP);
+        let made = matches!(self.backend, PortBackend::Driver(_)) && self.device.starts_with(TAP);
         self.interface.as_ref().filter(|_| made)
     }
 }

@@ -28,7 +28,7 @@ struct Attributes {
 ///
 /// Only for a thread that sleeps most of the time: a spinning thread would starve all others on its CPU.
 #[must_use]
-pub fn wake_first() -> bool {
+pub fn set_high_priority() -> bool {
     // SAFETY: takes numbers only; 0 is the calling thread.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     if nice > 0 {
@@ -55,7 +55,7 @@ pub fn wake_first() -> bool {
 ///
 /// Only for a thread that sleeps most of the time.
 #[must_use]
-pub fn run_first() -> bool {
+pub fn set_realtime_priority() -> bool {
     let limit = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default();
     if limit.trim().parse::<i64>().is_ok_and(|us| us < 0) {
         return false;
@@ -66,14 +66,14 @@ pub fn run_first() -> bool {
 }
 
 thread_local! {
-    /// The policy that the thread had before [`run_first_for_now`].
+    /// The policy that the thread had before [`raise_priority`].
     static BEFORE: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// Gives the calling thread real-time priority until [`run_as_before`]. Threads that it starts do not inherit the
+/// Gives the calling thread real-time priority until [`restore_priority`]. Threads that it starts do not inherit the
 /// priority. Meant for the last moments before an instant at which several threads of a busy machine must act. Does
 /// nothing if the kernel does not permit it (it needs CAP_SYS_NICE), or if the thread already has real-time priority.
-pub fn run_first_for_now() {
+pub fn raise_priority() {
     // SAFETY: takes a number; 0 is the calling thread.
     let policy = unsafe { libc::sched_getscheduler(0) };
     let usual = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy);
@@ -82,8 +82,8 @@ pub fn run_first_for_now() {
     }
 }
 
-/// Restores the policy that the calling thread had before [`run_first_for_now`].
-pub fn run_as_before() {
+/// Restores the policy that the calling thread had before [`raise_priority`].
+pub fn restore_priority() {
     if let Some(policy) = BEFORE.take() {
         // Lowering is always permitted.
         set(policy, 0);
@@ -108,30 +108,30 @@ mod tests {
     }
 
     #[test]
-    fn runs_first_until_it_runs_as_before() {
+    fn raised_priority_lasts_until_it_is_restored() {
         // SAFETY: takes a number; 0 is the calling thread.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
-        run_first_for_now();
+        raise_priority();
         if policy() == before {
             println!("SKIP: this user may not raise priorities");
         } else {
             assert_eq!(policy() & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO);
             let of_child = std::thread::scope(|scope| scope.spawn(policy).join()).expect("no panic");
             assert_eq!(of_child, before, "a thread that it starts");
-            run_first_for_now();
+            raise_priority();
         }
-        run_as_before();
+        restore_priority();
         assert_eq!(policy(), before);
-        run_as_before();
+        restore_priority();
         assert_eq!(policy(), before);
     }
 
     #[test]
-    fn it_is_the_thread_alone() {
+    fn priority_changes_only_for_the_calling_thread() {
         let before = nice();
         let (permitted, of_thread) =
-            std::thread::scope(|scope| scope.spawn(|| (wake_first(), nice())).join()).expect("no panic");
+            std::thread::scope(|scope| scope.spawn(|| (set_high_priority(), nice())).join()).expect("no panic");
         if permitted {
             assert_eq!(of_thread, NICE);
         } else {

@@ -46,7 +46,7 @@ enum Stamped {
 
 impl RxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
-        let from = match &port.way {
+        let from = match &port.backend {
             PortBackend::Driver(attached) => {
                 let stamps = attached.stamps().then(|| Stamped::Xdp(Stamps::default()));
                 Receiver::Driver(attached.number, stamps)
@@ -66,16 +66,16 @@ impl RxQueue {
     /// Stamps come from the kernel's ring with packet sockets, from our XDP program with `net_af_xdp`, and from a
     /// packet socket on the same device with `net_tap`. On all other ports frames report no wait. Returns true if the
     /// port has stamps.
-    pub fn tell_waits(&mut self, clock: TscClock) -> bool {
+    pub fn measure_waits(&mut self, clock: TscClock) -> bool {
         match &mut self.from {
-            Receiver::Driver(_, Some(Stamped::Xdp(stamps))) => stamps.tell_waits(clock),
+            Receiver::Driver(_, Some(Stamped::Xdp(stamps))) => stamps.measure_waits(clock),
             Receiver::Driver(_, Some(Stamped::Tap(_))) => {}
             Receiver::Driver(_, stamps @ None) => {
                 let tap = self.port.interface.as_ref().filter(|_| self.port.device.starts_with(TAP));
                 *stamps = tap.and_then(|tap| TapStamps::open(tap, clock)).map(|heard| Stamped::Tap(Box::new(heard)));
                 return stamps.is_some();
             }
-            Receiver::Packet(receiver) => receiver.tell_waits(clock),
+            Receiver::Packet(receiver) => receiver.measure_waits(clock),
         }
         true
     }
@@ -115,8 +115,8 @@ impl RxQueue {
                 }
                 let fresh = &mut burst.as_mut_slice()[before..];
                 self.read_at = match stamps {
-                    Some(Stamped::Xdp(stamps)) => stamps.tell(fresh),
-                    Some(Stamped::Tap(heard)) => Some(heard.tell(fresh)),
+                    Some(Stamped::Xdp(stamps)) => stamps.set_waits(fresh),
+                    Some(Stamped::Tap(heard)) => Some(heard.set_waits(fresh)),
                     // Clear the field: another port of ours may have written its own wait there, and a NIC may write
                     // anything.
                     None => {
@@ -228,7 +228,7 @@ const LOOK_AT_LINK: u32 = 4_096;
 impl TxQueue {
     pub(crate) fn new(port: Arc<PortInner>, queue: u16) -> Result<Self> {
         let max_frame = port.max_frame.now();
-        let by = match (&port.way, &port.interface) {
+        let by = match (&port.backend, &port.interface) {
             (PortBackend::Packet(sockets), Some(interface)) => {
                 let counts = Arc::clone(&sockets.sent[usize::from(queue)]);
                 Sender::Packet(PacketSender::on(interface)?, counts)
@@ -253,7 +253,7 @@ impl TxQueue {
     /// Those of [`PacketSender::open`]; [`Error::System`].
     pub fn send_by_calls(&mut self) -> Result<()> {
         let Some(interface) = &self.port.interface else { return Ok(()) };
-        let PortBackend::Driver(attached) = &self.port.way else {
+        let PortBackend::Driver(attached) = &self.port.backend else {
             self.one_by_one = true;
             return Ok(());
         };

@@ -30,7 +30,7 @@ struct LinkInfo {
 
 impl LinkInfo {
     fn of(interface: Interface) -> Result<LinkInfo> {
-        let answer = netlink::ask(&interface, "the place")?;
+        let answer = netlink::request(&interface, "its position")?;
         let all = attributes_in(&answer).unwrap_or_default();
         let elsewhere = all.iter().any(|(kind, _)| *kind == libc::IFLA_LINK_NETNSID);
         let about = all.iter().find(|(kind, _)| *kind == libc::IFLA_LINKINFO);
@@ -65,7 +65,7 @@ pub fn relation(one: &str, other: &str) -> Result<Option<Relation>> {
         return Ok(Some(Relation::Same));
     }
     let (one, other) = (LinkInfo::of(one)?, LinkInfo::of(other)?);
-    let name = |place: &LinkInfo| place.interface.name.clone();
+    let name = |link: &LinkInfo| link.interface.name.clone();
     let above = |upper: &LinkInfo, lower: &LinkInfo| Some(Relation::Above(name(upper), name(lower)));
     if one.link == Some(other.interface.index) && other.link == Some(one.interface.index) {
         return Ok(Some(Relation::Pair));

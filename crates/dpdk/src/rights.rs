@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// [`Error::System`]: a thread kept its rights. Threads processed before it have lost theirs.
-pub fn give_up(own: u64, others: u64, rules: Option<BorrowedFd<'_>>) -> Result<()> {
+pub fn drop_capabilities(own: u64, others: u64, rules: Option<BorrowedFd<'_>>) -> Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let rules = rules.map_or(-1, |rules| rules.as_raw_fd());
@@ -43,22 +43,23 @@ pub fn give_up(own: u64, others: u64, rules: Option<BorrowedFd<'_>>) -> Result<(
     let signal = libc::SIGRTMAX() - 1;
     let before = handle(signal, on_signal as *const () as libc::sighandler_t)
         .map_err(|source| failed("handling a signal".to_owned(), source))?;
-    let asked = ask_all(signal).map_err(|(thread, source)| failed(format!("giving up rights of {thread}"), source));
+    let signalled =
+        signal_all(signal).map_err(|(thread, source)| failed(format!("giving up rights of {thread}"), source));
     let back = restore(signal, &before).map_err(|source| failed("handling a signal".to_owned(), source));
-    asked.and(back)
+    signalled.and(back)
 }
 
-/// Like [`give_up`], but only for the calling thread, if it needs less than the thread that started it.
+/// Like [`drop_capabilities`], but only for the calling thread, if it needs less than the thread that started it.
 ///
 /// # Errors
 /// [`Error::System`].
-pub fn give_up_here(keep: u64) -> Result<()> {
+pub fn drop_thread_capabilities(keep: u64) -> Result<()> {
     failing(apply(keep, -1)).map_err(|source| Error::System { what: "giving up rights".to_owned(), source })
 }
 
 /// Signals each other thread and repeats until there are no new ones, because a thread that still had rights may have
 /// started another. On failure returns the thread's name.
-fn ask_all(signal: libc::c_int) -> std::result::Result<(), (String, io::Error)> {
+fn signal_all(signal: libc::c_int) -> std::result::Result<(), (String, io::Error)> {
     // SAFETY: takes no arguments.
     let own = unsafe { libc::gettid() };
     let mut done = HashSet::from([own]);
@@ -70,14 +71,14 @@ fn ask_all(signal: libc::c_int) -> std::result::Result<(), (String, io::Error)> 
             return Ok(());
         }
         for thread in new {
-            ask(thread, signal).map_err(|source| (called(thread), source))?;
+            signal_thread(thread, signal).map_err(|source| (called(thread), source))?;
             done.insert(thread);
         }
     }
 }
 
 /// Makes one thread drop its rights. A thread that has ended counts as done.
-fn ask(thread: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
+fn signal_thread(thread: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
     ANSWER.store(NONE, Ordering::SeqCst);
     let process = std::process::id();
     // SAFETY: takes numbers only, and the thread is one of this process or does not exist.

@@ -53,8 +53,8 @@ impl StampedSocket {
         let failed = |what: &str| Error::system(format!("{what} on {}", interface.name));
         let on: libc::c_int = 1;
         for (level, option, what) in [
-            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "asking for stamps of arrival"),
-            (libc::SOL_PACKET, libc::PACKET_AUXDATA, "asking for VLAN tags"),
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "enabling receive timestamps"),
+            (libc::SOL_PACKET, libc::PACKET_AUXDATA, "requesting VLAN tags"),
             (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, "leaving out frames that are sent"),
             (libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, "passing the qdisc"),
         ] {

@@ -55,15 +55,15 @@ impl TapStamps {
     }
 
     /// Sets the waits of frames that were just read from the device. The waits end at the returned time.
-    pub(crate) fn tell(&mut self, frames: &mut [Mbuf]) -> Time {
+    pub(crate) fn set_waits(&mut self, frames: &mut [Mbuf]) -> Time {
         while self.listen() == CALL {}
         self.clocks.read(|| Reading::of_kernel(&self.clock));
         for frame in frames {
             let near = self.seen.iter().take(NEAR);
-            let place =
-                near.enumerate().find(|(_, seen)| seen.is(frame.bytes())).map(|(place, seen)| (place, seen.stamp));
-            let waited = place.map_or(0, |(place, stamp)| {
-                self.seen.drain(..=place);
+            let found =
+                near.enumerate().find(|(_, seen)| seen.is(frame.bytes())).map(|(index, seen)| (index, seen.stamp));
+            let waited = found.map_or(0, |(index, stamp)| {
+                self.seen.drain(..=index);
                 self.clocks.waited(stamp)
             });
             frame.set_waited(waited);

@@ -150,10 +150,10 @@ mod tests {
         Reading { wall: (WALL + steady).wrapping_add_signed(set_by), steady, at: Time::from_ps(steady * 1_000) }
     }
 
-    /// Reads the clocks and returns the wait of a frame that arrived at `came`, stamped by the clock of that time.
-    fn waited(clocks: &mut Clocks, now: Reading, came: Reading) -> u64 {
+    /// Reads the clocks and returns the wait of a frame that arrived at `arrived`, stamped by the clock of that time.
+    fn waited(clocks: &mut Clocks, now: Reading, arrived: Reading) -> u64 {
         clocks.read(|| now);
-        clocks.waited(came.wall).into()
+        clocks.waited(arrived.wall).into()
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_says_nothing_for_a_while() {
+    fn a_stepped_clock_gives_no_offset_for_a_while() {
         for by in [-3_600, -1, 1, 3_600].map(|s: i64| s * S as i64 / 10) {
             let mut clocks = Clocks::new(at(0, 0));
             assert_eq!(waited(&mut clocks, at(20 * MS, 0), at(3 * MS, 0)), 17 * MS);

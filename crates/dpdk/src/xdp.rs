@@ -135,7 +135,7 @@ fn lock(path: PathBuf, interface: &str) -> Result<Option<(File, PathBuf)>> {
             let mut text = String::new();
             let _unread = file.read_to_string(&mut text);
             // A lock counts only while its owner lives, because any process that could open the file may hold it.
-            if text.split_whitespace().next().is_some_and(|process| !lives(process)) && give_up(&path, &text) {
+            if text.split_whitespace().next().is_some_and(|process| !lives(process)) && replace_record(&path, &text) {
                 continue;
             }
             let who = match text.split_whitespace().next() {
@@ -211,7 +211,7 @@ fn lives(process: &str) -> bool {
 
 /// Replaces a record whose owner has ended while another process still holds the lock. The new copy is unlocked and
 /// keeps the owner's programs on record. One process at a time does this. Returns false on failure.
-fn give_up(path: &Path, text: &str) -> bool {
+fn replace_record(path: &Path, text: &str) -> bool {
     let guard = Path::new(FOLDER).join(".given-up");
     let Ok(guard) = open_record(&guard) else { return false };
     if !try_lock(&guard) {
@@ -268,9 +268,9 @@ fn recorded_in(text: &str) -> impl Iterator<Item = u32> {
 /// The IDs of an interface's programs for the driver, the kernel and the hardware.
 fn programs(interface: &Interface) -> Result<Vec<u32>> {
     const WHAT: &str = "the XDP program";
-    let answer = netlink::ask(interface, WHAT)?;
+    let answer = netlink::request(interface, WHAT)?;
     programs_in(&answer)
-        .map_err(|source| Error::System { what: format!("asking for {WHAT} of {}", interface.name), source })
+        .map_err(|source| Error::System { what: format!("querying {WHAT} of {}", interface.name), source })
 }
 
 /// Attribute numbers from IFLA_XDP_PROG_ID on, of linux/if_link.h: the program ID, then the program ID of each attach
@@ -331,18 +331,18 @@ fn is_gone(id: u32) -> bool {
 /// The name of a program, if it has one and this user may read it.
 fn name_of(id: u32) -> Option<String> {
     let program = program(id).ok()?;
-    let mut told = Information { before: [0; 8], name: [0; 16] };
+    let mut info = Information { before: [0; 8], name: [0; 16] };
     let mut ask = InfoQuery {
         descriptor: program.as_raw_fd() as u32,
         length: size_of::<Information>() as u32,
-        into: (&raw mut told) as u64,
+        into: (&raw mut info) as u64,
     };
     // SAFETY: the kernel writes at most `length` bytes into memory borrowed during the call, and zeros request no
     // lists.
     if unsafe { bpf_call(BPF_OBJ_GET_INFO_BY_FD, &mut ask) } < 0 {
         return None;
     }
-    let name: Vec<u8> = told.name.iter().copied().take_while(|byte| *byte != 0).collect();
+    let name: Vec<u8> = info.name.iter().copied().take_while(|byte| *byte != 0).collect();
     String::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 

@@ -73,7 +73,7 @@ fn set_program(interface: &Interface, attributes: &[(u16, i32)]) -> io::Result<(
     let mut about = [0; 16];
     about[4..8].copy_from_slice(&interface.index.to_ne_bytes());
     let head = [(inner.len() as u16 + 4).to_ne_bytes(), (libc::IFLA_XDP | NESTED).to_ne_bytes()].concat();
-    netlink::tell(libc::RTM_SETLINK, &[&about, &head, &inner])
+    netlink::acknowledged_request(libc::RTM_SETLINK, &[&about, &head, &inner])
 }
 
 /// Measures waits from the stamps.
@@ -84,13 +84,13 @@ pub(crate) struct Stamps {
 
 impl Stamps {
     /// Makes each frame report its wait from now on.
-    pub(crate) fn tell_waits(&mut self, clock: TscClock) {
+    pub(crate) fn measure_waits(&mut self, clock: TscClock) {
         self.clock = Some(clock);
     }
 
     /// Sets the waits of frames that were just received. The waits end at the returned time. `None` if waits are not
     /// measured.
-    pub(crate) fn tell(&self, frames: &mut [Mbuf]) -> Option<Time> {
+    pub(crate) fn set_waits(&self, frames: &mut [Mbuf]) -> Option<Time> {
         let Some(clock) = &self.clock else {
             frames.iter_mut().for_each(|frame| frame.set_waited(0));
             return None;
@@ -180,7 +180,7 @@ fn is_socket_map(fd: RawFd) -> bool {
 
 /// The ID of an interface's XDP program and the flag of its attach mode, if it has a program.
 fn attached(interface: &Interface) -> Option<(u32, u32)> {
-    let answer = netlink::ask(interface, "the XDP program").ok()?;
+    let answer = netlink::request(interface, "the XDP program").ok()?;
     let all = netlink::attributes_in(&answer).ok()?;
     let (_, xdp) = all.into_iter().find(|(kind, _)| *kind == libc::IFLA_XDP)?;
     let inner = netlink::attributes(xdp);

@@ -172,8 +172,8 @@ fn reports_a_link_that_goes_down() {
 }
 
 #[test]
-fn all_receivers_of_a_frame_tell_the_same_stamp() {
-    if !inside("all_receivers_of_a_frame_tell_the_same_stamp", "-n") {
+fn all_receivers_of_a_frame_report_the_same_stamp() {
+    if !inside("all_receivers_of_a_frame_report_the_same_stamp", "-n") {
         return;
     }
     veth("nla", "nlb", 1500);
@@ -240,10 +240,10 @@ fn tags_arrive_as_they_were() {
         }
         sent.push(bytes);
     }
-    let (mut burst, mut came) = (Burst::new(), Vec::new());
+    let (mut burst, mut received) = (Burst::new(), Vec::new());
     let begin = Instant::now();
     // More frames than the ring has slots, so that the ring wraps around.
-    while came.len() < 900 * sent.len() && begin.elapsed() < Duration::from_secs(20) {
+    while received.len() < 900 * sent.len() && begin.elapsed() < Duration::from_secs(20) {
         pool.alloc_up_to(&mut burst, sent.len());
         for (mbuf, bytes) in burst.iter_mut().zip(&sent) {
             mbuf.copy_from(bytes).expect("room");
@@ -251,14 +251,14 @@ fn tags_arrive_as_they_were() {
         while !burst.is_empty() {
             let _ = sender.tx[0].send(&mut burst);
         }
-        let all = came.len() + sent.len();
-        while came.len() < all && begin.elapsed() < Duration::from_secs(20) {
+        let all = received.len() + sent.len();
+        while received.len() < all && begin.elapsed() < Duration::from_secs(20) {
             receiver.rx[0].poll(&mut burst);
-            came.extend(burst.drain().map(|mbuf| mbuf.bytes().to_vec()));
+            received.extend(burst.drain().map(|mbuf| mbuf.bytes().to_vec()));
         }
     }
-    assert_eq!(came.len(), 900 * sent.len());
-    assert!(came.chunks(sent.len()).all(|round| round == sent), "first round: {:x?}", &came[..sent.len()]);
+    assert_eq!(received.len(), 900 * sent.len());
+    assert!(received.chunks(sent.len()).all(|round| round == sent), "first round: {:x?}", &received[..sent.len()]);
 }
 
 /// Sends more frames than the receiving ring has slots, so that the ring wraps around, and leaves them unread for a
@@ -273,7 +273,7 @@ fn frames_say_how_long_they_were_there() {
     let (_pool, mut receiver) = open("nlb", 1500);
     let rx = &mut receiver.rx[0];
     let clock = TscClock::new(eal());
-    assert!(rx.tell_waits(clock));
+    assert!(rx.measure_waits(clock));
     let (pause, step) = (Duration::from_millis(20), Duration::from_millis(1));
     let mut burst = Burst::new();
     let mut last = units::Time::ZERO;
@@ -298,30 +298,30 @@ fn frames_say_how_long_they_were_there() {
         }
         assert_eq!(next, 500, "round {round}");
     }
-    // Without `tell_waits` no frame reports a wait, not even one left in its buffer by an earlier frame.
+    // Without `measure_waits` no frame reports a wait, not even one left in its buffer by an earlier frame.
     let (rx, tx) = (&mut sender.rx[0], &mut receiver.tx[0]);
     send(&pool, tx, 0..500, 60);
     std::thread::sleep(pause);
     let begin = Instant::now();
-    let mut came = 0;
-    while came < 500 && begin.elapsed() < Duration::from_secs(10) {
+    let mut received = 0;
+    while received < 500 && begin.elapsed() < Duration::from_secs(10) {
         rx.poll(&mut burst);
-        came += burst.drain().map(|frame| assert_eq!(frame.waited().as_ps(), 0)).count();
+        received += burst.drain().map(|frame| assert_eq!(frame.waited().as_ps(), 0)).count();
     }
-    assert_eq!(came, 500);
+    assert_eq!(received, 500);
 }
 
 /// Returns up to `most` frames that a queue delivers. Stops after 300 ms of silence.
 fn delivered(rx: &mut dpdk::RxQueue, most: usize) -> Vec<Vec<u8>> {
-    let (mut burst, mut came) = (Burst::new(), Vec::new());
+    let (mut burst, mut received) = (Burst::new(), Vec::new());
     let mut last = Instant::now();
-    while came.len() < most && last.elapsed() < Duration::from_millis(300) {
+    while received.len() < most && last.elapsed() < Duration::from_millis(300) {
         if rx.poll(&mut burst) > 0 {
             last = Instant::now();
         }
-        came.extend(burst.drain().map(|mbuf| mbuf.bytes().to_vec()));
+        received.extend(burst.drain().map(|mbuf| mbuf.bytes().to_vec()));
     }
-    came
+    received
 }
 
 /// Configures an address on nla and a static neighbour behind nlb. Returns a socket bound to the address.
@@ -410,8 +410,8 @@ fn fragments_pass_as_they_are() {
     for _ in 0..20 {
         socket.send_to(&data, "10.9.0.2:9").expect("sent");
     }
-    let came = delivered(&mut port.rx[0], usize::MAX);
-    assert_eq!(came.len(), 60);
+    let received = delivered(&mut port.rx[0], usize::MAX);
+    assert_eq!(received.len(), 60);
     let mut seen: Vec<Vec<u8>> = Vec::new();
     while seen.len() < 60 {
         let Some(batch) = ring.next(Duration::from_millis(500)).expect("ring") else { break };
@@ -421,8 +421,10 @@ fn fragments_pass_as_they_are() {
             seen.push(bytes);
         }
     }
-    assert!(came == seen, "byte for byte, in order");
-    assert!(came.iter().all(|bytes| bytes[20] & 0x20 != 0 || u16::from_be_bytes([bytes[20], bytes[21]]) & 0x1fff != 0));
+    assert!(received == seen, "byte for byte, in order");
+    assert!(
+        received.iter().all(|bytes| bytes[20] & 0x20 != 0 || u16::from_be_bytes([bytes[20], bytes[21]]) & 0x1fff != 0)
+    );
 }
 
 #[test]
@@ -437,9 +439,9 @@ fn completes_or_refuses_offloaded_frames() {
     for length in lengths {
         socket.send_to(&vec![0x5a; length], "10.9.0.2:9").expect("sent");
     }
-    let came = delivered(&mut port.rx[0], lengths.len());
-    assert_eq!(came.len(), lengths.len());
-    for (bytes, length) in came.iter().zip(lengths) {
+    let received = delivered(&mut port.rx[0], lengths.len());
+    assert_eq!(received.len(), lengths.len());
+    for (bytes, length) in received.iter().zip(lengths) {
         let pseudo = [&bytes[26..34], &[0, 17], &(length as u16 + 8).to_be_bytes()].concat();
         assert_eq!(packet::internet_checksum(&[&pseudo, &bytes[34..]]), 0, "{length} B: {bytes:x?}");
     }
@@ -476,14 +478,14 @@ fn frames_beyond_the_mtu_of_the_start_are_refused() {
     for length in lengths {
         send(&pool, &mut sender.tx[0], 0..1, length);
     }
-    let (mut burst, mut refused, mut came) = (Burst::new(), Vec::new(), Vec::new());
+    let (mut burst, mut refused, mut received) = (Burst::new(), Vec::new(), Vec::new());
     let begin = Instant::now();
-    while refused.len() + came.len() < lengths.len() && begin.elapsed() < Duration::from_secs(5) {
+    while refused.len() + received.len() < lengths.len() && begin.elapsed() < Duration::from_secs(5) {
         port.rx[0].poll(&mut burst);
         refused.extend(port.rx[0].refused().to_vec());
-        came.extend(burst.drain().map(|mbuf| mbuf.len()));
+        received.extend(burst.drain().map(|mbuf| mbuf.len()));
     }
-    assert_eq!((came.as_slice(), refused.as_slice()), (&[1_514, 1_522, 60][..], &[1_523, 1_800, 3_000, 9_014][..]));
+    assert_eq!((received.as_slice(), refused.as_slice()), (&[1_514, 1_522, 60][..], &[1_523, 1_800, 3_000, 9_014][..]));
 }
 
 #[test]
@@ -495,9 +497,9 @@ fn counts_losses_of_a_full_ring() {
     let (_pool, mut port) = open("nlb", 1500);
     let (pool, mut sender) = open("nla", 1500);
     send(&pool, &mut sender.tx[0], 0..8_000, 60);
-    let came = delivered(&mut port.rx[0], usize::MAX).len() as u64;
-    assert!((5_120..8_000).contains(&came), "{came}");
-    assert_eq!(port.port.stats().expect("counters").rx_missed, 8_000 - came);
+    let received = delivered(&mut port.rx[0], usize::MAX).len() as u64;
+    assert!((5_120..8_000).contains(&received), "{received}");
+    assert_eq!(port.port.stats().expect("counters").rx_missed, 8_000 - received);
 }
 
 #[test]

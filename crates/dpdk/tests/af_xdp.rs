@@ -74,7 +74,7 @@ fn sends_10_000() {
     assert_eq!(seen, 1000);
 
     // Frames in the socket's ring report how long they waited.
-    if !started.rx[0].tell_waits(TscClock::new(eal())) {
+    if !started.rx[0].measure_waits(TscClock::new(eal())) {
         println!("SKIP: this kernel lets no program stamp frames");
         return;
     }

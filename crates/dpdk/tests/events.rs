@@ -29,9 +29,9 @@ fn through(driver: &str) {
     assert!(most >= FLOWS, "{driver} tells {most} flows apart");
     let busy: Vec<AtomicU32> = (0..FLOWS).map(|_| AtomicU32::new(0)).collect();
     let (shared, worked, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let give_up = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut orders = vec![0_u64; FLOWS as usize];
-    let mut came = 0;
+    let mut received = 0;
     thread::scope(|scope| {
         for mut worker in workers {
             let (busy, shared, worked, done) = (&busy, &shared, &worked, &done);
@@ -67,7 +67,7 @@ fn through(driver: &str) {
         let _registered = eal.register_thread().expect("DPDK knows this thread");
         let (mut next, mut waiting, mut flows) = (0_u64, Burst::new(), Vec::new());
         let (mut out, mut out_flows) = (Burst::new(), Vec::new());
-        while came < FRAMES && Instant::now() < give_up {
+        while received < FRAMES && Instant::now() < deadline {
             while waiting.len() < 16 && next < FRAMES {
                 let Some(mut frame) = pool.alloc() else { break };
                 frame.copy_from(&[&[0; 8][..], &next.to_be_bytes(), &[0; 44]].concat()).expect("room");
@@ -92,12 +92,12 @@ fn through(driver: &str) {
                 let expected = u64::from(*flow) + orders[*flow as usize] * u64::from(FLOWS);
                 assert_eq!(number, expected, "{driver}: flow {flow} in order");
                 orders[*flow as usize] += 1;
-                came += 1;
+                received += 1;
             }
         }
         done.store(true, Ordering::Release);
     });
-    assert_eq!(came, FRAMES, "{driver}: every frame came out");
+    assert_eq!(received, FRAMES, "{driver}: every frame came out");
     assert_eq!(worked.load(Ordering::Relaxed), FRAMES);
     assert_eq!(shared.load(Ordering::Relaxed), 0, "{driver}: a flow was with two workers at a time");
     // After the parts are dropped, a second device can be opened and all frames are back in the pool.

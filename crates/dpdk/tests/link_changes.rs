@@ -7,7 +7,7 @@ use dpdk::LinkChanges;
 use std::time::{Duration, Instant};
 
 /// Whether a change is reported within 5 s.
-fn hears(changes: &mut LinkChanges) -> bool {
+fn sees_change(changes: &mut LinkChanges) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
         if changes.any() {
@@ -32,27 +32,27 @@ fn settle(changes: &mut LinkChanges) {
 }
 
 #[test]
-fn changes_are_heard_and_silence_is() {
-    if !inside("changes_are_heard_and_silence_is", "-n") {
+fn reports_changes_and_nothing_without_them() {
+    if !inside("reports_changes_and_nothing_without_them", "-n") {
         return;
     }
     let mut changes = LinkChanges::open().expect("a socket");
     assert!(!changes.any());
     veth("nla", "nlb", 1500);
-    assert!(hears(&mut changes));
+    assert!(sees_change(&mut changes));
     settle(&mut changes);
     for change in ["mtu 1400", "down", "name nlc", "up"] {
         let name = if change == "up" { "nlc" } else { "nla" };
         ip(&format!("link set {name} {change}"));
-        assert!(hears(&mut changes), "{change}");
+        assert!(sees_change(&mut changes), "{change}");
         settle(&mut changes);
     }
     ip("link del nlb");
-    assert!(hears(&mut changes), "deleted");
+    assert!(sees_change(&mut changes), "deleted");
     // More messages than the socket buffer holds.
     for n in 0..400 {
         ip(&format!("link set lo mtu {}", 2_000 + n % 2));
     }
-    assert!(hears(&mut changes), "an overflow is a change");
+    assert!(sees_change(&mut changes), "an overflow is a change");
     settle(&mut changes);
 }

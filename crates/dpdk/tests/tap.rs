@@ -56,7 +56,7 @@ fn frames_by_calls_are_those_of_the_driver() {
     assert_eq!(got[..], (0..300).map(sent).collect::<Vec<_>>()[..]);
 
     // Frames that the kernel sends through the device report how long they waited.
-    assert!(started.rx[0].tell_waits(TscClock::new(eal())), "a TAP device is listened to");
+    assert!(started.rx[0].measure_waits(TscClock::new(eal())), "a TAP device is listened to");
     ip("addr add 10.9.9.1/24 dev nlt");
     ip("neigh add 10.9.9.2 lladdr 02:00:00:00:00:02 dev nlt");
     let socket = std::net::UdpSocket::bind("10.9.9.1:0").expect("a socket");

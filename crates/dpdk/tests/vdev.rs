@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use units::Span;
 
 #[test]
-fn frames_come_home_whichever_way_they_are_dropped() {
+fn frames_return_to_their_pool_however_they_are_dropped() {
     let pool = Pool::new(eal(), "home", 1000, 2048).expect("pool");
     let all = pool.available();
     assert_eq!(all, 1000);
@@ -90,7 +90,7 @@ fn a_pool_is_used_again_only_when_all_its_frames_are_home() {
 }
 
 #[test]
-fn a_full_ring_leaves_the_tail_and_a_port_goes_with_its_last_queue() {
+fn a_full_ring_leaves_the_remaining_frames_and_a_port_closes_with_its_last_queue() {
     let pool = Pool::new(eal(), "ring", 2048, 2048).expect("pool");
     let device = Vdev::ring();
     let name = device.as_str().to_owned();
@@ -214,7 +214,7 @@ fn registered_threads_share_a_pool() {
 }
 
 #[test]
-fn the_clock_goes_as_the_kernels_does() {
+fn the_clock_advances_with_the_kernel_clock() {
     let clock = TscClock::new(eal());
     let (mut worst, begin) = (Vec::new(), Instant::now());
     for _ in 0..20 {
@@ -272,7 +272,7 @@ fn each_queue_of_a_ring_port_has_its_own_ring() {
 }
 
 #[test]
-fn kept_frames_stay_and_come_home_when_they_are_dropped() {
+fn kept_frames_return_to_their_pool_when_they_are_dropped() {
     let pool = Pool::new(eal(), "kept", 600, 256).expect("pool");
     let mut started = Port::ring(eal(), 1_024, 1, &pool).and_then(Port::start).expect("a ring");
     let made = |byte: u8, length: usize| {

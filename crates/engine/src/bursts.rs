@@ -5,7 +5,7 @@ use units::{FrameLen, Time};
 /// Counters, meter and traces of a [counted](crate::Path::Counted) pipeline, or of one of its queues. The driver
 /// creates and sends its frames in bursts. These frames have no target and no token: a frame that arrived and has not
 /// left is held.
-pub struct Bursts {
+pub struct BurstCounters {
     books: FrameCounters,
     meter: DepartureMeter,
     passing: Option<Passing>,
@@ -13,16 +13,16 @@ pub struct Bursts {
     made: (Time, Time),
 }
 
-impl Bursts {
+impl BurstCounters {
     pub(crate) fn new(meter: DepartureMeter, passing: Option<Passing>) -> Self {
-        Bursts { books: FrameCounters::default(), meter, passing, made: (Time::ZERO, Time::ZERO) }
+        BurstCounters { books: FrameCounters::default(), meter, passing, made: (Time::ZERO, Time::ZERO) }
     }
 
     /// Records that frames of these lengths are ready and that their creation began at `began`. Calls `now` only if one
     /// of them is traced.
     #[inline]
-    pub fn came(&mut self, lengths: &[FrameLen], began: Time, now: impl Fn() -> Time) {
-        self.books.came.add_all(tally(lengths));
+    pub fn arrived(&mut self, lengths: &[FrameLen], began: Time, now: impl Fn() -> Time) {
+        self.books.arrived.add_all(tally(lengths));
         let ready = if self.is_traced(lengths.len()) { now() } else { began };
         self.made = (began, ready);
     }

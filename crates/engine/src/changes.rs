@@ -41,7 +41,7 @@ pub struct StageChange<F> {
     /// Index of the class. The class without a rule is the last one, or the only one.
     pub class: usize,
     /// Index of the stage in the chain. An index past the last stage appends the new one.
-    pub place: usize,
+    pub stage_index: usize,
     /// The new stage; `None` removes the old one.
     pub stage: Option<Box<dyn Stage<F>>>,
 }
@@ -192,8 +192,8 @@ impl<F: Frame> Pipeline<F> {
         let changes = self.changes.as_mut().expect("a pipeline that takes changes");
         // After the changes that one of the clocks has reached.
         let first = changes.staged.max(changes.departed);
-        let place = changes.planned.iter().skip(first).take_while(|(planned, _)| *planned <= at).count();
-        changes.planned.insert(first + place, (at, change));
+        let index = changes.planned.iter().skip(first).take_while(|(planned, _)| *planned <= at).count();
+        changes.planned.insert(first + index, (at, change));
     }
 
     /// When the stages reach the next change.
@@ -218,9 +218,9 @@ impl<F: Frame> Pipeline<F> {
         let Some((planned, change)) = changes.planned.get_mut(changes.staged) else { return };
         took_effect(change, (*planned, at), changes.segments.start());
         changes.segments.arrivals_reach(at, &self.books);
-        for StageChange { class, place, stage } in &mut change.stages {
+        for StageChange { class, stage_index, stage } in &mut change.stages {
             let lane = &mut self.lanes[*class];
-            let empty = lane.change_stage(*place, stage.take());
+            let empty = lane.change_stage(*stage_index, stage.take());
             changes.spent.stages.extend(empty);
             changes.draining = true;
             self.merge.touched(lane);

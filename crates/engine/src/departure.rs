@@ -131,9 +131,9 @@ impl Token {
     /// Hands the frame to the next part of the pipeline. Returns its trace if it is traced; see [`Pipeline::hand`].
     #[inline]
     pub fn hand_on<F: Frame>(self, pipeline: &mut Pipeline<F>) -> Option<Box<FrameTrace>> {
-        let way = pipeline.handed_on(&self.settled);
+        let trace = pipeline.handed_on(&self.settled);
         std::mem::forget(self);
-        way
+        trace
     }
 
     /// The run ended before the frame left: the pipeline counts it as held.

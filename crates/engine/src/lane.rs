@@ -19,7 +19,7 @@ struct Settling {
     starved: bool,
     /// When the frame was ready for the schedule, and when it reached the ready queue.
     ready: Time,
-    came: Time,
+    queued_at: Time,
     /// The `spare` of the lane before this frame.
     spare: Option<Span>,
 }
@@ -118,8 +118,8 @@ impl<F: Frame> Lane<F> {
             return Path::Whole;
         }
         let schedule = &self.schedule;
-        let heard = self.slices.is_heard() || self.outlet.log.is_some();
-        if schedule.asks_nothing() && self.buffer == Span::ZERO && !heard {
+        let observed = self.slices.has_listener() || self.outlet.log.is_some();
+        if schedule.asks_nothing() && self.buffer == Span::ZERO && !observed {
             return Path::Counted;
         }
         let alone = !schedule.counts_packets() && !schedule.watches_depth() && !self.slices.is_on();
@@ -160,8 +160,8 @@ impl<F: Frame> Lane<F> {
 
     /// Takes a frame that arrived at `at`. Counts it for this lane and in `total`.
     pub(crate) fn push(&mut self, now: Time, at: Time, mut frame: F, total: &mut FrameCounters) {
-        self.books.came.add(frame.length());
-        let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.came.frames, now, at);
+        self.books.arrived.add(frame.length());
+        let followed = slices::COMPILED && self.slices.arrived(&mut frame, self.books.arrived.frames, now, at);
         if self.delays || self.changes {
             frame.set_stage_time(Span::ZERO);
         }
@@ -184,7 +184,7 @@ impl<F: Frame> Lane<F> {
             self.run(now, 0, false, total);
         }
         if self.over {
-            self.give_up(total);
+            self.drop_waiting(total);
         }
         self.depth = self.depth.max(self.waiting());
     }
@@ -192,11 +192,11 @@ impl<F: Frame> Lane<F> {
     /// Ends the lane because its next departure never comes. Drops waiting and future frames.
     pub(crate) fn end(&mut self, total: &mut FrameCounters) {
         self.over = true;
-        self.give_up(total);
+        self.drop_waiting(total);
     }
 
     #[cold]
-    fn give_up(&mut self, total: &mut FrameCounters) {
+    fn drop_waiting(&mut self, total: &mut FrameCounters) {
         while let Some(Item { frame, .. }) = self.ready.pop_front() {
             self.books.drop_one(DropReason::Ended);
             total.drop_one(DropReason::Ended);
@@ -221,7 +221,7 @@ impl<F: Frame> Lane<F> {
             sync.release(now, &mut self.ready);
         }
         if self.over {
-            self.give_up(total);
+            self.drop_waiting(total);
         }
         self.depth = self.depth.max(self.waiting());
     }
@@ -270,7 +270,7 @@ impl<F: Frame> Lane<F> {
             && self.ready.len() == frames
             && let Some(first) = self.ready.front()
         {
-            self.slices.found_nobody(&first.frame, first.at);
+            self.slices.found_empty_queue(&first.frame, first.at);
         }
     }
 
@@ -317,7 +317,7 @@ impl<F: Frame> Lane<F> {
             0
         };
         let lengths = Lengths { frame: length, packet };
-        self.settling = Settling { lengths: Some(lengths), starved: false, ready, came: at, spare: self.spare };
+        self.settling = Settling { lengths: Some(lengths), starved: false, ready, queued_at: at, spare: self.spare };
         let due = self.schedule_next(&lengths);
         let tag = if slices::COMPILED { self.slices.settled(&frame, at, due.at) } else { 0 };
         let source = self.sync.as_ref().and_then(|sync| sync.source_of(frame.bytes()));
@@ -335,13 +335,13 @@ impl<F: Frame> Lane<F> {
     /// Queries the schedule for the departure of the frame that is being settled.
     #[inline]
     fn schedule_next(&mut self, lengths: &Lengths) -> Due {
-        let Settling { ready, came, .. } = self.settling;
+        let Settling { ready, queued_at, .. } = self.settling;
         let mut due = self.schedule.depart(ready.max(self.not_before), lengths);
         // Waiting for a change does not count as starved.
         due.starved &= ready >= self.not_before;
         self.settling.starved = due.starved;
         self.starved += u64::from(due.starved);
-        self.spares(due.at.since(came));
+        self.spares(due.at.since(queued_at));
         due
     }
 
@@ -403,13 +403,18 @@ impl<F: Frame> Lane<F> {
         self.paused.is_some()
     }
 
-    /// Replaces the stage at index `place`, or appends one after the last. Returns the old one if it holds no frame.
-    pub(crate) fn change_stage(&mut self, place: usize, stage: Option<Box<dyn Stage<F>>>) -> Option<Box<dyn Stage<F>>> {
+    /// Replaces the stage at index `stage_index`, or appends one after the last. Returns the old one if it holds no
+    /// frame.
+    pub(crate) fn change_stage(
+        &mut self,
+        stage_index: usize,
+        stage: Option<Box<dyn Stage<F>>>,
+    ) -> Option<Box<dyn Stage<F>>> {
         let number = self.next_number;
         self.next_number += 1;
         self.delays |= stage.as_ref().is_some_and(|stage| stage.delays());
         self.measures |= self.delays;
-        match self.stages.get_mut(place) {
+        match self.stages.get_mut(stage_index) {
             Some(slot) => slot.replace(stage, number),
             None => {
                 self.stages.push(StageSlot::new(stage, number));

@@ -35,7 +35,7 @@ mod stage_slot;
 pub mod stages;
 pub mod sync;
 
-pub use bursts::Bursts;
+pub use bursts::BurstCounters;
 pub use catch_up::CatchUp;
 pub use changes::{Change, DepartureChange, DepartureSetting, Spent, StageChange};
 pub use departure::{Departure, Placed, Token};

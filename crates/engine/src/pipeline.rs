@@ -1,7 +1,7 @@
 mod parts;
 
 use crate::Line;
-use crate::bursts::Bursts;
+use crate::bursts::BurstCounters;
 use crate::catch_up::{CatchUp, Forgiveness};
 use crate::changes::Changes;
 use crate::classes::Classifier;
@@ -214,7 +214,7 @@ impl<F: Frame> Pipeline<F> {
     /// # Panics
     /// If there is no such class.
     pub(crate) fn push_to(&mut self, class: usize, now: Time, at: Time, frame: F) {
-        self.books.came.add(frame.length());
+        self.books.arrived.add(frame.length());
         let lane = &mut self.lanes[class];
         lane.push(now, at, frame, &mut self.books);
         self.merge.touched(lane);
@@ -369,7 +369,7 @@ impl<F: Frame> Pipeline<F> {
 
     /// Records a frame of `length` that was dropped before it reached the stages and before it was classified.
     pub fn refuse(&mut self, length: FrameLen, reason: DropReason) {
-        self.books.came.add(length);
+        self.books.arrived.add(length);
         self.books.drop_one(reason);
     }
 
@@ -435,7 +435,7 @@ impl<F: Frame> Pipeline<F> {
 
     /// Passes every decision about frames of a class to `log` from now on. The class without a rule is the last or only
     /// one.
-    pub fn tell(&mut self, class: usize, log: Log) {
+    pub fn log_decisions(&mut self, class: usize, log: Log) {
         self.lanes[class].outlet.log = Some(log);
     }
 
@@ -592,10 +592,10 @@ impl<F: Frame> Pipeline<F> {
 
     /// Counters, meter and traces for `queues` queues that bypass this pipeline, whose path must be [`Path::Counted`].
     /// If tracing is on, the first queue traces its frames.
-    pub fn bursts(&mut self, queues: usize, window: Span) -> Vec<Bursts> {
+    pub fn bursts(&mut self, queues: usize, window: Span) -> Vec<BurstCounters> {
         let slices = std::mem::take(&mut self.lanes[0].slices);
         let mut passing = slices.is_on().then(|| Passing::new(slices));
-        (0..queues).map(|_| Bursts::new(DepartureMeter::new(None, None, window), passing.take())).collect()
+        (0..queues).map(|_| BurstCounters::new(DepartureMeter::new(None, None, window), passing.take())).collect()
     }
 
     /// Computes the departures of frames of these lengths that are ready at `ready`, and appends them to `dues`. The
@@ -609,7 +609,7 @@ impl<F: Frame> Pipeline<F> {
     #[inline]
     pub fn place(&mut self, length: FrameLen, at: Time) -> Placed {
         self.taken += 1;
-        self.books.came.add(length);
+        self.books.arrived.add(length);
         Placed::new(at, length)
     }
 

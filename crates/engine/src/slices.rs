@@ -70,7 +70,7 @@ pub(crate) struct ClassTraces {
     /// Target of the last departure.
     last: Time,
     /// `None` if tracing is off.
-    ways: Option<Box<ActiveTraces>>,
+    active: Option<Box<ActiveTraces>>,
 }
 
 /// The traces in progress.
@@ -103,7 +103,7 @@ impl ClassTraces {
             names.push(if before == 0 { stage.clone() } else { format!("{stage}.{}", before + 1) });
         }
         names.extend(["queueing", "pacer", "tx"].map(str::to_owned));
-        let ways = ActiveTraces {
+        let active = ActiveTraces {
             table: TraceTable::new(names.len() + 1),
             meter: SliceMeter::new(names, sampling.every),
             clock: None,
@@ -114,60 +114,60 @@ impl ClassTraces {
             drawing: SampleDraw::new(sampling.every, sampling.seed),
             sampling,
         };
-        ClassTraces { next: Some(1), ways: Some(Box::new(ways)), ..ClassTraces::default() }
+        ClassTraces { next: Some(1), active: Some(Box::new(active)), ..ClassTraces::default() }
     }
 
     /// Whether frames are traced.
     pub(crate) fn is_on(&self) -> bool {
-        self.ways.is_some()
+        self.active.is_some()
     }
 
     /// Whether a listener receives each traced frame.
-    pub(crate) fn is_heard(&self) -> bool {
-        self.ways.as_ref().is_some_and(|ways| ways.sampling.listener.is_some())
+    pub(crate) fn has_listener(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.sampling.listener.is_some())
     }
 
     /// Uses real time from `clock`. One reading takes `cost`.
     pub(crate) fn read_by(&mut self, clock: &Reading, cost: Span) {
-        if let Some(ways) = &mut self.ways {
-            ways.clock = Some(Reading::clone(clock));
-            ways.meter.in_real_time(cost);
+        if let Some(active) = &mut self.active {
+            active.clock = Some(Reading::clone(clock));
+            active.meter.in_real_time(cost);
         }
     }
 
     /// Records that frames come from a port. With `tells`, the port reports the time that each was in its ring. Call
     /// before the first frame.
     pub(crate) fn come_from_port(&mut self, tells: bool) {
-        if let Some(ways) = &mut self.ways {
-            ways.meter.come_from_port(tells);
-            ways.behind += usize::from(tells);
-            ways.ring = tells;
-            ways.table = TraceTable::new(ways.meter.names().len() + 1);
+        if let Some(active) = &mut self.active {
+            active.meter.come_from_port(tells);
+            active.behind += usize::from(tells);
+            active.ring = tells;
+            active.table = TraceTable::new(active.meter.names().len() + 1);
         }
     }
 
     /// Splits the traces for two threads: one that hands frames on, and one that continues. The stages go to the first,
     /// or with `leaves_stages` to the second.
     pub(crate) fn split(self, leaves_stages: bool) -> (ClassTraces, ClassTraces) {
-        let Some(mut ways) = self.ways else { return Default::default() };
+        let Some(mut active) = self.active else { return Default::default() };
         let second = ActiveTraces {
-            sampling: ways.sampling.clone(),
-            clock: ways.clock.clone(),
-            handed_on: ways.handed_on,
+            sampling: active.sampling.clone(),
+            clock: active.clock.clone(),
+            handed_on: active.handed_on,
             taken_over: true,
-            ring: ways.ring,
-            behind: ways.behind,
-            drawing: ways.drawing.clone(),
-            table: TraceTable::new(ways.meter.names().len() + 1),
-            meter: ways.meter.another(),
+            ring: active.ring,
+            behind: active.behind,
+            drawing: active.drawing.clone(),
+            table: TraceTable::new(active.meter.names().len() + 1),
+            meter: active.meter.another(),
         };
-        ways.handed_on = true;
+        active.handed_on = true;
         if leaves_stages {
-            ways.behind = ARRIVAL + usize::from(ways.ring);
+            active.behind = ARRIVAL + usize::from(active.ring);
         }
         (
-            ClassTraces { ways: Some(ways), ..self },
-            ClassTraces { ways: Some(Box::new(second)), ..ClassTraces::default() },
+            ClassTraces { active: Some(active), ..self },
+            ClassTraces { active: Some(Box::new(second)), ..ClassTraces::default() },
         )
     }
 
@@ -190,28 +190,28 @@ impl ClassTraces {
     #[cold]
     #[inline(never)]
     fn begin<F: Frame>(&mut self, frame: &mut F, number: u64, now: Time, at: Time) {
-        let Some(ways) = &mut self.ways else { return };
-        self.next = Some(ways.drawing.after(number));
-        ways.meter.seen();
-        let (from, entered) = match &ways.clock {
+        let Some(active) = &mut self.active else { return };
+        self.next = Some(active.drawing.after(number));
+        active.meter.seen();
+        let (from, entered) = match &active.clock {
             Some(clock) => {
                 let read = clock();
                 // A frame cannot arrive later than the poll that found it, even if it was read ahead of time.
                 (now.min(read), read)
             }
             None => {
-                let from = if ways.sampling.backlog { at.max(self.last) } else { at };
+                let from = if active.sampling.backlog { at.max(self.last) } else { at };
                 (from, from)
             }
         };
-        let (place, tag) = ways.table.begin();
-        if ways.sampling.listener.is_some() {
-            ways.table.name(place, Identity::of(frame.bytes()), frame.length().bytes());
+        let (index, tag) = active.table.begin();
+        if active.sampling.listener.is_some() {
+            active.table.name(index, Identity::of(frame.bytes()), frame.length().bytes());
         }
-        let mut marks = ways.table.marks(place);
-        if ways.ring {
-            let came = arrived(frame, from);
-            marks.make(Mark { at: came, intended: came });
+        let mut marks = active.table.marks(index);
+        if active.ring {
+            let arrival = arrived(frame, from);
+            marks.make(Mark { at: arrival, intended: arrival });
         }
         marks.make(Mark { at: from, intended: from });
         let marks = marks.make(Mark { at: entered, intended: from });
@@ -221,7 +221,7 @@ impl ClassTraces {
 
     /// The counter of the part that a frame with this many marks is in.
     fn beside(&mut self, marks: usize) -> &mut u32 {
-        let staged = self.ways.as_ref().is_some_and(|ways| marks < ways.behind);
+        let staged = self.active.as_ref().is_some_and(|active| marks < active.behind);
         if staged { &mut self.staged } else { &mut self.queued }
     }
 
@@ -249,24 +249,24 @@ impl ClassTraces {
     #[cold]
     #[inline(never)]
     fn behind_stage(&mut self, tag: u32, intended: Time, waits: Span) {
-        if let Some(ways) = self.ways.as_mut().filter(|ways| ways.ring && waits == Span::ZERO) {
-            ways.reckoned_from_arrival(tag);
+        if let Some(active) = self.active.as_mut().filter(|active| active.ring && waits == Span::ZERO) {
+            active.reckoned_from_arrival(tag);
         }
-        if let Some(marks) = self.ways.as_mut().and_then(|ways| ways.mark(tag, intended)) {
+        if let Some(marks) = self.active.as_mut().and_then(|active| active.mark(tag, intended)) {
             *self.beside(marks - 1) -= 1;
             *self.beside(marks) += 1;
         }
     }
 
     /// Records that a frame that became ready at `ready` found the queue of its class empty and is at its head.
-    pub(crate) fn found_nobody<F: Frame>(&mut self, frame: &F, ready: Time) {
-        let Some(ways) = self.ways.as_mut().filter(|ways| ways.clock.is_some()) else { return };
+    pub(crate) fn found_empty_queue<F: Frame>(&mut self, frame: &F, ready: Time) {
+        let Some(active) = self.active.as_mut().filter(|active| active.clock.is_some()) else { return };
         // Time between two threads counts as time in the queue.
-        if ways.handed_on || ways.taken_over {
+        if active.handed_on || active.taken_over {
             return;
         }
-        let Some(place) = ways.table.place(frame.tag()) else { return };
-        let mut marks = ways.table.marks(place);
+        let Some(index) = active.table.index(frame.tag()) else { return };
+        let mut marks = active.table.marks(index);
         let Mark { at, intended } = marks.last();
         // The frame did not wait, so the last clock reading is still valid.
         marks.make(Mark { at, intended: intended.max(ready).max(self.last) });
@@ -288,32 +288,32 @@ impl ClassTraces {
     #[inline(never)]
     fn first(&mut self, tag: u32, ready: Time) {
         // A frame that is handed on is not in a queue yet.
-        let Some(ways) = self.ways.as_mut().filter(|ways| !ways.handed_on) else { return };
-        let behind = ways.behind;
-        if ways.table.place(tag).is_some_and(|place| ways.table.marks(place).made().len() == behind) {
-            ways.mark(tag, ready.max(self.last));
+        let Some(active) = self.active.as_mut().filter(|active| !active.handed_on) else { return };
+        let behind = active.behind;
+        if active.table.index(tag).is_some_and(|index| active.table.marks(index).made().len() == behind) {
+            active.mark(tag, ready.max(self.last));
         }
     }
 
     /// Records that a traced frame with target `ask` departed at `start` and is being handed over.
     pub(crate) fn departed(&mut self, tag: u32, ask: Time, start: Time) {
-        let Some(ways) = self.ways.as_deref_mut() else { return };
-        let Some(place) = ways.table.place(tag) else { return };
-        let mut marks = ways.table.marks(place);
+        let Some(active) = self.active.as_deref_mut() else { return };
+        let Some(index) = active.table.index(tag) else { return };
+        let mut marks = active.table.marks(index);
         let before = marks.last();
         let intended = before.intended.max(ask);
-        let (start, end) = match &ways.clock {
+        let (start, end) = match &active.clock {
             // The driver's clock reading may be older than ours.
             Some(clock) => (start.max(before.at), clock().max(start)),
             None => (start, start),
         };
         marks.make(Mark { at: start, intended });
         marks.make(Mark { at: end.max(start), intended });
-        if let Some(listener) = &ways.sampling.listener {
-            listener(&ways.table.way(place), &ways.meter, end);
+        if let Some(listener) = &active.sampling.listener {
+            listener(&active.table.trace(index), &active.meter, end);
         }
-        if ways.table.depart(place) {
-            ways.table.count(&mut ways.meter);
+        if active.table.depart(index) {
+            active.table.count(&mut active.meter);
         }
         self.queued -= 1;
     }
@@ -322,49 +322,49 @@ impl ClassTraces {
     #[cold]
     #[inline(never)]
     pub(crate) fn lost(&mut self, tag: u32) {
-        let Some(ways) = &mut self.ways else { return };
-        let Some(place) = ways.table.place(tag) else { return };
-        ways.table.release(place);
-        let marks = ways.table.marks(place).made().len();
+        let Some(active) = &mut self.active else { return };
+        let Some(index) = active.table.index(tag) else { return };
+        active.table.release(index);
+        let marks = active.table.marks(index).made().len();
         *self.beside(marks) -= 1;
     }
 
     /// Removes the trace of a frame that goes to another thread; `None` if the frame is not traced.
     pub(crate) fn take(&mut self, tag: u32) -> Option<Box<FrameTrace>> {
-        let ways = self.ways.as_mut()?;
-        let place = ways.table.place(tag)?;
-        let way = ways.table.way(place);
-        ways.table.release(place);
-        *self.beside(way.marks.len()) -= 1;
-        Some(Box::new(way))
+        let active = self.active.as_mut()?;
+        let index = active.table.index(tag)?;
+        let trace = active.table.trace(index);
+        active.table.release(index);
+        *self.beside(trace.marks.len()) -= 1;
+        Some(Box::new(trace))
     }
 
     /// Continues the trace of a frame from another thread, if the frame is traced.
-    pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, way: Option<Box<FrameTrace>>) {
-        let Some(ways) = &mut self.ways else { return };
-        let Some(way) = way else { return frame.set_tag(0) };
-        let (place, tag) = ways.table.begin();
-        if ways.sampling.listener.is_some() {
-            ways.table.name(place, way.identity, way.length);
+    pub(crate) fn put<F: Frame>(&mut self, frame: &mut F, trace: Option<Box<FrameTrace>>) {
+        let Some(active) = &mut self.active else { return };
+        let Some(trace) = trace else { return frame.set_tag(0) };
+        let (index, tag) = active.table.begin();
+        if active.sampling.listener.is_some() {
+            active.table.name(index, trace.identity, trace.length);
         }
-        let mut marks = ways.table.marks(place);
-        for mark in &way.marks {
+        let mut marks = active.table.marks(index);
+        for mark in &trace.marks {
             marks.make(*mark);
         }
         frame.set_tag(tag);
-        *self.beside(way.marks.len()) += 1;
+        *self.beside(trace.marks.len()) += 1;
     }
 
     /// The clock, if there is one.
     pub(crate) fn clock(&self) -> Option<Reading> {
-        self.ways.as_ref()?.clock.clone()
+        self.active.as_ref()?.clock.clone()
     }
 
     /// The figures, if frames are traced.
     pub(crate) fn report(&self) -> Option<PipelineSlices> {
-        self.ways.as_ref().map(|ways| {
-            let mut meter = ways.meter.clone();
-            ways.table.tell(&mut meter);
+        self.active.as_ref().map(|active| {
+            let mut meter = active.meter.clone();
+            active.table.report_to(&mut meter);
             meter.report()
         })
     }
@@ -373,8 +373,8 @@ impl ClassTraces {
 impl ActiveTraces {
     /// Adds a mark for the frame with `tag` and the intended time `intended`. Returns its number of marks.
     fn mark(&mut self, tag: u32, intended: Time) -> Option<usize> {
-        let place = self.table.place(tag)?;
-        let mut marks = self.table.marks(place);
+        let index = self.table.index(tag)?;
+        let mut marks = self.table.marks(index);
         // Intended times never decrease.
         let intended = intended.max(marks.last().intended);
         let at = self.clock.as_ref().map_or(intended, |clock| clock());
@@ -387,11 +387,11 @@ impl ActiveTraces {
     #[cold]
     #[inline(never)]
     fn reckoned_from_arrival(&mut self, tag: u32) {
-        let Some(place) = self.table.place(tag) else { return };
-        if let [came, rest @ ..] = self.table.marks(place).made()
+        let Some(index) = self.table.index(tag) else { return };
+        if let [arrival, rest @ ..] = self.table.marks(index).made()
             && let [look, ..] = *rest
         {
-            let waited = look.intended.since(came.intended);
+            let waited = look.intended.since(arrival.intended);
             for mark in rest {
                 mark.intended = Time::ZERO + mark.intended.since(Time::ZERO + waited);
             }

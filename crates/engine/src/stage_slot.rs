@@ -246,12 +246,12 @@ fn push_to<F: Frame>(
     if sums {
         for item in batch.iter_mut() {
             let before = item.frame.stage_time().as_ps();
-            let came = item.arrived().as_ps();
-            item.frame.set_stage_time(Span::from_ps(before.wrapping_sub(came)));
+            let arrival = item.arrived().as_ps();
+            item.frame.set_stage_time(Span::from_ps(before.wrapping_sub(arrival)));
         }
     }
     let from = out.released.len();
-    out.effects.told_by(number);
+    out.effects.attribute_to(number);
     stage.push(now, batch, out);
     if sums {
         leave(&mut out.released[from..]);
@@ -261,7 +261,7 @@ fn push_to<F: Frame>(
 #[inline]
 fn wake_one<F: Frame>(stage: &mut dyn Stage<F>, number: usize, (now, sums): (Time, bool), out: &mut Outlet<F>) {
     let from = out.released.len();
-    out.effects.told_by(number);
+    out.effects.attribute_to(number);
     stage.wake(now, out);
     if sums && stage.delays() {
         leave(&mut out.released[from..]);

@@ -3,7 +3,9 @@
 use crate::Outcome;
 use engine::classes::{Classifier, Rule};
 use packet::layers::{Layers, checksum_is_right, make_checksums_right, write_field};
-use packet::{Headers, Identity, Key, MacAddr, Rewrite, Stamp, answer, complete_checksum, flow_hash, packet_too_big};
+use packet::{
+    Headers, Identity, Key, MacAddr, Rewrite, Stamp, complete_checksum, flow_hash, packet_too_big, write_reply,
+};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -53,7 +55,7 @@ pub(crate) fn frame(input: &[u8]) -> Outcome {
     let stamp = Stamp::find(input);
     let class = CLASSIFIER.with_borrow_mut(|classifier| classifier.class(input));
     let mut reply = Vec::new();
-    let answered = answer(input, |_: IpAddr, _| Some(MacAddr([2, 0, 0, 0, 0, 1])), &mut reply);
+    let answered = write_reply(input, |_: IpAddr, _| Some(MacAddr([2, 0, 0, 0, 0, 1])), &mut reply);
     let big = packet_too_big(input, 1280, &mut reply);
     assert!(reply.len() <= input.len() + 1500, "an answer of {} B", reply.len());
     if let Some(headers) = &headers {

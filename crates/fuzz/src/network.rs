@@ -48,7 +48,7 @@ pub(crate) fn grpc(input: &[u8]) -> Outcome {
 /// Clock messages: 64 bytes that are a request, or 24 bytes per exchange with the values of a peer.
 pub(crate) fn clock(input: &[u8]) -> Outcome {
     if let Some(nonce) = clock_message::read_request(input) {
-        let answer = clock_message::answer(nonce, clock_message::Answer { came: 1, sent: 2 });
+        let answer = clock_message::answer(nonce, clock_message::Answer { received_at: 1, sent: 2 });
         assert_eq!(clock_message::read_request(&answer), None, "an answer is answered");
         assert!(clock_message::read_answer(&answer, nonce).is_some() && answer.len() <= input.len());
         return Outcome::of(&nonce);

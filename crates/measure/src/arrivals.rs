@@ -13,17 +13,17 @@ use units::{FrameLen, Span, Time};
 /// Several sources at one receiver, by its stamps.
 #[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct ArrivalsReport {
-    /// From the first frame of the source that came first to the first frame of the source that came last: the skew of their
+    /// From the first frame of the earliest source to the first frame of the latest source: the skew of their
     /// starts on the wire. Absent with fewer than two sources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_ns: Option<f64>,
-    /// Sources of which no frame came.
+    /// Sources of which no frame was received.
     pub silent: u64,
     /// A source's silence of this length ends its crest.
     pub silence_ns: f64,
     /// Crests of all sources.
     pub crests: u64,
-    /// Crests during which a crest of another source went on.
+    /// Crests that overlapped with a crest of another source.
     pub overlapping: u64,
     /// Crests that did not follow one of the source before theirs in the list. The first crest is in turn if it is of the
     /// first source.
@@ -55,7 +55,7 @@ pub struct SourceArrivals {
     pub source: String,
     /// Frames received.
     #[serde(rename = "in")]
-    pub came: Tally,
+    pub arrived: Tally,
     /// Its first frame, after the first one of any source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_after_ns: Option<f64>,
@@ -75,7 +75,7 @@ pub struct SourceCurve {
     pub source: String,
     /// The rate as received.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
-    pub came: Option<RatePlot>,
+    pub arrived: Option<RatePlot>,
     /// The rate as sent.
     #[serde(rename = "out", skip_serializing_if = "Option::is_none")]
     pub left: Option<RatePlot>,
@@ -83,7 +83,7 @@ pub struct SourceCurve {
 
 struct Source {
     name: String,
-    came: Tally,
+    arrived: Tally,
     first: Option<Time>,
     last: Time,
     crests: u64,
@@ -113,7 +113,7 @@ impl ArrivalMeter {
     pub fn new(names: impl IntoIterator<Item = String>, silence: Span, gap: Option<Span>) -> Self {
         let source = |name| Source {
             name,
-            came: Tally::default(),
+            arrived: Tally::default(),
             first: None,
             last: Time::ZERO,
             crests: 0,
@@ -152,7 +152,7 @@ impl ArrivalMeter {
         let source = &mut self.sources[of];
         source.first.get_or_insert(at);
         source.last = source.last.max(at);
-        source.came.add(length);
+        source.arrived.add(length);
         source.curve.begin(origin);
         source.curve.got(at, length);
     }
@@ -215,7 +215,7 @@ impl ArrivalMeter {
                 .iter()
                 .map(|source| SourceArrivals {
                     source: source.name.clone(),
-                    came: source.came,
+                    arrived: source.arrived,
                     first_after_ns: source.first.map(after),
                     last_after_ns: source.first.map(|_| after(source.last)),
                     crests: source.crests,
@@ -236,7 +236,7 @@ impl ArrivalMeter {
     #[must_use]
     pub fn curves(&self) -> Vec<SourceCurve> {
         let curve =
-            |source: &Source| SourceCurve { source: source.name.clone(), came: source.curve.crests(), left: None };
+            |source: &Source| SourceCurve { source: source.name.clone(), arrived: source.curve.crests(), left: None };
         self.sources.iter().map(curve).collect()
     }
 }

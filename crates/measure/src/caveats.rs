@@ -131,7 +131,7 @@ pub enum CaveatKind {
         /// Number of stamps.
         stamps: u64,
     },
-    /// Gaps of the input that were longer than virtual time reaches.
+    /// Gaps of the input that exceeded the range of virtual time.
     ShortenedGaps {
         /// The capture, or the pipeline that reads it.
         input: String,
@@ -143,7 +143,7 @@ pub enum CaveatKind {
         /// Number of gaps.
         gaps: u64,
     },
-    /// Records of the input that were captured without an Ethernet header and got one.
+    /// Records of the input that were captured without an Ethernet header and were given one.
     MadeHeaders {
         /// Number of records.
         records: u64,
@@ -202,7 +202,7 @@ pub enum CaveatKind {
         /// The gap.
         gap_ns: f64,
     },
-    /// Live: a fixed gap has a fraction of a ns, which only the mean keeps.
+    /// Live: a fixed gap has a fraction of a ns, which only the mean reflects.
     GapBelowClock {
         /// The gap.
         gap_ns: f64,
@@ -219,7 +219,7 @@ pub enum CaveatKind {
         /// Longest interval between two polls, if the later one found frames.
         longest_pause_ns: f64,
     },
-    /// Live: frames of streams came on several receive queues.
+    /// Live: frames of streams arrived on several receive queues.
     StreamsOnQueues {
         /// Number of these streams.
         streams: u64,
@@ -242,7 +242,7 @@ pub enum CaveatKind {
         /// Time in which it did so.
         elapsed_ns: f64,
     },
-    /// Live: a bucket that pauses of this machine overflow.
+    /// Live: a bucket that overflows when this machine pauses.
     SmallBucket {
         /// Size of the bucket.
         burst_bytes: u64,
@@ -314,12 +314,12 @@ pub enum CaveatKind {
         /// The port.
         port: String,
     },
-    /// Live, pacer `filler`: whether the pacer runs before other programs when it wakes.
+    /// Live, pacer `filler`: whether the pacer has priority over other programs when it wakes.
     PriorityRaised {
         /// True if so.
         raised: bool,
     },
-    /// Live, pacer `deadline`: lateness of waiting alone on this machine.
+    /// Live, pacer `deadline`: lateness of a loop that only waits on this machine.
     Floor {
         /// Time between the instants that were waited for.
         gap_ns: f64,
@@ -401,33 +401,33 @@ impl std::fmt::Display for CaveatKind {
             }
             CaveatKind::DisorderedRecords { records } => write!(
                 f,
-                "the capture's stamps go back: {} stamped before the record ahead",
+                "the capture's stamps go backwards: {} stamped earlier than the preceding record",
                 counted(*records, "record")
             ),
             CaveatKind::ClockSteps { steps } => write!(
                 f,
-                "the capture's stamps go back: clock set back {}: the gap there counts as 0",
+                "the capture's stamps go backwards: clock set back {}: the gap there counts as 0",
                 counted(*steps, "time")
             ),
             CaveatKind::StrayStamps { stamps } => write!(
                 f,
-                "the capture's stamps go back: {} far off: it counts with the record ahead",
+                "the capture's stamps go backwards: {} far off: it counts with the preceding record",
                 counted(*stamps, "lone stamp")
             ),
             CaveatKind::ShortenedGaps { input, gaps } => write!(
                 f,
-                "{input}: {} of the capture shortened to 1 s, since virtual time reaches 213 days: editcap -i 86400 makes parts of it",
+                "{input}: {} of the capture shortened to 1 s, since virtual time is limited to 213 days: split the capture with editcap -i 86400",
                 counted(*gaps, "gap")
             ),
             CaveatKind::CappedGaps { gaps } => write!(f, "{} of the capture shortened by --max-gap", counted(*gaps, "gap")),
             CaveatKind::MadeHeaders { records } => write!(
                 f,
-                "{} of the capture had no Ethernet header and got one: at most the sender's hardware address is the original",
+                "{} of the capture had no Ethernet header and were given one: at most the sender's hardware address is the original",
                 counted(*records, "record")
             ),
             CaveatKind::UnrewrittenFrames { input, frames } => write!(
                 f,
-                "{input}: {} with a compressed routing header (RFC 6554) left as captured: their checksums cover an address that the header does not spell out, so changes of addresses and 'checksums right' do not touch them",
+                "{input}: {} with a compressed routing header (RFC 6554) left as captured: their checksums cover an address that the header holds only in compressed form, so address changes and 'checksums right' leave them as they are",
                 counted(*frames, "frame")
             ),
             CaveatKind::CutRecords { records } => write!(
@@ -458,16 +458,16 @@ impl std::fmt::Display for CaveatKind {
             ),
             CaveatKind::GapBetweenStamps { gap_ns } => write!(
                 f,
-                "the capture's stamps hold whole nanoseconds, but not a gap of {}: each gap is rounded, and the mean stays exact",
+                "the capture's stamps are whole nanoseconds and cannot hold a gap of {}: each gap is rounded, and the mean stays exact",
                 exact(*gap_ns)
             ),
             CaveatKind::ExpectedBetweenStamps { gap_ns } => write!(
                 f,
-                "stamps hold whole nanoseconds, but not a gap of {}: only the mean can match, not a single gap",
+                "stamps are whole nanoseconds and cannot hold a gap of {}: only the mean can match, not a single gap",
                 exact(*gap_ns)
             ),
             CaveatKind::GapBelowClock { gap_ns } => {
-                write!(f, "in real time only the mean keeps the fraction of a nanosecond in a gap of {}", exact(*gap_ns))
+                write!(f, "a gap of {} has a fraction of a nanosecond: in real time only the mean reflects it", exact(*gap_ns))
             }
             CaveatKind::PolledStamps { port, longest_pause_ns } => write!(
                 f,
@@ -476,11 +476,11 @@ impl std::fmt::Display for CaveatKind {
             ),
             CaveatKind::StreamsOnQueues { streams } => write!(
                 f,
-                "{streams} streams came on several receive queues, whose order is unknown: order, duplicates and IPDV are those within each queue"
+                "{streams} streams arrived on several receive queues, whose relative order is unknown: order, duplicates and IPDV are those within each queue"
             ),
             CaveatKind::ShortGaps { mean_ns } => write!(
                 f,
-                "the capture's stamps hold whole nanoseconds, and gaps were {} on average: each gap is rounded, and the mean stays exact",
+                "the capture's stamps are whole nanoseconds, and gaps were {} on average: each gap is rounded, and the mean stays exact",
                 brief(*mean_ns)
             ),
             CaveatKind::GapsBelowFloor { asked_mean_ns, floor_p50_ns, floor_p99_ns } => write!(
@@ -563,13 +563,13 @@ impl std::fmt::Display for CaveatKind {
             ),
             CaveatKind::Planned { port } => write!(
                 f,
-                "gap, delay, asked, kept, rate, late and the times in stamps are planned, not measured: what the wire got depends on {port} taking frames at the line's rate"
+                "gap, delay, asked, kept, rate, late and the times in stamps are planned, not measured: the gaps on the wire depend on {port} taking frames at the line's rate"
             ),
-            CaveatKind::PriorityRaised { raised: true } => f.write_str("the pacer runs before other programs when it wakes"),
-            CaveatKind::PriorityRaised { raised: false } => f.write_str("the pacer wakes with the priority of other programs"),
+            CaveatKind::PriorityRaised { raised: true } => f.write_str("the pacer has priority over other programs when it wakes"),
+            CaveatKind::PriorityRaised { raised: false } => f.write_str("the pacer has the same priority as other programs when it wakes"),
             CaveatKind::Floor { p50_ns, p99_ns, max_ns, within_1us_ratio, .. } => write!(
                 f,
-                "a loop that only waits, before the run, was late by {} at the median, {} at p99, {} at most; {} within 1 µs",
+                "before the run, a loop that only waits was late by {} at the median, {} at p99, {} at most; {} within 1 µs",
                 time(*p50_ns),
                 time(*p99_ns),
                 time(*max_ns),

@@ -18,9 +18,10 @@ impl ClockExchange {
     /// Creates an exchange from its timestamps, in ns: request sent (ours), received (the peer's), answer sent (the
     /// peer's), received (ours). `None` if they contradict each other.
     #[must_use]
-    pub fn of(sent: i64, came: i64, answered: i64, back: i64) -> Option<Self> {
-        let round_trip = back.checked_sub(sent)?.checked_sub(answered.checked_sub(came)?)?;
-        let offset = i128::midpoint(i128::from(came) - i128::from(sent), i128::from(answered) - i128::from(back));
+    pub fn of(sent: i64, received_at: i64, answered: i64, back: i64) -> Option<Self> {
+        let round_trip = back.checked_sub(sent)?.checked_sub(answered.checked_sub(received_at)?)?;
+        let offset =
+            i128::midpoint(i128::from(received_at) - i128::from(sent), i128::from(answered) - i128::from(back));
         Some(ClockExchange { at_ns: back, offset_ns: i64::try_from(offset).ok()?, round_trip_ns: round_trip })
             .filter(|exchange| exchange.round_trip_ns >= 0)
     }
@@ -192,9 +193,9 @@ mod tests {
 
     /// An exchange with a peer whose clock is ahead by `offset`, with these one-way delays.
     fn exchange(at: i64, offset: i64, there: i64, back: i64) -> ClockExchange {
-        let came = at + there + offset;
-        let answered = came + 700;
-        ClockExchange::of(at, came, answered, answered - offset + back).expect("it is possible")
+        let received_at = at + there + offset;
+        let answered = received_at + 700;
+        ClockExchange::of(at, received_at, answered, answered - offset + back).expect("it is possible")
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl DepartureMeter {
     #[must_use]
     pub fn none(books: &FrameCounters, held: u64) -> PipelineReport {
         PipelineReport {
-            came: books.came,
+            arrived: books.arrived,
             left: books.left,
             copies: books.copies,
             drops: books.drops(),

@@ -21,8 +21,8 @@ kinds! {
     Duplicated    "duplicated"    "a copy was made";
     Hastened      "hastened"      "sent ahead of the delayed ones, as netem's reorder does";
     Chosen        "chosen"        "chosen to be reordered";
-    Missed        "missed"        "chosen to be reordered, but no later frame of the flow came in time";
-    Answered      "answered"      "longer than the MTU, of which its sender was told (ICMP)";
+    Missed        "missed"        "chosen to be reordered, but no later frame of the flow arrived in time";
+    Answered      "answered"      "longer than the MTU, which was reported to its sender (ICMP)";
     Unlogged      "unlogged"      "beyond the log of decisions that was replayed, and passed unchanged";
 }
 
@@ -111,7 +111,7 @@ pub struct Effects {
 
 impl Effects {
     /// Attributes what follows to stage number `stage` of its chain.
-    pub fn told_by(&mut self, stage: usize) {
+    pub fn attribute_to(&mut self, stage: usize) {
         self.stage = stage;
     }
 
@@ -226,17 +226,17 @@ const RECORDS: usize = 4_096;
 
 impl OrderMeter {
     fn leaves(&mut self, number: u64) {
-        let place = self.frames;
+        let position = self.frames;
         self.frames += 1;
         if self.records.back().is_none_or(|(_, largest)| number > *largest) {
             if self.records.len() == RECORDS {
                 self.records.pop_front();
             }
-            self.records.push_back((place, number));
+            self.records.push_back((position, number));
         } else if self.records.back().is_some_and(|(_, largest)| number < *largest) {
             self.reordered += 1;
             let first = self.records.partition_point(|(_, record)| *record <= number);
-            self.max_extent = self.max_extent.max(place - self.records[first].0);
+            self.max_extent = self.max_extent.max(position - self.records[first].0);
         }
     }
 }
@@ -266,9 +266,9 @@ mod tests {
     fn tracks_each_stage_separately() {
         let mut effects = Effects::default();
         for number in 0..10 {
-            effects.told_by(0);
+            effects.attribute_to(0);
             effects.leaves(number + 1_000);
-            effects.told_by(1);
+            effects.attribute_to(1);
             effects.leaves_behind(u64::from(number == 5));
         }
         let report = effects.reorder().expect("an order");

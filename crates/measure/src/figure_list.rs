@@ -147,7 +147,7 @@ pub fn named_program(path: &[String]) -> Named {
 
 fn named_in(figures: &'static [Figure], path: &[String]) -> Named {
     let mut prefix: Vec<&'static str> = Vec::new();
-    for (place, name) in path.iter().enumerate() {
+    for (depth, name) in path.iter().enumerate() {
         let below = below(figures, &prefix);
         if below == ["*"] {
             prefix.push("*");
@@ -161,8 +161,8 @@ fn named_in(figures: &'static [Figure], path: &[String]) -> Named {
         let fitting: Vec<&'static str> = below.iter().filter(fits).copied().collect();
         match fitting[..] {
             [only] => prefix.push(only),
-            [] => return Named::Nothing(place, below),
-            _ => return Named::Nothing(place, fitting),
+            [] => return Named::Nothing(depth, below),
+            _ => return Named::Nothing(depth, fitting),
         }
     }
     match figures.iter().find(|figure| figure.path == prefix) {

@@ -175,8 +175,8 @@ impl FitMeter {
         } else {
             // Vitter's algorithm R: each gap so far is stored with the same probability.
             self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let place = (u128::from(mix(self.random)) * u128::from(self.seen)) >> 64;
-            if let Some(kept) = self.kept.get_mut(place as usize) {
+            let index = (u128::from(mix(self.random)) * u128::from(self.seen)) >> 64;
+            if let Some(kept) = self.kept.get_mut(index as usize) {
                 *kept = gap;
             }
         }

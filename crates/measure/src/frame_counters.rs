@@ -40,7 +40,7 @@ kinds! {
     Drops:
     Loss     "loss"      "dropped by a loss stage, as asked";
     Pool     "pool"      "no buffer was free to hold the frame";
-    Segments "segments"  "the frame came in several buffers, longer than the port's MTU allows";
+    Segments "segments"  "the frame arrived in several buffers, longer than the port's MTU allows";
     TooLong  "too-long"  "the frame is longer than the output can send, or than the input takes whole";
     Policed  "policed"   "it exceeded the rate and burst of its user";
     Impatient "limit-queue" "it would have waited longer for its user's rate than the queue of limit allows";
@@ -51,8 +51,8 @@ kinds! {
     Queue    "queue"     "the emulated queue was full: its limit of frames, bytes or time";
     Early    "aqm"       "the emulated queue dropped it before it was full, as asked";
     Outage   "outage"    "the emulated link was down, as asked";
-    Mtu      "mtu"       "longer than the emulated link's MTU, which tells its sender with icmp only";
-    Unwritten "unwritten" "the output's file had no room for it, could not be written any further, or had a reader that did not take it";
+    Mtu      "mtu"       "longer than the emulated link's MTU, which is reported to its sender only with icmp";
+    Unwritten "unwritten" "the output's file had no space for it, failed to be written, or had a reader that did not take it";
     Ended    "ended"     "the waveform of its class had ended";
 }
 
@@ -60,7 +60,7 @@ kinds! {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameCounters {
     /// Frames received.
-    pub came: Tally,
+    pub arrived: Tally,
     /// Frames sent, without fillers.
     pub left: Tally,
     /// Frames made by duplication.
@@ -81,7 +81,7 @@ impl FrameCounters {
 
     /// Adds the frames of `other`.
     pub fn add_all(&mut self, other: &FrameCounters) {
-        self.came.add_all(other.came);
+        self.arrived.add_all(other.arrived);
         self.left.add_all(other.left);
         self.copies += other.copies;
         self.drops.add_all(&other.drops);
@@ -103,7 +103,7 @@ impl FrameCounters {
     /// frames were lost or counted twice.
     #[must_use]
     pub fn should_hold(&self) -> u64 {
-        (self.came.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())
+        (self.arrived.frames + self.copies).saturating_sub(self.left.frames + self.drops.total())
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn counters_give_the_number_of_held_frames() {
         let mut books = FrameCounters::default();
         for _ in 0..5 {
-            books.came.add(FrameLen::MIN);
+            books.arrived.add(FrameLen::MIN);
         }
         books.copies = 1;
         books.left.add(FrameLen::MIN);

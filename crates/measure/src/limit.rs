@@ -90,7 +90,7 @@ pub struct UserTable {
     pub created: u64,
     /// Users evicted.
     pub reclaimed: u64,
-    /// Frames whose user found no room.
+    /// Frames whose user did not fit in the table.
     pub refused: u64,
     /// Memory per user of capacity, allocated at the start.
     pub user_bytes: usize,

@@ -73,18 +73,18 @@ pub fn merge(reports: &[HostReportFile]) -> Result<Value, NotMergeable> {
     }
     let mut left_out = BTreeSet::new();
     let mut pipelines: Vec<(Value, Vec<&str>)> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut indices: BTreeMap<String, usize> = BTreeMap::new();
     for host in reports {
         for pipeline in host.report["pipelines"].as_array().into_iter().flatten() {
-            match places.entry(pipeline["name"].to_string()) {
-                Entry::Occupied(place) => {
-                    let (sum, hosts) = &mut pipelines[*place.get()];
+            match indices.entry(pipeline["name"].to_string()) {
+                Entry::Occupied(entry) => {
+                    let (sum, hosts) = &mut pipelines[*entry.get()];
                     let path = pipeline["name"].as_str().unwrap_or_default();
                     *sum = object(path, sum, pipeline, &mut left_out);
                     hosts.push(&host.host);
                 }
-                Entry::Vacant(place) => {
-                    place.insert(pipelines.len());
+                Entry::Vacant(entry) => {
+                    entry.insert(pipelines.len());
                     pipelines.push((pipeline.clone(), vec![&host.host]));
                 }
             }
@@ -272,16 +272,16 @@ fn list(path: &str, a: &[Value], b: &[Value], left_out: &mut BTreeSet<String>) -
     }
     let key = |entry: &Value| KEYS.iter().find_map(|key| entry.get(key).map(|value| (*key, value.to_string())));
     let mut sum = a.to_vec();
-    let mut places: BTreeMap<_, usize> = BTreeMap::new();
-    for (place, entry) in sum.iter().enumerate() {
-        places.entry(key(entry)).or_insert(place);
+    let mut indices: BTreeMap<_, usize> = BTreeMap::new();
+    for (index, entry) in sum.iter().enumerate() {
+        indices.entry(key(entry)).or_insert(index);
     }
     for entry in b {
         let name = Some(key(entry)?);
-        match places.get(&name) {
-            Some(place) => sum[*place] = object(path, &sum[*place], entry, left_out),
+        match indices.get(&name) {
+            Some(index) => sum[*index] = object(path, &sum[*index], entry, left_out),
             None => {
-                places.insert(name, sum.len());
+                indices.insert(name, sum.len());
                 sum.push(entry.clone());
             }
         }

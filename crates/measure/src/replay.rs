@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_several_frames_share_names_none() {
+    fn a_part_that_several_frames_share_identifies_none_of_them() {
         let same = |whole| FrameDigests { length: 60, whole, header: Some(1), payload: Some(2) };
         let mut meter = ReplayMeter::new(vec![same(10), same(11)], 1);
         meter.record(same(12));

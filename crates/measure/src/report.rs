@@ -90,7 +90,7 @@ pub struct PipelineReport {
     pub start: Option<StartReport>,
     /// Frames received.
     #[serde(rename = "in")]
-    pub came: Tally,
+    pub arrived: Tally,
     /// Frames of a receiver that were excluded from the measurement, and so from all other figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<Tally>,
@@ -100,7 +100,7 @@ pub struct PipelineReport {
     /// Frames sent, without fillers.
     #[serde(rename = "out")]
     pub left: Tally,
-    /// The way back, if there is one.
+    /// The return path, if there is one.
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub back: Option<ReturnReport>,
     /// Frames that arrived on a generator's sending port, and its answers.
@@ -354,7 +354,7 @@ impl StartReport {
 pub struct ReturnReport {
     /// Frames received at the output port.
     #[serde(rename = "in")]
-    pub came: Tally,
+    pub arrived: Tally,
     /// Frames sent at the input port.
     #[serde(rename = "out")]
     pub left: Tally,
@@ -370,7 +370,7 @@ pub struct ReturnReport {
 pub struct AnswersReport {
     /// Frames received there.
     #[serde(rename = "in")]
-    pub came: Tally,
+    pub arrived: Tally,
     /// Answers sent.
     pub answered: AnsweredTally,
     /// Frames that needed no answer.
@@ -389,12 +389,12 @@ pub struct AnswersReport {
 
 impl AnswersReport {
     /// Counts an unanswered request. Keeps the first one.
-    pub fn ask_in_vain(&mut self, (asker, target): (IpAddr, IpAddr)) {
+    pub fn count_unanswered(&mut self, (asker, target): (IpAddr, IpAddr)) {
         self.unanswered.get_or_insert(Unanswered { asker, target, requests: 0 }).requests += 1;
     }
 
-    /// Counts a refusal. Keeps the first one.
-    pub fn refuse(&mut self, (by, reason): (IpAddr, &'static str)) {
+    /// Counts an ICMP or ICMPv6 error. Keeps the first one.
+    pub fn count_icmp_error(&mut self, (by, reason): (IpAddr, &'static str)) {
         self.refused.get_or_insert(Refused { by, reason, packets: 0 }).packets += 1;
     }
 }
@@ -686,7 +686,7 @@ pub struct SourceReport {
     pub source: String,
     /// Frames received.
     #[serde(rename = "in")]
-    pub came: Tally,
+    pub arrived: Tally,
     /// Frames sent.
     #[serde(rename = "out")]
     pub left: Tally,

@@ -34,7 +34,7 @@ pub struct SegmentReport {
     pub to_ns: f64,
     /// Frames received.
     #[serde(rename = "in")]
-    pub came: Tally,
+    pub arrived: Tally,
     /// Frames sent, without fillers.
     #[serde(rename = "out")]
     pub left: Tally,
@@ -199,7 +199,7 @@ impl SegmentMeter {
             SegmentReport {
                 from_ns: since(segment.from),
                 to_ns: since(next.map_or(end.max(segment.from), |next| next.from)),
-                came: until.came.since(from.came),
+                arrived: until.arrived.since(from.arrived),
                 left: segment.left,
                 copies: until.copies - from.copies,
                 drops: until.drops().since(&from.drops()),
@@ -235,7 +235,7 @@ mod tests {
         let mut meter = SegmentMeter::new(us(0));
         let mut books = FrameCounters::default();
         for n in 0..=10 {
-            books.came.add(length);
+            books.arrived.add(length);
             meter.departed(length, None, us(n), us(n));
         }
         books.drop_one(DropReason::Loss);
@@ -245,13 +245,14 @@ mod tests {
             meter.departed(length, None, us(12 + 2 * n), us(12 + 2 * n));
         }
         meter.arrivals_reach(us(11), &books);
-        books.came.add(length);
+        books.arrived.add(length);
         let report = meter.report(&books, us(30));
         let rates: Vec<f64> = report.iter().filter_map(|one| one.rate).map(|rate| rate.mean_bps.round()).collect();
         assert_eq!(rates, [1e9, 5e8], "the gap across the change is in no segment");
         let times: Vec<(f64, f64)> = report.iter().map(|one| (one.from_ns, one.to_ns)).collect();
         assert_eq!(times, [(0.0, 11_000.0), (11_000.0, 30_000.0)]);
-        let counts: Vec<_> = report.iter().map(|one| (one.came.frames, one.left.frames, one.drops.total())).collect();
+        let counts: Vec<_> =
+            report.iter().map(|one| (one.arrived.frames, one.left.frames, one.drops.total())).collect();
         assert_eq!(counts, [(11, 11, 1), (1, 6, 0)]);
     }
 

@@ -117,7 +117,7 @@ pub struct StreamMeter {
     streams: Vec<(u16, Figures)>,
     /// By stream number: its place in `streams` plus one; 0 for one that was not received. A tree costs more than all
     /// else that a frame takes.
-    places: Vec<u32>,
+    indices: Vec<u32>,
     /// Number of streams with full figures, and its limit.
     full: usize,
     most: usize,
@@ -157,15 +157,15 @@ impl StreamMeter {
     /// Other streams are counted together.
     #[must_use]
     pub fn at_most(limit: usize) -> Self {
-        let (streams, places) = (Vec::new(), Vec::new());
-        StreamMeter { streams, places, full: 0, most: limit, beyond: BeyondStreams::default() }
+        let (streams, indices) = (Vec::new(), Vec::new());
+        StreamMeter { streams, indices, full: 0, most: limit, beyond: BeyondStreams::default() }
     }
 
     /// Records frame `sequence` of `stream`, sent at `departed_ns`, received at `arrived_ns`. False for a duplicate.
     pub fn record(&mut self, stream: u16, sequence: u32, departed_ns: u64, arrived_ns: u64) -> bool {
         let delay = arrived_ns.wrapping_sub(departed_ns).cast_signed();
-        let place = self.place(stream);
-        let figures = &mut self.streams[place].1;
+        let index = self.index_of(stream);
+        let figures = &mut self.streams[index].1;
         if let Figures::Full(known) = figures {
             return known.record(sequence, delay);
         }
@@ -193,9 +193,9 @@ impl StreamMeter {
 
     /// The place of a stream's figures, which are made for its first frame.
     #[inline]
-    fn place(&mut self, stream: u16) -> usize {
-        match self.places.get(usize::from(stream)) {
-            Some(place @ 1..) => *place as usize - 1,
+    fn index_of(&mut self, stream: u16) -> usize {
+        match self.indices.get(usize::from(stream)) {
+            Some(index @ 1..) => *index as usize - 1,
             _ => self.add(stream, Figures::Few(Vec::new())),
         }
     }
@@ -203,17 +203,17 @@ impl StreamMeter {
     #[cold]
     fn add(&mut self, stream: u16, figures: Figures) -> usize {
         let number = usize::from(stream);
-        if number >= self.places.len() {
-            self.places.resize(number + 1, 0);
+        if number >= self.indices.len() {
+            self.indices.resize(number + 1, 0);
         }
         self.streams.push((stream, figures));
-        self.places[number] = self.streams.len() as u32; // at most 2^16
+        self.indices[number] = self.streams.len() as u32; // at most 2^16
         self.streams.len() - 1
     }
 
     fn figures(&self, stream: u16) -> Option<&Figures> {
-        let place = *self.places.get(usize::from(stream))? as usize;
-        place.checked_sub(1).map(|place| &self.streams[place].1)
+        let index = *self.indices.get(usize::from(stream))? as usize;
+        index.checked_sub(1).map(|index| &self.streams[index].1)
     }
 
     /// Adds what another queue of the same port received. Counts, losses and delays are those of all frames together.
@@ -228,10 +228,10 @@ impl StreamMeter {
                 continue;
             }
             on_both += 1;
-            let place = self.place(stream);
-            let own = std::mem::replace(&mut self.streams[place].1, Figures::Beyond);
+            let index = self.index_of(stream);
+            let own = std::mem::replace(&mut self.streams[index].1, Figures::Beyond);
             self.full += usize::from(!matches!(own, Figures::Full(_)));
-            self.streams[place].1 = match (own.into_stream(), figures.into_stream()) {
+            self.streams[index].1 = match (own.into_stream(), figures.into_stream()) {
                 (Some(mut own), Some(other)) => {
                     own.merge(&other);
                     Figures::Full(own)
@@ -422,23 +422,23 @@ impl Stream {
         self.ipdv_moments.merge(&other.ipdv_moments);
     }
 
-    fn place(number: u64) -> (usize, u64) {
+    fn bit_position(number: u64) -> (usize, u64) {
         let bit = number % WINDOW;
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
     fn mark(&mut self, number: u64) {
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_position(number);
         self.seen[word] |= bit;
     }
 
     fn forget(&mut self, number: u64) {
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_position(number);
         self.seen[word] &= !bit;
     }
 
     fn has(&self, number: u64) -> bool {
-        let (word, bit) = Self::place(number);
+        let (word, bit) = Self::bit_position(number);
         self.seen[word] & bit != 0
     }
 
@@ -551,7 +551,7 @@ impl Recent {
         self.delays.len() as u64
     }
 
-    fn place(&self, number: u64) -> usize {
+    fn slot(&self, number: u64) -> usize {
         (number & (self.length() - 1)) as usize
     }
 
@@ -565,21 +565,21 @@ impl Recent {
                 from: self.from.max(highest + 1 - self.length()),
             };
             for kept in longer.from..=highest {
-                let place = longer.place(kept);
-                longer.delays[place] = self.delays[self.place(kept)];
+                let slot = longer.slot(kept);
+                longer.delays[slot] = self.delays[self.slot(kept)];
             }
             *self = longer;
         }
         if highest - number < self.length() {
-            let place = self.place(number);
-            self.delays[place] = delay;
+            let slot = self.slot(number);
+            self.delays[slot] = delay;
         }
     }
 
     /// The delay of frame `number`, if it arrived and is recent enough.
     fn get(&self, number: u64, highest: u64) -> Option<i64> {
         let kept = (self.from..=highest).contains(&number) && highest - number < self.length();
-        kept.then(|| self.delays[self.place(number)])
+        kept.then(|| self.delays[self.slot(number)])
     }
 }
 
@@ -711,9 +711,9 @@ mod tests {
 
     #[test]
     fn pairs_consecutive_frames_in_any_order() {
-        let of = |came: &[(u32, u64)]| {
+        let of = |frames: &[(u32, u64)]| {
             let mut meter = StreamMeter::default();
-            for (number, delay) in came {
+            for (number, delay) in frames {
                 meter.record(0, *number, 0, *delay);
             }
             let ipdv = meter.report(&[]).remove(0).received.and_then(|got| got.ipdv).expect("a pair");

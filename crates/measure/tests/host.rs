@@ -173,7 +173,7 @@ fn distinguishes_a_full_backlog_from_interface_drops() {
         backlog.seen.contains("that of CPU 4") && backlog.seen.contains("netdev_max_backlog is 1000"),
         "{backlog:?}"
     );
-    assert!(backlog.seen.contains("200 of them for the sake of smaller flows"), "{backlog:?}");
+    assert!(backlog.seen.contains("200 of them to protect smaller flows"), "{backlog:?}");
     assert_eq!(backlog.commands, ["sysctl -w net.core.netdev_max_backlog=10000"], "its CPU was half idle");
     assert_eq!(names(&report), ["backlog"], "queues are even");
 }

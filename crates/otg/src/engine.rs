@@ -8,7 +8,7 @@ use crate::reader::{Node, Problem};
 use crate::receiver::{self, Awaited, Expected, Neighbours, Shared, lock};
 use crate::sender::{self, Command, Departures};
 use crate::wire::{Link, OpenPort};
-use packet::{Asker, MacAddr, question};
+use packet::{MacAddr, Requester, address_request};
 use serde_json::json;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
@@ -143,7 +143,7 @@ impl Engine {
         }
     }
 
-    fn tell(&self, port: usize, command: Command) {
+    fn send_command(&self, port: usize, command: Command) {
         // The channel is closed only if the sender has ended together with the engine.
         let _ended = self.ports[port].commands.send(command);
     }
@@ -152,7 +152,7 @@ impl Engine {
     fn await_senders(&self) {
         let (done, all) = mpsc::channel();
         for port in 0..self.ports.len() {
-            self.tell(port, Command::Done(done.clone()));
+            self.send_command(port, Command::Done(done.clone()));
         }
         drop(done);
         while all.recv().is_ok() {}
@@ -310,7 +310,7 @@ impl Engine {
         let sends = flows.iter().any(|flow| flow.meters.state() != Transmission::Stopped);
         for (of, port) in self.ports.iter().enumerate() {
             let streams = flows.iter().map(|flow| flow.stream).collect();
-            self.tell(of, Command::Stop(streams));
+            self.send_command(of, Command::Stop(streams));
             lock(&port.shared.capture).active = false;
         }
         self.await_senders();
@@ -394,7 +394,7 @@ impl Engine {
                     stream: live.stream,
                     phase_ps,
                 });
-            self.tell(of, Command::Start(departures.collect(), start));
+            self.send_command(of, Command::Start(departures.collect(), start));
         }
         self.await_senders();
     }
@@ -435,7 +435,7 @@ impl Engine {
             let here = flows.iter().filter(|flow| current.config.ports[flow.planned.tx].of == of);
             let streams: Vec<u16> = here.map(|flow| flow.stream).collect();
             if !streams.is_empty() {
-                self.tell(of, command(streams));
+                self.send_command(of, command(streams));
             }
         }
     }
@@ -532,8 +532,8 @@ impl Engine {
             for address in
                 interface.addresses.iter().filter(|address| self.neighbours.get(n, address.gateway).is_none())
             {
-                let frame = asking(interface, address.address, address.gateway);
-                self.tell(current.config.ports[interface.port].of, Command::Send(frame));
+                let frame = address_request_frame(interface, address.address, address.gateway);
+                self.send_command(current.config.ports[interface.port].of, Command::Send(frame));
             }
         }
     }
@@ -586,16 +586,16 @@ impl Engine {
         let tags = &interface.tags;
         let waiting = Awaited::Neighbour { interface: number, address: hop, tags: tags.clone() };
         lock(awaited).push(waiting.clone());
-        self.tell(of, Command::Send(asking(&interface, own.address, hop)));
+        self.send_command(of, Command::Send(address_request_frame(&interface, own.address, hop)));
         let mac = wait_for(ECHO, || self.neighbours.get(number, hop));
         lock(awaited).retain(|one| *one != waiting);
         let Some(mac) = mac else { return Ok(false) };
-        let echo = |came| Awaited::Echo { from: own.address, to, identifier, tags: tags.clone(), came };
+        let echo = |arrived| Awaited::Echo { from: own.address, to, identifier, tags: tags.clone(), arrived };
         lock(awaited).push(echo(false));
-        self.tell(of, Command::Send(echo_request(&interface, own.address, to, mac, identifier)));
-        let came = wait_for(ECHO, || lock(awaited).contains(&echo(true)).then_some(()));
+        self.send_command(of, Command::Send(echo_request(&interface, own.address, to, mac, identifier)));
+        let arrived = wait_for(ECHO, || lock(awaited).contains(&echo(true)).then_some(()));
         lock(awaited).retain(|one| *one != echo(false) && *one != echo(true));
-        Ok(came.is_some())
+        Ok(arrived.is_some())
     }
 
     fn sample(&self) {
@@ -698,7 +698,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.ended.store(true, Relaxed);
         for port in 0..self.ports.len() {
-            self.tell(port, Command::End);
+            self.send_command(port, Command::End);
         }
         for thread in self.ports.iter_mut().flat_map(|port| port.threads.drain(..)) {
             // The panic message has already been printed.
@@ -745,8 +745,8 @@ fn shares_prefix(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
 }
 
 /// The neighbour request for a hardware address.
-fn asking(interface: &Interface, own: IpAddr, neighbour: IpAddr) -> Vec<u8> {
-    let frame = question(&Asker { mac: interface.mac, address: own, vlans: [None; 2] }, neighbour);
+fn address_request_frame(interface: &Interface, own: IpAddr, neighbour: IpAddr) -> Vec<u8> {
+    let frame = address_request(&Requester { mac: interface.mac, address: own, vlans: [None; 2] }, neighbour);
     tagged(&frame, &interface.tags)
 }
 

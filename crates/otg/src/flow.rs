@@ -257,7 +257,7 @@ fn ends(node: &Node<'_>) -> Read<Ends> {
         }
         let pairs: Vec<(String, String)> = if mode == "one_to_one" {
             if receivers.len() != senders.len() {
-                return rx.wrong("one_to_one needs as many names as tx_names");
+                return rx.wrong("one_to_one needs as many rx_names as tx_names");
             }
             senders.into_iter().zip(receivers).collect()
         } else {
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_by_its_path() {
+    fn unsupported_flows_are_refused_by_path() {
         for (change, path) in [
             (json!({ "size": { "fixed": 45 } }), "size"),
             (json!({ "size": { "increment": { "start": 200, "end": 100 } } }), "size.increment"),

@@ -106,7 +106,7 @@ impl Counts {
         self.tx_bytes.fetch_add(bytes, Relaxed);
     }
 
-    fn came(&self, time_ns: u64, bytes: u64, latency_ns: Option<u64>) {
+    fn arrived(&self, time_ns: u64, bytes: u64, latency_ns: Option<u64>) {
         self.rx_frames.fetch_add(1, Relaxed);
         self.rx_bytes.fetch_add(bytes, Relaxed);
         self.first_ns.fetch_min(time_ns, Relaxed);
@@ -190,14 +190,14 @@ impl FlowMeters {
     }
 
     /// Counts an arrived frame. `departed_ns` is from its stamp.
-    pub(crate) fn came(&self, frame: &[u8], port: usize, time_ns: u64, bytes: u64, departed_ns: Option<u64>) {
+    pub(crate) fn arrived(&self, frame: &[u8], port: usize, time_ns: u64, bytes: u64, departed_ns: Option<u64>) {
         if departed_ns.unwrap_or(time_ns) < self.since_ns.load(Relaxed) {
             return;
         }
         let latency = departed_ns.map(|departed| time_ns.saturating_sub(departed));
-        self.counts.came(time_ns, bytes, latency);
+        self.counts.arrived(time_ns, bytes, latency);
         if self.is_tagged() {
-            self.of_tags(frame, Some(port).filter(|_| self.by_rx), |counts| counts.came(time_ns, bytes, latency));
+            self.of_tags(frame, Some(port).filter(|_| self.by_rx), |counts| counts.arrived(time_ns, bytes, latency));
         }
     }
 
@@ -258,7 +258,7 @@ impl PortMeters {
         self.tx_bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn came(&self, time_ns: u64, bytes: u64) {
+    pub(crate) fn arrived(&self, time_ns: u64, bytes: u64) {
         if time_ns < self.since_ns.load(Relaxed) {
             return;
         }
@@ -276,9 +276,9 @@ mod tests {
         let meters = FlowMeters::new(vec![Tag { name: "t".into(), at: 0, length: 32 }], false);
         let frames = MOST_TAGGED as u32 + 500;
         for n in 0..frames {
-            meters.came(&n.to_be_bytes(), 0, 1, 64, None);
+            meters.arrived(&n.to_be_bytes(), 0, 1, 64, None);
         }
-        meters.came(&[0; 4], 0, 1, 64, None);
+        meters.arrived(&[0; 4], 0, 1, 64, None);
         assert_eq!(meters.tagged_figures().len(), MOST_TAGGED);
         assert_eq!(meters.figures().rx_frames, u64::from(frames) + 1);
         assert_eq!(meters.tagged_figures()[0].1.rx_frames, 2, "those that are known are counted on");

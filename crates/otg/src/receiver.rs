@@ -7,7 +7,7 @@ use crate::frame::Signature;
 use crate::meters::{FlowMeters, PortMeters};
 use crate::wire::Receive;
 use packet::layers::{LayerKind, Layers};
-use packet::{Headers, MacAddr, Stamp, answer, told};
+use packet::{Headers, MacAddr, Stamp, hardware_address, write_reply};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -104,7 +104,7 @@ pub(crate) enum Awaited {
     /// The hardware address of a neighbour of this interface.
     Neighbour { interface: usize, address: IpAddr, tags: Vec<DeviceTag> },
     /// The echo with this identifier, from the first address to the second.
-    Echo { from: IpAddr, to: IpAddr, identifier: u16, tags: Vec<DeviceTag>, came: bool },
+    Echo { from: IpAddr, to: IpAddr, identifier: u16, tags: Vec<DeviceTag>, arrived: bool },
 }
 
 /// State that a receiver shares with requests.
@@ -127,18 +127,18 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
         let mut expected = None;
         let received = port.receive(WAIT, &mut |time_ns, frame| {
             let bytes = (frame.len() + FCS) as u64;
-            shared.meters.came(time_ns, bytes);
+            shared.meters.arrived(time_ns, bytes);
             lock(&shared.capture).take(time_ns, frame);
             let expected = &**expected.get_or_insert_with(|| Arc::clone(&lock(&shared.expected)));
             if let Some(stamp) = expected.stamp(frame) {
                 let flow = usize::from(stamp.stream.wrapping_sub(expected.first_stream));
                 if let Some(Some(meters)) = expected.flows.get(flow) {
-                    meters.came(frame, of, time_ns, bytes, Some(stamp.time_ns));
+                    meters.arrived(frame, of, time_ns, bytes, Some(stamp.time_ns));
                 }
                 return;
             }
             if let Some(meters) = expected.unstamped_flow(frame) {
-                meters.came(frame, of, time_ns, bytes, None);
+                meters.arrived(frame, of, time_ns, bytes, None);
                 return;
             }
             let awaits = !lock(&shared.awaited).is_empty();
@@ -156,7 +156,7 @@ pub(crate) fn run(mut port: Box<dyn Receive>, of: usize, shared: &Shared, neighb
             if awaits {
                 notice(frame, &mut lock(&shared.awaited), neighbours);
             }
-            if answer(frame, owner, &mut reply).is_some() {
+            if write_reply(frame, owner, &mut reply).is_some() {
                 replies.push(std::mem::take(&mut reply));
             }
         });
@@ -189,7 +189,7 @@ fn learn(frame: &[u8], expected: &Expected, neighbours: &Neighbours) {
     let tags = tags_of(frame);
     for (number, interface) in expected.interfaces.iter().filter(|(_, interface)| has_tags(tags, &interface.tags)) {
         for address in interface.addresses.iter().filter(|address| address.gateway_mac.is_none()) {
-            if let Some(mac) = told(frame, address.gateway) {
+            if let Some(mac) = hardware_address(frame, address.gateway) {
                 neighbours.set(*number, address.gateway, mac);
             }
         }
@@ -204,11 +204,11 @@ fn notice(frame: &[u8], awaited: &mut [Awaited], neighbours: &Neighbours) {
         match one {
             Awaited::Neighbour { tags, .. } | Awaited::Echo { tags, .. } if !has_tags(tags_here, tags) => {}
             Awaited::Neighbour { interface, address, .. } => {
-                if let Some(mac) = told(frame, *address) {
+                if let Some(mac) = hardware_address(frame, *address) {
                     neighbours.set(*interface, *address, mac);
                 }
             }
-            Awaited::Echo { from, to, identifier, came, .. } => {
+            Awaited::Echo { from, to, identifier, arrived, .. } => {
                 let number = |kind: LayerKind, at: usize, width: usize| {
                     let layer = layers.all().iter().find(|layer| layer.kind == kind)?;
                     crate::frame::read_bits(frame, layer.start as usize * 8 + at, width)
@@ -231,7 +231,7 @@ fn notice(frame: &[u8], awaited: &mut [Awaited], neighbours: &Neighbours) {
                     && number(icmp, 32, 16) == Some((*identifier).into())
                     && number(ip, at, width) == Some(ends[0])
                     && number(ip, at + width, width) == Some(ends[1]);
-                *came |= is;
+                *arrived |= is;
             }
         }
     }

@@ -66,7 +66,7 @@ struct Running {
 pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, meters: &PortMeters) {
     port.begin();
     let mut sender = SenderState { running: HashMap::new(), due: BinaryHeap::new(), epoch: Instant::now(), ticket: 0 };
-    let mut runs_first = false;
+    let mut raised = false;
     let mut frame = Vec::with_capacity(2_048);
     loop {
         let wait = match sender.due.peek() {
@@ -93,9 +93,9 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
             Some(command) => {
                 sender.obey(command);
                 let sleeps = sender.frames_per_second() <= MOSTLY_ASLEEP;
-                if sleeps != runs_first {
-                    runs_first = sleeps;
-                    port.run_first(sleeps);
+                if sleeps != raised {
+                    raised = sleeps;
+                    port.set_raised_priority(sleeps);
                 }
             }
             None => {}
@@ -131,7 +131,7 @@ pub(crate) fn run(mut port: Box<dyn Transmit>, commands: &Receiver<Command>, met
         let now = passed(epoch);
         if taken != Ok(true) {
             // A thread with raised priority must sleep while it waits for space in the queue.
-            if taken.is_err() || runs_first {
+            if taken.is_err() || raised {
                 std::thread::sleep(PAUSE);
             }
             // The same frame remains due until it departs.

@@ -324,10 +324,10 @@ fn tags_split_metrics_by_their_values() {
     let rows = filtered("dscp");
     let counts: Vec<_> = rows.iter().map(|row| (&row["frames_tx"], &row["frames_rx"], &row["loss"])).collect();
     let both = [51, 50].map(|frames| (json!(frames), json!(frames), json!(0.0)));
-    assert_eq!(counts, both.each_ref().map(|(sent, came, loss)| (sent, came, loss)));
+    assert_eq!(counts, both.each_ref().map(|(sent, arrived, loss)| (sent, arrived, loss)));
     assert!(rows.iter().all(|row| row["tags"].as_array().is_some_and(|tags| tags.len() == 1)), "{rows:?}");
-    let came: Vec<u64> = filtered("rx_name").iter().map(|row| row["frames_rx"].as_u64().expect("a count")).collect();
-    assert_eq!(came, [0, 101], "sent and received frames");
+    let arrived: Vec<u64> = filtered("rx_name").iter().map(|row| row["frames_rx"].as_u64().expect("a count")).collect();
+    assert_eq!(arrived, [0, 101], "sent and received frames");
 }
 
 #[test]
@@ -517,7 +517,7 @@ fn flows_are_added_and_deleted_while_others_run() {
     }
     bed.transmit("stop", &[]);
     let flows = bed.flows();
-    assert!(flows[0]["frames_rx"].as_u64().is_some_and(|came| came > before), "b went on: {flows:?}");
+    assert!(flows[0]["frames_rx"].as_u64().is_some_and(|arrived| arrived > before), "b went on: {flows:?}");
     assert_eq!(flows[0]["frames_rx"], flows[0]["frames_tx"]);
     let stored = bed.does(Request::GetConfig, &Value::Null);
     let stored: Vec<&Value> = stored["flows"].as_array().expect("a list").iter().map(|flow| &flow["name"]).collect();
@@ -544,7 +544,7 @@ fn flows_are_added_and_deleted_while_others_run() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_by_its_path() {
+fn unsupported_settings_are_refused_by_path() {
     let bed = Bed::new();
     for (request, body, path) in [
         (Request::SetConfig, json!({ "lags": [] }), "lags"),

@@ -10,7 +10,7 @@ pub trait Transmit: Send {
 
     /// Called on the sending thread when its flows change. `first` is true if the thread may have a priority above
     /// other threads, because it sleeps most of the time.
-    fn run_first(&mut self, _first: bool) {}
+    fn set_raised_priority(&mut self, _raised: bool) {}
 
     /// Sends a frame, given without FCS. False if there is no space in the queue at the moment.
     ///
@@ -132,14 +132,14 @@ pub(crate) mod cable {
     /// The ports p1 and p2.
     pub(crate) fn pair() -> Vec<OpenPort> {
         let ((to_first, first), (to_second, second)) = (channel(), channel());
-        let port = |n: u8, out: Sender<(u64, Vec<u8>)>, came| OpenPort {
+        let port = |n: u8, out: Sender<(u64, Vec<u8>)>, arrived| OpenPort {
             name: format!("p{n}"),
             text: format!("if:cable{n}"),
             mac: MacAddr([2, 0, 0, 0, 1, n]),
             mtu: 1_500,
             line_bps: None,
             transmit: Box::new(End(out.clone())),
-            receive: Box::new(Other(came, out)),
+            receive: Box::new(Other(arrived, out)),
             link: Box::new(Up),
         };
         vec![port(1, to_second, first), port(2, to_first, second)]

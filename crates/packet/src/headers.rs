@@ -463,7 +463,7 @@ mod tests {
 
     /// Two flows in each of the tunnels, with the same outer headers but other inner ports or SPI.
     #[test]
-    fn flows_in_tunnels_are_told_apart_by_their_inner_ends() {
+    fn flows_in_tunnels_are_distinguished_by_their_inner_endpoints() {
         use crate::layers::{FieldPath, LayerKind, Layers, stack, write_field};
         use LayerKind::{Esp, Ethernet, Geneve, Gre, Gtpu, Ipv4, Ipv6, Mpls, Pppoe, Tcp, Udp, Vlan, Vxlan};
         for (kinds, path) in [

@@ -31,7 +31,9 @@ pub use innermost::{NoPayload, innermost_payload};
 pub use key::{ICMP, Key, Kind, Site};
 pub use mac::MacAddr;
 pub use marking::{set_congestion, set_dscp};
-pub use neighbour::{AnsweredRequest, Asker, answer, asked, question, refused, told};
+pub use neighbour::{
+    AnsweredRequest, Requester, address_request, hardware_address, parse_address_request, parse_icmp_error, write_reply,
+};
 pub use protocol::Protocol;
 pub use rewrite::{Prefix, Rewrite, Target};
 pub use stamp::Stamp;

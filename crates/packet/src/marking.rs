@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_keeps_its_checksum_good() {
+    fn marking_keeps_the_ipv4_checksum_valid() {
         for class in 0..=255 {
             for dscp in [0, 12, 14, 63] {
                 let mut frame = v4(class);

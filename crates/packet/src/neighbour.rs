@@ -31,9 +31,9 @@ pub enum AnsweredRequest {
     Echo,
 }
 
-/// The port's own side of a question to a neighbour.
+/// The port's own side of an address request to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct Requester {
     /// Its hardware address.
     pub mac: MacAddr,
     /// Its address, of the same version as the neighbour's.
@@ -48,7 +48,7 @@ pub struct Asker {
 /// Answers ARP requests, neighbour solicitations and echo requests that are complete, unfragmented and have correct
 /// checksums, and that were sent to that hardware address or to a group. The answer has the VLAN tags of the request.
 #[must_use]
-pub fn answer(
+pub fn write_reply(
     frame: &[u8],
     owner: impl Fn(IpAddr, [Option<u16>; 2]) -> Option<MacAddr>,
     reply: &mut Vec<u8>,
@@ -70,8 +70,9 @@ pub fn answer(
         let message = frame.get(at..ip.end).filter(|message| message.len() >= 8)?;
         match (ip.version, ip.protocol) {
             (4, ICMP) => {
-                let whole = internet_checksum(&[frame.get(ip.start..at)?]) == 0 && internet_checksum(&[message]) == 0;
-                let mac = own(destination).filter(|_| whole && message[..2] == [ECHO_REQUEST, 0])?;
+                let sums_match =
+                    internet_checksum(&[frame.get(ip.start..at)?]) == 0 && internet_checksum(&[message]) == 0;
+                let mac = own(destination).filter(|_| sums_match && message[..2] == [ECHO_REQUEST, 0])?;
                 echo_reply(frame, ip.start, at, ip.end, mac, reply);
                 AnsweredRequest::Echo
             }
@@ -85,8 +86,8 @@ pub fn answer(
                     let target: [u8; 16] = message[8..24].try_into().ok()?;
                     let target = Ipv6Addr::from(target);
                     let mac = own(IpAddr::V6(target))?;
-                    let IpAddr::V6(asker) = source else { return None };
-                    advertisement(frame, ip.start, mac, target, asker, reply);
+                    let IpAddr::V6(requester) = source else { return None };
+                    advertisement(frame, ip.start, mac, target, requester, reply);
                     AnsweredRequest::Solicitation
                 }
                 _ => return None,
@@ -103,46 +104,46 @@ pub fn answer(
 /// # Panics
 /// If the two addresses are of different IP versions.
 #[must_use]
-pub fn question(asker: &Asker, neighbour: IpAddr) -> Vec<u8> {
+pub fn address_request(requester: &Requester, neighbour: IpAddr) -> Vec<u8> {
     let mut frame = Vec::with_capacity(SHORTEST + 30);
-    match (asker.address, neighbour) {
+    match (requester.address, neighbour) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            ethernet(&mut frame, [0xff; 6], asker, ARP);
-            arp(&mut frame, 1, (asker.mac.0, from.octets()), ([0; 6], to.octets()));
+            ethernet(&mut frame, [0xff; 6], requester, ARP);
+            arp(&mut frame, 1, (requester.mac.0, from.octets()), ([0; 6], to.octets()));
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             // The solicited-node multicast address for addresses with these last three bytes (RFC 4291).
             let [.., a, b, c] = to.octets();
             let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
-            ethernet(&mut frame, [0x33, 0x33, 0xff, a, b, c], asker, 0x86dd);
-            discovery(&mut frame, SOLICITATION, 0, (from, group), to, (1, asker.mac));
+            ethernet(&mut frame, [0x33, 0x33, 0xff, a, b, c], requester, 0x86dd);
+            discovery(&mut frame, SOLICITATION, 0, (from, group), to, (1, requester.mac));
         }
-        _ => panic!("an asker has an address of its neighbour's version"),
+        _ => panic!("the requester and its neighbour have addresses of one IP version"),
     }
     frame.resize(frame.len().max(SHORTEST), 0);
     frame
 }
 
-/// The addresses of asker and target, if the frame is an ARP request or a neighbour solicitation. `None` if the asker
-/// asks for its own address, to detect a duplicate: that needs no answer.
+/// The addresses of requester and target, if the frame is an ARP request or a neighbour solicitation. `None` if the
+/// requester asks for its own address, to detect a duplicate: that needs no answer.
 #[must_use]
-pub fn asked(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+pub fn parse_address_request(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let headers = Headers::of(frame)?;
     if headers.ether_type == ARP {
         let packet = frame.get(headers.network..headers.network + 28)?;
         let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).map(|bytes| IpAddr::V4(bytes.into())).ok();
-        let (asker, target) = (address(14)?, address(24)?);
-        return (packet[..8] == [0, 1, 8, 0, 6, 4, 0, 1] && asker != target).then_some((asker, target));
+        let (requester, target) = (address(14)?, address(24)?);
+        return (packet[..8] == [0, 1, 8, 0, 6, 4, 0, 1] && requester != target).then_some((requester, target));
     }
-    let (asker, message) = icmp_v6(frame, &headers)?;
+    let (requester, message) = icmp_v6(frame, &headers)?;
     let target: [u8; 16] = message.get(8..24)?.try_into().ok()?;
     let target = IpAddr::V6(target.into());
-    (message[0] == SOLICITATION && !asker.is_unspecified() && asker != target).then_some((asker, target))
+    (message[0] == SOLICITATION && !requester.is_unspecified() && requester != target).then_some((requester, target))
 }
 
 /// The sender of an ICMP or ICMPv6 error and its reason, if the frame is one.
 #[must_use]
-pub fn refused(frame: &[u8]) -> Option<(IpAddr, &'static str)> {
+pub fn parse_icmp_error(frame: &[u8]) -> Option<(IpAddr, &'static str)> {
     let headers = Headers::of(frame)?;
     if let Some((router, message)) = icmp_v6(frame, &headers) {
         let why = match message[..2] {
@@ -183,7 +184,7 @@ fn icmp_v6<'a>(frame: &'a [u8], headers: &Headers) -> Option<(IpAddr, &'a [u8])>
 /// included (RFC 826), an advertisement of its address, or a solicitation from it with its hardware address (RFC 4861,
 /// 7.2.3).
 #[must_use]
-pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
+pub fn hardware_address(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
     let headers = Headers::of(frame)?;
     match neighbour {
         IpAddr::V4(neighbour) if headers.ether_type == ARP => {
@@ -200,20 +201,20 @@ pub fn told(frame: &[u8], neighbour: IpAddr) -> Option<MacAddr> {
             let source = ip.source(frame)?;
             // Options are type, length in units of 8 bytes, content; 1 is the sender's hardware address, 2 the
             // target's.
-            let (wanted, is_of_it) = match message[..2] {
+            let (option_type, about_neighbour) = match message[..2] {
                 [ADVERTISEMENT, 0] => (2, message[8..24] == neighbour.octets()),
                 [SOLICITATION, 0] => (1, source == IpAddr::V6(neighbour)),
                 _ => return None,
             };
-            let right = sum_v6(source, ip.destination(frame)?, message)? == 0
+            let valid = sum_v6(source, ip.destination(frame)?, message)? == 0
                 && frame[ip.start + 7] == NEIGHBOUR_HOPS
-                && is_of_it;
-            let mut options = message.get(24..).filter(|_| right)?;
+                && about_neighbour;
+            let mut options = message.get(24..).filter(|_| valid)?;
             while let [kind, length, ..] = options
                 && *length > 0
             {
                 let (option, rest) = options.split_at_checked(usize::from(*length) * 8)?;
-                if *kind == wanted {
+                if *kind == option_type {
                     return option[2..8].try_into().ok().map(MacAddr);
                 }
                 options = rest;
@@ -283,11 +284,18 @@ fn echo_reply(frame: &[u8], ip: usize, message: usize, end: usize, mac: MacAddr,
     reply[message + 2..message + 4].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-fn advertisement(frame: &[u8], network: usize, mac: MacAddr, target: Ipv6Addr, asker: Ipv6Addr, reply: &mut Vec<u8>) {
+fn advertisement(
+    frame: &[u8],
+    network: usize,
+    mac: MacAddr,
+    target: Ipv6Addr,
+    requester: Ipv6Addr,
+    reply: &mut Vec<u8>,
+) {
     // A host without an address checks whether this one is in use; the answer goes to all nodes (RFC 4861, 7.2.4).
     let (to, flags) =
-        if asker.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0x20) } else { (asker, 0x60) };
-    if asker.is_unspecified() {
+        if requester.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0x20) } else { (requester, 0x60) };
+    if requester.is_unspecified() {
         reply.extend([0x33, 0x33, 0, 0, 0, 1]);
     } else {
         reply.extend(&frame[6..12]);
@@ -297,12 +305,12 @@ fn advertisement(frame: &[u8], network: usize, mac: MacAddr, target: Ipv6Addr, a
     discovery(reply, ADVERTISEMENT, flags, (target, to), target, (2, mac));
 }
 
-/// The Ethernet header of a question, with its tags.
-fn ethernet(frame: &mut Vec<u8>, to: [u8; 6], asker: &Asker, ether_type: u16) {
+/// The Ethernet header of an address request, with its tags.
+fn ethernet(frame: &mut Vec<u8>, to: [u8; 6], requester: &Requester, ether_type: u16) {
     frame.extend(to);
-    frame.extend(asker.mac.0);
-    let both = asker.vlans[1].is_some();
-    for (n, vlan) in asker.vlans.into_iter().flatten().enumerate() {
+    frame.extend(requester.mac.0);
+    let both = requester.vlans[1].is_some();
+    for (n, vlan) in requester.vlans.into_iter().flatten().enumerate() {
         frame.extend(if both && n == 0 { [0x88, 0xa8] } else { [0x81, 0x00] });
         frame.extend(vlan.to_be_bytes());
     }
@@ -352,8 +360,8 @@ mod tests {
         IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x12, last))
     }
 
-    fn host(address: IpAddr) -> Asker {
-        Asker { mac: HOST, address, vlans: [None; 2] }
+    fn host(address: IpAddr) -> Requester {
+        Requester { mac: HOST, address, vlans: [None; 2] }
     }
 
     fn ours(address: IpAddr, vlans: [Option<u16>; 2]) -> Option<MacAddr> {
@@ -362,7 +370,7 @@ mod tests {
 
     fn reply_to(frame: &[u8]) -> Option<(AnsweredRequest, Vec<u8>)> {
         let mut reply = vec![1; 9];
-        answer(frame, ours, &mut reply).map(|answered| (answered, reply))
+        write_reply(frame, ours, &mut reply).map(|answered| (answered, reply))
     }
 
     /// An echo request with `payload`, from the host to us.
@@ -393,46 +401,53 @@ mod tests {
     }
 
     #[test]
-    fn answers_address_queries_and_parses_the_answers() {
-        for (asks, wanted, kind) in
+    fn replies_to_address_requests_and_parses_the_replies() {
+        for (from, target, kind) in
             [(v4(1), v4(9), AnsweredRequest::Arp), (v6(1), v6(9), AnsweredRequest::Solicitation)]
         {
             for vlans in [[None; 2], [Some(5), None], [Some(6), Some(5)]] {
-                let question = question(&Asker { vlans, ..host(asks) }, wanted);
-                assert!(question.len() >= 60);
-                let (answered, reply) = reply_to(&question).expect("an answer");
+                let request = address_request(&Requester { vlans, ..host(from) }, target);
+                assert!(request.len() >= 60);
+                let (answered, reply) = reply_to(&request).expect("an answer");
                 assert_eq!((answered, &reply[..6], &reply[6..12]), (kind, &HOST.0[..], &OWN.0[..]));
                 let tags = Headers::of(&reply).map(|headers| headers.tags);
-                assert_eq!(tags, Some(vlans), "the tags of what it answers");
-                assert_eq!((told(&reply, wanted), told(&reply, asks)), (Some(OWN), None));
+                assert_eq!(tags, Some(vlans), "the tags of the request");
+                assert_eq!((hardware_address(&reply, target), hardware_address(&reply, from)), (Some(OWN), None));
                 assert_eq!(
-                    (told(&question, asks), told(&question, wanted)),
-                    (Some(host(asks).mac), None),
-                    "a question has the address of its sender"
+                    (hardware_address(&request, from), hardware_address(&request, target)),
+                    (Some(host(from).mac), None),
+                    "a request carries the hardware address of its sender"
                 );
                 // No answer for another address, in another VLAN, or to a frame for another host.
-                assert_eq!(reply_to(&super::question(&Asker { vlans, ..host(asks) }, asks)), None);
-                assert_eq!(reply_to(&super::question(&Asker { vlans: [Some(7), None], ..host(asks) }, wanted)), None);
-                let mut elsewhere = question.clone();
+                assert_eq!(reply_to(&super::address_request(&Requester { vlans, ..host(from) }, from)), None);
+                assert_eq!(
+                    reply_to(&super::address_request(&Requester { vlans: [Some(7), None], ..host(from) }, target)),
+                    None
+                );
+                let mut elsewhere = request.clone();
                 elsewhere[..6].copy_from_slice(&[2, 0, 0, 0, 0, 8]);
                 assert_eq!(reply_to(&elsewhere), None);
-                for length in 0..question.len().min(42) {
-                    assert_eq!(reply_to(&question[..length]), None, "cut to {length} B");
+                for length in 0..request.len().min(42) {
+                    assert_eq!(reply_to(&request[..length]), None, "cut to {length} B");
                 }
             }
         }
     }
 
     #[test]
-    fn questions_and_refusals_are_read_by_anybody() {
-        for (asks, wanted) in [(v4(1), v4(9)), (v6(1), v6(9))] {
-            let question = question(&host(asks), wanted);
-            assert_eq!((asked(&question), refused(&question)), (Some((asks, wanted)), None));
-            assert_eq!(asked(&super::question(&host(asks), asks)), None, "whether another has it");
-            let (_, reply) = reply_to(&question).expect("an answer");
-            assert_eq!((asked(&reply), refused(&reply)), (None, None));
-            for length in 0..question.len().min(42) {
-                assert_eq!(asked(&question[..length]), None);
+    fn parses_address_requests_and_icmp_errors() {
+        for (from, target) in [(v4(1), v4(9)), (v6(1), v6(9))] {
+            let request = address_request(&host(from), target);
+            assert_eq!((parse_address_request(&request), parse_icmp_error(&request)), (Some((from, target)), None));
+            assert_eq!(
+                parse_address_request(&super::address_request(&host(from), from)),
+                None,
+                "duplicate address detection"
+            );
+            let (_, reply) = reply_to(&request).expect("an answer");
+            assert_eq!((parse_address_request(&reply), parse_icmp_error(&reply)), (None, None));
+            for length in 0..request.len().min(42) {
+                assert_eq!(parse_address_request(&request[..length]), None);
             }
         }
         for (v6_too, kind, code, why) in [
@@ -447,26 +462,26 @@ mod tests {
             let mut error = ping(v6_too, b"the packet that was refused");
             let at = if v6_too { 54 } else { 34 };
             (error[at], error[at + 1]) = (kind, code);
-            assert_eq!(refused(&error), Some((if v6_too { v6(1) } else { v4(1) }, why)));
-            assert_eq!((asked(&error), refused(&error[..at])), (None, None));
+            assert_eq!(parse_icmp_error(&error), Some((if v6_too { v6(1) } else { v4(1) }, why)));
+            assert_eq!((parse_address_request(&error), parse_icmp_error(&error[..at])), (None, None));
         }
-        assert_eq!(refused(&ping(false, b"")), None);
+        assert_eq!(parse_icmp_error(&ping(false, b"")), None);
     }
 
     #[test]
-    fn answers_a_host_without_an_address_by_multicast() {
+    fn replies_to_an_unspecified_source_by_multicast() {
         let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let (_, reply) = reply_to(&question(&host(unspecified), v6(9))).expect("an answer");
-        assert_eq!((&reply[..6], told(&reply, v6(9))), (&[0x33, 0x33, 0, 0, 0, 1][..], Some(OWN)));
+        let (_, reply) = reply_to(&address_request(&host(unspecified), v6(9))).expect("an answer");
+        assert_eq!((&reply[..6], hardware_address(&reply, v6(9))), (&[0x33, 0x33, 0, 0, 0, 1][..], Some(OWN)));
         assert_eq!(reply[14 + 40 + 4], 0x20, "not solicited, to override");
         // An ARP probe is answered; an announcement asks for nothing.
-        let probe = question(&host(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), v4(9));
+        let probe = address_request(&host(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), v4(9));
         assert!(reply_to(&probe).is_some());
-        assert_eq!(reply_to(&question(&host(v4(9)), v4(9))), None);
+        assert_eq!(reply_to(&address_request(&host(v4(9)), v4(9))), None);
     }
 
     #[test]
-    fn pings_come_back_whole() {
+    fn echo_replies_carry_the_whole_payload() {
         for v6_too in [false, true] {
             for payload in [&b""[..], b"odd", b"0123456789abcdef0123456789abcdef"] {
                 let request = ping(v6_too, payload);

@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_frame_stays_as_it_is() {
+    fn a_given_frame_is_not_changed() {
         for mut frame in [udp(77), udp(60), vec![9; 14]] {
             frame.resize(frame.len().max(60), 0);
             let mut template = Template::given(&frame, None, None).expect("a frame");

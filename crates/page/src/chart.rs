@@ -75,13 +75,13 @@ impl Axis {
     }
 
     /// The position of a value on the axis, from 0 to 1.
-    fn place(&self, value: f64) -> f64 {
-        let place = if self.logarithmic {
+    fn fraction(&self, value: f64) -> f64 {
+        let fraction = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
             (value - self.low) / (self.high - self.low)
         };
-        place.clamp(0.0, 1.0)
+        fraction.clamp(0.0, 1.0)
     }
 }
 
@@ -203,11 +203,11 @@ impl Chart {
 
     fn x(&self, value: f64) -> f64 {
         let left = self.left();
-        left + self.x.place(value) * (WIDTH - left - RIGHT)
+        left + self.x.fraction(value) * (WIDTH - left - RIGHT)
     }
 
     fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.place(value) * (HEIGHT - BOTTOM - TOP)
+        HEIGHT - BOTTOM - self.y.fraction(value) * (HEIGHT - BOTTOM - TOP)
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         );
         assert_eq!(narrow(110.0, 190.0).len(), 0, "less than a factor of two has none but round ones");
         assert_eq!(narrow(90.0, 1_100.0).len(), 2);
-        assert!(axis.place(0.0).abs() < 1e-12 && (axis.place(1e9) - 1.0).abs() < 1e-12);
-        assert!((axis.place(10.0) - 1.0 / 3.0).abs() < 1e-12);
+        assert!(axis.fraction(0.0).abs() < 1e-12 && (axis.fraction(1e9) - 1.0).abs() < 1e-12);
+        assert!((axis.fraction(10.0) - 1.0 / 3.0).abs() < 1e-12);
     }
 }

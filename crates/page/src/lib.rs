@@ -69,7 +69,7 @@ const TERMS: &[(&str, &str)] = &[
         "departure minus ask; early departures count as 0. On a model line the departure is the start of the frame there; on live ports it is the hand-over to the driver.",
     ),
     ("hiccup", "live: a run of consecutive departures that are all more than 5 µs late."),
-    ("starved", "times that no frame was ready when one was due; the schedule starts anew at the next arrival."),
+    ("starved", "times that no frame was ready when one was due; the schedule restarts at the next arrival."),
     (
         "wave width",
         "the shortest buffer with which no departure would have starved, for these arrivals: use it as --buffer of the next run.",

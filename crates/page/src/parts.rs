@@ -40,8 +40,8 @@ pub(crate) fn streams(report: &PipelineReport) -> String {
         return String::new();
     }
     let head = [
-        "stream", "sent", "came", "lost", "again", "reordered", "extent", "median delay", "p99", "max", "PDV p99",
-        "mean IPDV",
+        "stream", "sent", "received", "lost", "repeated", "reordered", "extent", "median delay", "p99", "max",
+        "PDV p99", "mean IPDV",
     ];
     let first = if received.count() > LISTED { format!(", the first {LISTED}") } else { String::new() };
     let caption = format!("By the stamps in their frames{first}; delays by the clocks of sender and receiver");
@@ -78,10 +78,10 @@ pub(crate) fn limit(report: &PipelineReport) -> String {
     let users = &limit.users;
     let refused = match users.refused {
         0 => String::new(),
-        refused => format!("; {} found no room", counted(refused, "frame")),
+        refused => format!("; {} without room", counted(refused, "frame")),
     };
     let sentence = format!(
-        "{} came, {} made room for others, {} stayed to the end; there is room for {}{refused}.",
+        "{} added, {} removed to make room, {} present at the end; capacity {}{refused}.",
         counted(users.created, "user"),
         thousands(users.reclaimed),
         thousands(users.present),
@@ -138,7 +138,7 @@ pub(crate) fn classes(report: &PipelineReport, i: usize) -> String {
         vec![
             class.name.clone(),
             class.rule.clone().unwrap_or_else(|| "all that is left".to_owned()),
-            thousands(class.came.frames),
+            thousands(class.arrived.frames),
             thousands(class.left.frames),
             thousands(class.drops.total()),
             thousands(class.held),
@@ -221,7 +221,7 @@ pub(crate) fn segments(report: &PipelineReport) -> String {
                 time(segment.from_ns),
                 time(segment.to_ns),
                 if number == 0 { "start of the run".to_owned() } else { changed_at(segment.from_ns) },
-                thousands(segment.came.frames),
+                thousands(segment.arrived.frames),
                 thousands(segment.left.frames),
                 thousands(segment.drops.total()),
                 segment.rate.map_or_else(none, |rate| bits(rate.mean_bps)),
@@ -241,7 +241,7 @@ pub(crate) fn segments(report: &PipelineReport) -> String {
 /// The synchronised sources.
 pub(crate) fn sources(report: &PipelineReport, id: &str) -> String {
     curves(report, id)
-        + &match table_of_sources(report, "crests as they came and as they left") {
+        + &match table_of_sources(report, "crests as received and as sent") {
             table if table.is_empty() => table,
             table => format!("<div class=\"card\"><h3>Sources in order</h3>\n{table}</div>\n"),
         }
@@ -261,7 +261,7 @@ fn table_of_sources(report: &PipelineReport, caption: &str) -> String {
         .map(|source| {
             vec![
                 source.source.clone(),
-                thousands(source.came.frames),
+                thousands(source.arrived.frames),
                 thousands(source.left.frames),
                 thousands(source.crests),
                 thousands(source.missed),
@@ -291,8 +291,8 @@ fn curves(report: &PipelineReport, id: &str) -> String {
         plots.sources.iter().map(lane).collect()
     };
     let about = "From the first frame of any source on";
-    lanes::figure("Sources as they came", about, &format!("{id}-came"), &lanes(|source| source.came.as_ref()))
-        + &lanes::figure("Sources as they left", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
+    lanes::figure("Sources as received", about, &format!("{id}-came"), &lanes(|source| source.arrived.as_ref()))
+        + &lanes::figure("Sources as sent", about, &format!("{id}-left"), &lanes(|source| source.left.as_ref()))
 }
 
 /// The gaps between crests of different sources within rounds.
@@ -308,7 +308,7 @@ pub(crate) fn arrivals(report: &PipelineReport) -> String {
         let after = |ns: Option<f64>| ns.map_or_else(|| NONE.to_owned(), brief);
         vec![
             source.source.clone(),
-            thousands(source.came.frames),
+            thousands(source.arrived.frames),
             after(source.first_after_ns),
             after(source.last_after_ns),
             thousands(source.crests),

@@ -36,9 +36,9 @@ pub(crate) fn section(report: &PipelineReport, i: usize) -> String {
 
 /// Where frames spent their time, if frames were traced: the mean as a bar, one frame as a waterfall, and all figures.
 fn slices(report: &PipelineReport) -> String {
-    let Some(slices) = report.slices.as_ref().filter(|_| report.came.frames > 0) else { return String::new() };
+    let Some(slices) = report.slices.as_ref().filter(|_| report.arrived.frames > 0) else { return String::new() };
     if slices.packets.matched == 0 {
-        let why = format!("1 frame in {} was to be traced, and none of them departed.", thousands(slices.every));
+        let why = format!("1 frame in {} was selected for tracing, but none departed.", thousands(slices.every));
         return nothing(&report.name, &why);
     }
     let of = |slice: &PipelineSlice| {
@@ -96,7 +96,7 @@ fn tiles(report: &PipelineReport) -> String {
         0 => String::new(),
         held => format!(", {} held at the end", thousands(held)),
     };
-    let of = format!("of {} in, {dropped}{held}", thousands(report.came.frames));
+    let of = format!("of {} in, {dropped}{held}", thousands(report.arrived.frames));
     tile("Frames out", thousands(report.left.frames), of);
     if let Some(rate) = &report.rate {
         let range = match (rate.min_bps, rate.max_bps) {
@@ -253,7 +253,7 @@ pub(crate) fn impairments(report: &PipelineReport) -> Vec<Vec<String>> {
 /// Accounting for every frame.
 fn accounting(report: &PipelineReport) -> String {
     let mut out = "<div class=\"card\"><h3>Where every frame went</h3>\n".to_owned();
-    let all = report.came.frames + report.copies;
+    let all = report.arrived.frames + report.copies;
     if all > 0 {
         out.push_str("<div class=\"share\" aria-hidden=\"true\">");
         let parts = [("out", report.left.frames), ("dropped", report.drops.total()), ("held", report.held)];
@@ -268,10 +268,10 @@ fn accounting(report: &PipelineReport) -> String {
         out.push_str("</p>\n");
     }
     out.push_str(&balance(
-        "From the input to the output", &report.came, report.copies, &report.left, &report.drops, report.held,
+        "From the input to the output", &report.arrived, report.copies, &report.left, &report.drops, report.held,
     ));
     if let Some(back) = &report.back {
-        out.push_str(&balance("The way back", &back.came, 0, &back.left, &back.drops, back.held));
+        out.push_str(&balance("Return path", &back.arrived, 0, &back.left, &back.drops, back.held));
     }
     let mut notes = Vec::new();
     if let Some(fillers) = report.fillers.filter(|fillers| fillers.frames > 0) {
@@ -281,10 +281,10 @@ fn accounting(report: &PipelineReport) -> String {
             thousands(fillers.bytes)
         ));
     }
-    if let Some(answers) = report.answers.as_ref().filter(|answers| answers.came.frames > 0) {
+    if let Some(answers) = report.answers.as_ref().filter(|answers| answers.arrived.frames > 0) {
         notes.push(format!(
             "Of {} that arrived on the port, {} ARP, {} neighbour and {} echo requests were answered; {} dropped, {} held.",
-            counted(answers.came.frames, "frame"),
+            counted(answers.arrived.frames, "frame"),
             thousands(answers.answered.arp),
             thousands(answers.answered.ndp),
             thousands(answers.answered.echo),
@@ -314,9 +314,9 @@ fn accounting(report: &PipelineReport) -> String {
     out
 }
 
-fn balance(caption: &str, came: &Tally, copies: u64, left: &Tally, drops: &Drops, held: u64) -> String {
+fn balance(caption: &str, arrived: &Tally, copies: u64, left: &Tally, drops: &Drops, held: u64) -> String {
     let mut rows = vec![
-        vec!["in".to_owned(), thousands(came.frames), thousands(came.bytes)],
+        vec!["in".to_owned(), thousands(arrived.frames), thousands(arrived.bytes)],
         vec!["+ copies".to_owned(), thousands(copies), "–".to_owned()],
         vec!["= out".to_owned(), thousands(left.frames), thousands(left.bytes)],
     ];
@@ -327,12 +327,12 @@ fn balance(caption: &str, came: &Tally, copies: u64, left: &Tally, drops: &Drops
         rows.push(vec!["+ dropped".to_owned(), "0".to_owned(), "–".to_owned()]);
     }
     rows.push(vec!["+ held when the run ended".to_owned(), thousands(held), "–".to_owned()]);
-    let (here, there) = (came.frames + copies, left.frames + drops.total() + held);
+    let (here, there) = (arrived.frames + copies, left.frames + drops.total() + held);
     let verdict = if here == there {
         "<p class=\"verdict good\">Every frame is accounted for.</p>\n".to_owned()
     } else {
         format!(
-            "<p class=\"verdict bad\">{} frames came or were made, {} are accounted for.</p>\n",
+            "<p class=\"verdict bad\">{} frames were received or generated, {} are accounted for.</p>\n",
             thousands(here),
             thousands(there)
         )

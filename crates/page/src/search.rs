@@ -416,8 +416,8 @@ mod tests {
             assert!(page.contains(text), "no {text} in {page}");
         }
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
-        let place = |text: &str| page.find(text).expect("it is there");
-        assert!(place("Goals met") < place("<h2>Warnings") && place("<h2>Warnings") < place("<svg"));
+        let position = |text: &str| page.find(text).expect("it is there");
+        assert!(position("Goals met") < position("<h2>Warnings") && position("<h2>Warnings") < position("<svg"));
         assert_eq!(page.matches("<svg").count(), 3, "two sizes and their delays");
         // Three trials, two of which count, and the curve through these two; the bound is a rule.
         let losses = losses(&size, 0);

@@ -15,7 +15,7 @@ fn pipeline(frames: u64, gap: Span, late: impl Fn(u64) -> u64) -> PipelineReport
     for i in 0..frames {
         let asked = Time::ZERO + gap * i;
         meter.record(asked, asked + Span::from_ns(late(i)), FrameLen::new(500));
-        books.came.add(FrameLen::new(500));
+        books.arrived.add(FrameLen::new(500));
         books.left.add(FrameLen::new(500));
     }
     PipelineReport { name: "shape".into(), pacer: Some("deadline"), ..meter.report(&books, 0) }
@@ -153,7 +153,8 @@ fn gaps_against_a_law_are_shown_with_their_fit() {
 
 #[test]
 fn shows_answered_requests_below_the_books() {
-    let mut answers = AnswersReport { came: Tally { frames: 7, bytes: 448 }, ignored: 3, ..AnswersReport::default() };
+    let mut answers =
+        AnswersReport { arrived: Tally { frames: 7, bytes: 448 }, ignored: 3, ..AnswersReport::default() };
     answers.answered.arp = 4;
     let report = |answers| PipelineReport { answers: Some(answers), ..pipeline(10, Span::from_us(10), |_| 0) };
     let told = "Of 7 frames that arrived on the port, 4 ARP, 0 neighbour and 0 echo requests were answered";
@@ -212,7 +213,7 @@ fn books_are_shown_and_judged() {
     report.drops = books.drops();
     let text = page(vec![report.clone()]);
     assert!(text.contains("pool (no buffer was free to hold the frame)"));
-    assert!(text.contains("100 frames came or were made, 107 are accounted for."));
+    assert!(text.contains("100 frames were received or generated, 107 are accounted for."));
     report.copies = 9;
     report.held = 2;
     let text = page(vec![report]);
@@ -400,7 +401,7 @@ fn limit_shows_the_rates_of_users() {
     for wanted in [
         "2 Mbit/s with a burst of 3 036 B for each src-ip, police, gcra",
         "beyond it</th><td>5 600</td><td>788 208</td>",
-        "1 user came, 0 made room for others, 1 stayed to the end; there is room for 1 048 576; 17 frames found no room.",
+        "1 user added, 0 removed to make room, 1 present at the end; capacity 1 048 576; 17 frames without room.",
         "100ms</th><td>23.68 %</td><td>53.66 %</td><td>125 %</td><td>70.57 %</td><td>76.32 %</td><td>40 %</td><td>1 672</td>",
         "10.0.0.&lt;1&gt;</th><td>2 Mbit/s</td><td>7 414</td><td>3 936</td>",
     ] {

@@ -117,7 +117,7 @@ impl Reader {
     ///
     /// # Errors
     /// The file is, or was, shorter.
-    pub fn whole(&self) -> io::Result<()> {
+    pub fn check_length(&self) -> io::Result<()> {
         if !self.map.is_cut() && self.file.metadata()?.len() >= 8 * self.map.words().len() as u64 {
             return Ok(());
         }
@@ -166,7 +166,7 @@ impl Reader {
     }
 
     /// Counts the blocks that are still being written as lost, for a reader that is about to end.
-    pub fn give_up(&mut self) {
+    pub fn discard_unfinished(&mut self) {
         let words = self.map.words();
         let (written, read) = (words[AT_WRITTEN].load(Ordering::Relaxed), words[AT_READ].load(Ordering::Relaxed));
         self.lost += written.saturating_sub(read).min(self.slots);

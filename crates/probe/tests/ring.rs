@@ -176,13 +176,13 @@ fn gives_up_unfinished_blocks_together() {
     assert!(reader.next_block().is_some(), "the one behind them");
     assert_eq!((reader.lost(), reader.waits()), (20, false));
     file.write_all_at(&30_u64.to_ne_bytes(), 8 * 8).expect("it can be written");
-    reader.give_up();
+    reader.discard_unfinished();
     assert_eq!((reader.lost(), reader.waits(), reader.is_damaged()), (29, false, false));
 }
 
 /// Wrong counts do not keep a reader from later blocks, or from its end.
 #[test]
-fn goes_on_behind_counts_that_contradict() {
+fn continues_after_contradictory_counts() {
     for (at, count) in [(8, 1_000_000), (8, u64::MAX), (8, u64::MAX / 2), (16, 7), (16, u64::MAX)] {
         let (folder, ring, mut reader) = ring(64 << 10);
         let file = File::options().read(true).write(true).open(folder.path().join("ring")).expect("it is there");
@@ -246,7 +246,7 @@ fn truncated_ring_has_no_more_blocks() {
             std::thread::sleep(Duration::from_micros(u64::from(round)));
             file.set_len(length).expect("it is cut");
         });
-        while reader.whole().is_ok() {
+        while reader.check_length().is_ok() {
             assert_eq!(reader.next_block(), None);
             let _ = (reader.name(1), reader.costs(), reader.dropped());
         }
@@ -254,7 +254,7 @@ fn truncated_ring_has_no_more_blocks() {
         reader.enable(true);
         reader.forget();
         assert_eq!((reader.next_block(), reader.waits()), (None, false));
-        assert!(reader.whole().expect_err("it was cut").to_string().contains("the ring was cut"));
+        assert!(reader.check_length().expect_err("it was cut").to_string().contains("the ring was cut"));
         drop(reader);
     }
 }

@@ -16,7 +16,7 @@ pub struct ClassText {
     /// The name; `None` if omitted.
     pub name: Option<Text>,
     /// Its position in the scenario.
-    pub place: Option<Origin>,
+    pub origin: Option<Origin>,
     /// The rule.
     pub rule: Option<Text>,
     /// A WAVE.
@@ -209,7 +209,7 @@ fn check_reach(texts: &[ClassText], plans: &[ClassPlan], problems: &mut Problems
 impl ClassText {
     fn origin(&self) -> Origin {
         let name = self.name.as_ref().map(|name| name.origin.clone());
-        name.or_else(|| self.place.clone()).unwrap_or(Origin::Option("--class"))
+        name.or_else(|| self.origin.clone()).unwrap_or(Origin::Option("--class"))
     }
 }
 

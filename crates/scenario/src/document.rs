@@ -166,7 +166,7 @@ impl Reader<'_> {
         let mut inputs = self.one_or_more(table, "in").into_iter();
         let mut pipeline = PipelineText {
             name: self.name(table).map_or_else(|| format!("pipeline{}", number + 1), |text| text.value),
-            place: Some(self.origin(span)),
+            origin: Some(self.origin(span)),
             input: inputs.next(),
             more_inputs: inputs.collect(),
             streams: self.one_or_more(table, "stream"),
@@ -260,7 +260,7 @@ impl Reader<'_> {
         let name = self.text(table, "name");
         ClassText {
             name: self.hides_no_field(name),
-            place: Some(self.origin(span)),
+            origin: Some(self.origin(span)),
             rule: self.text(table, "match"),
             rate: self.text(table, "rate"),
             gap: self.text(table, "gap"),
@@ -283,7 +283,7 @@ impl Reader<'_> {
                 _ => !pipeline.stages.is_empty(),
             };
             if let Some(value) = table.get(key).filter(|_| twice) {
-                self.add(value.span(), format!("{key} is set already: leave one of them out"));
+                self.add(value.span(), format!("{key} is already set: leave one of them out"));
             }
         }
         pipeline.rate = pipeline.rate.take().or_else(|| self.text(table, "rate"));
@@ -445,9 +445,9 @@ that = "down.gap.error.max_ns < 1ns"
             assert!(read("a.toml", &named("gaps"), None).is_ok());
             for name in ["gap", "rate", "in", "return", "slices"] {
                 let problems = read("a.toml", &named(name), None).expect_err(name).to_string();
-                let place = if rule.is_empty() { "a.toml:11:12: " } else { "a.toml:12:10: " };
-                let said = format!("{place}class '{name}' hides the field {name} of reports");
-                assert!(problems.starts_with(&said) && problems.contains("give it another name"), "{problems}");
+                let position = if rule.is_empty() { "a.toml:11:12: " } else { "a.toml:12:10: " };
+                let expected = format!("{position}class '{name}' hides the field {name} of reports");
+                assert!(problems.starts_with(&expected) && problems.contains("give it another name"), "{problems}");
             }
         }
     }
@@ -532,8 +532,8 @@ gap    = "table gone.txt"
 "#;
         assert!(read("a.toml", text, None).is_ok());
         let problems = read("a.toml", text, Some(&Nowhere)).expect_err("files").to_string();
-        for told in ["4:42: no nope.pcap", "6:22: no nope.txt", "7:10: no gone.txt", "12:13: no users.txt"] {
-            assert!(problems.contains(&format!("a.toml:{told}")), "{told} in\n{problems}");
+        for expected in ["4:42: no nope.pcap", "6:22: no nope.txt", "7:10: no gone.txt", "12:13: no users.txt"] {
+            assert!(problems.contains(&format!("a.toml:{expected}")), "{expected} in\n{problems}");
         }
         for (key, at) in [("in", "4:10: no a.pcap"), ("replay", "4:10: no a.pcap")] {
             let text = format!("schema = 1\n[[pipeline]]\nout = \"null\"\n{key:6} = \"pcap:a.pcap\"\n");

@@ -108,8 +108,8 @@ impl Expectation {
                 format!("'{name}.json' needs a pointer"),
                 format!("write {name}.json./end/seconds"),
             )),
-            Named::Nothing(place, names) => {
-                let (what, names) = (&fields[place], if place == 0 { names } else { Vec::new() });
+            Named::Nothing(depth, names) => {
+                let (what, names) = (&fields[depth], if depth == 0 { names } else { Vec::new() });
                 // The unit suffix may be omitted.
                 let short: Vec<&str> = names.iter().map(|name| name.trim_end_matches("_ns")).collect();
                 let names = match nearest(what, &short) {
@@ -204,16 +204,16 @@ impl Expectation {
                     format!("write {}", listed(&names)),
                 ));
             }
-            Named::Nothing(place, mut names) => {
-                if place == 0 {
+            Named::Nothing(depth, mut names) => {
+                if depth == 0 {
                     names.extend(classes);
                 }
-                let of = [prefix].iter().chain(&fields[..place]).cloned().collect::<Vec<_>>().join(".");
-                let what = format!("'{}' is not a figure of {of}", fields[place]);
+                let of = [prefix].iter().chain(&fields[..depth]).cloned().collect::<Vec<_>>().join(".");
+                let what = format!("'{}' is not a figure of {of}", fields[depth]);
                 if names.is_empty() {
                     return Err(ParseError::new(what, format!("write {of} alone")));
                 }
-                let names: Vec<String> = match nearest(&fields[place], &names) {
+                let names: Vec<String> = match nearest(&fields[depth], &names) {
                     Some(name) => vec![format!("{of}.{name}")],
                     None => names.iter().map(|name| format!("{of}.{name}")).collect(),
                 };
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn errors_of_impossible_figures_name_the_intended_ones() {
-        for (that, told) in [
+        for (that, expected) in [
             ("a.gapp.mean_ns < 1us", "'gapp' is not a figure of a: write a.gap"),
             (
                 "a.segments.delay.max < 1us",
@@ -436,8 +436,8 @@ mod tests {
             ("none.conformance.within_1us > 90%", "only with a gap or a rate"),
             ("b.skipped == 0", "write b.skipped.REASON"),
         ] {
-            let said = checked(that).expect_err(that);
-            assert!(said.contains(told), "{that}: {said}");
+            let error = checked(that).expect_err(that);
+            assert!(error.contains(expected), "{that}: {error}");
         }
     }
 

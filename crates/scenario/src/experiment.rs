@@ -445,17 +445,17 @@ that = "down.delay.mean >= 5ms"
     }
 
     #[test]
-    fn commands_that_are_no_tables_are_refused_by_name() {
+    fn commands_that_are_not_tables_are_refused_by_name() {
         for name in ["disk", "search", "slice"] {
-            let said = read("a.toml", &format!("{GOOD}[[{name}]]\n"), None).expect_err(name).to_string();
-            assert!(said.contains(&format!("'{name}' is not a table of a scenario")), "{said}");
-            assert!(said.contains(&format!("command = \"netlathe {name} …\"")), "{said}");
+            let error = read("a.toml", &format!("{GOOD}[[{name}]]\n"), None).expect_err(name).to_string();
+            assert!(error.contains(&format!("'{name}' is not a table of a scenario")), "{error}");
+            assert!(error.contains(&format!("command = \"netlathe {name} …\"")), "{error}");
         }
     }
 
     #[test]
     fn errors_of_labs_and_programs_have_their_position() {
-        for (good, bad, told) in [
+        for (good, bad, expected) in [
             ("\"client2\"", "\"client3\"", "15:13: 'client3' is not a node of the lab: did you mean client?"),
             ("\"client2\"", "\"Server\"", "'Server' is not a node of the lab: did you mean server?"),
             ("clients = 2", "clients = 0", "5:11: clients = 0 is out of range: write 1 to 99"),
@@ -490,8 +490,8 @@ that = "down.delay.mean >= 5ms"
             ),
         ] {
             assert!(GOOD.contains(good), "{good}");
-            let said = read("a.toml", &GOOD.replacen(good, bad, 1), None).expect_err(bad).to_string();
-            assert!(said.contains(told), "{bad}: {said}");
+            let error = read("a.toml", &GOOD.replacen(good, bad, 1), None).expect_err(bad).to_string();
+            assert!(error.contains(expected), "{bad}: {error}");
         }
     }
 }

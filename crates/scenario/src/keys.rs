@@ -88,7 +88,7 @@ pub const KEYS: &[Kind] = &[
     key("pipeline.sync", "sync = ORDER", "order of sources", "sync = \"order 10.0.0.1,10.0.0.2 gap 5ms\""),
     key("pipeline.buffer", "buffer = TIME", "delay of the schedule after the first frame", "buffer = \"5ms\""),
     key("pipeline.one-way", "one-way = true", "carries nothing back", "one-way = true"),
-    key("pipeline.return", "return = [STAGE, …]", "stages of the way back", "return = [\"delay 20ms\"]"),
+    key("pipeline.return", "return = [STAGE, …]", "stages of the return path", "return = [\"delay 20ms\"]"),
     key("pipeline.class", "[[pipeline.class]]", "frames with a schedule of their own", "[[pipeline.class]]"),
     key("pipeline.class.name", "name = TEXT", "name of the class", "name = \"web\""),
     key(

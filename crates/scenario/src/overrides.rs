@@ -71,7 +71,7 @@ fn moved(value: Value<'_>, start: usize) -> Value<'_> {
 
 /// The location of a value in a scenario.
 #[derive(Clone, Debug)]
-struct Place {
+struct ValuePath {
     /// The path without the name of the list of tables in front of it.
     path: String,
     /// The name of that list, if the value is in one.
@@ -97,14 +97,14 @@ pub(crate) fn apply<'i>(
     value: Value<'i>,
     replaces: &Range<usize>,
 ) -> Result<(), String> {
-    let place = find(document, path)?;
-    let Some((Step::Key(key), parents)) = place.steps.split_last().map(|(last, rest)| (last.clone(), rest)) else {
+    let found = find(document, path)?;
+    let Some((Step::Key(key), parents)) = found.steps.split_last().map(|(last, rest)| (last.clone(), rest)) else {
         return Err(format!("'{path}' is not a value: name a key of it"));
     };
     let Some(table) = table_at(document, parents) else {
         return Err(format!("'{path}' is in no table: write it in the file"));
     };
-    match place.stage {
+    match found.stage {
         Some((index, kind)) => {
             if let Some(DeValue::Array(stages)) = table.get_mut(key).map(|value| value.get_mut())
                 && let Some(stage) = stages.get_mut(index)
@@ -136,23 +136,23 @@ fn of_stage<'i>(kind: &str, value: &Value<'i>) -> Result<Value<'i>, String> {
 ///
 /// # Errors
 /// As [`apply`].
-fn find(document: &DeTable<'_>, path: &str) -> Result<Place, String> {
-    let places = places(document);
-    let full = |place: &Place| {
-        if place.list.is_empty() { place.path.clone() } else { format!("{}.{}", place.list, place.path) }
+fn find(document: &DeTable<'_>, path: &str) -> Result<ValuePath, String> {
+    let values = values(document);
+    let full = |value: &ValuePath| {
+        if value.list.is_empty() { value.path.clone() } else { format!("{}.{}", value.list, value.path) }
     };
-    let meant: Vec<&Place> = places.iter().filter(|place| place.path == path || full(place) == path).collect();
+    let meant: Vec<&ValuePath> = values.iter().filter(|value| value.path == path || full(value) == path).collect();
     match meant[..] {
         [only] => Ok(only.clone()),
         [] => {
-            let full: Vec<String> = places.iter().map(full).collect();
-            let known: Vec<&str> = places.iter().map(|place| place.path.as_str()).collect();
+            let full: Vec<String> = values.iter().map(full).collect();
+            let known: Vec<&str> = values.iter().map(|value| value.path.as_str()).collect();
             let all: Vec<&str> = full.iter().map(String::as_str).chain(known.iter().copied()).collect();
             let how = match nearest_path(path, &all) {
                 Some(meant) => format!("did you mean {meant}?"),
                 None => {
-                    let example = places.iter().rev().find(|place| place.list != "expect");
-                    let example = example.map_or("seed", |place| place.path.as_str());
+                    let example = values.iter().rev().find(|value| value.list != "expect");
+                    let example = example.map_or("seed", |value| value.path.as_str());
                     format!("write the name of a pipeline and a key, such as {example}")
                 }
             };
@@ -178,11 +178,11 @@ fn nearest_path<'a>(path: &str, all: &[&'a str]) -> Option<&'a str> {
 }
 
 /// The locations of all values.
-fn places(document: &DeTable<'_>) -> Vec<Place> {
-    let mut places = Vec::new();
+fn values(document: &DeTable<'_>) -> Vec<ValuePath> {
+    let mut values = Vec::new();
     for key in keys::of_table("") {
         if !keys::is_table(key) {
-            places.push(Place { path: key.to_owned(), list: "", steps: vec![Step::Key(key)], stage: None });
+            values.push(ValuePath { path: key.to_owned(), list: "", steps: vec![Step::Key(key)], stage: None });
             continue;
         }
         match document.get(key).map(|value| value.get_ref()) {
@@ -191,20 +191,27 @@ fn places(document: &DeTable<'_>) -> Vec<Place> {
                     let DeValue::Table(table) = table.get_ref() else { continue };
                     let unnamed = || ["pipeline", "expect"].contains(&key).then(|| format!("{key}{}", index + 1));
                     let Some(name) = name_of(table).or_else(unnamed) else { continue };
-                    add_table(table, key, key, &name, &[Step::Key(key), Step::Index(index)], &mut places);
+                    add_table(table, key, key, &name, &[Step::Key(key), Step::Index(index)], &mut values);
                 }
             }
             // A sweep contains paths, not keys.
             Some(DeValue::Table(_)) if key == "sweep" => {}
-            Some(DeValue::Table(table)) => add_table(table, "", key, key, &[Step::Key(key)], &mut places),
+            Some(DeValue::Table(table)) => add_table(table, "", key, key, &[Step::Key(key)], &mut values),
             _ => {}
         }
     }
-    places
+    values
 }
 
 /// Adds the locations of a table, whose keys are those of `kind`.
-fn add_table(table: &DeTable<'_>, list: &'static str, kind: &str, name: &str, steps: &[Step], places: &mut Vec<Place>) {
+fn add_table(
+    table: &DeTable<'_>,
+    list: &'static str,
+    kind: &str,
+    name: &str,
+    steps: &[Step],
+    values: &mut Vec<ValuePath>,
+) {
     let step = |key| [steps, &[Step::Key(key)]].concat();
     let classes = match table.get("class").map(|value| value.get_ref()) {
         Some(DeValue::Array(classes)) if kind == "pipeline" => &classes[..],
@@ -222,7 +229,7 @@ fn add_table(table: &DeTable<'_>, list: &'static str, kind: &str, name: &str, st
             }
             _ => (table, step(key)),
         };
-        places.push(Place { path: format!("{name}.{key}"), list, steps: steps.clone(), stage: None });
+        values.push(ValuePath { path: format!("{name}.{key}"), list, steps: steps.clone(), stage: None });
         let is_list = ["stages", "return"].contains(&key);
         let Some(DeValue::Array(stages)) = holder.get(key).map(|value| value.get_ref()).filter(|_| is_list) else {
             continue;
@@ -232,7 +239,7 @@ fn add_table(table: &DeTable<'_>, list: &'static str, kind: &str, name: &str, st
                 continue;
             };
             let path = if key == "return" { format!("{name}.return.{stage}") } else { format!("{name}.{stage}") };
-            places.push(Place { path, list, steps: steps.clone(), stage: Some((index, stage.to_owned())) });
+            values.push(ValuePath { path, list, steps: steps.clone(), stage: Some((index, stage.to_owned())) });
         }
     }
     for (index, class) in classes.iter().enumerate() {
@@ -241,7 +248,7 @@ fn add_table(table: &DeTable<'_>, list: &'static str, kind: &str, name: &str, st
             if class.contains_key("match") { format!("class{}", index + 1) } else { DEFAULT_CLASS.to_owned() };
         let name = format!("{name}.{}", name_of(class).unwrap_or(unnamed));
         let steps = [steps, &[Step::Key("class"), Step::Index(index)]].concat();
-        add_table(class, list, "pipeline.class", &name, &steps, places);
+        add_table(class, list, "pipeline.class", &name, &steps, values);
     }
 }
 
@@ -334,7 +341,7 @@ that = "down.delay.p99 < 25ms"
 
     #[test]
     fn errors_name_the_option_the_column_and_the_nearest_path() {
-        for (set, told) in [
+        for (set, expected) in [
             (
                 "down.rat=5Gbps",
                 "--set 'down.rat=5Gbps', column 1: 'down.rat' is not a value of this scenario: did you mean down.rate?",
@@ -348,8 +355,8 @@ that = "down.delay.p99 < 25ms"
             ("down.delay=[1]", "'delay' is a stage: write what follows its name"),
             ("hurz=1", "'hurz' is not a value of this scenario: write the name of a pipeline and a key"),
         ] {
-            let said = with(&[set]).expect_err(set);
-            assert!(said.contains(told), "{set}: {said}");
+            let error = with(&[set]).expect_err(set);
+            assert!(error.contains(expected), "{set}: {error}");
         }
         for text in ["", "down.rate", "=5", "down.rate="] {
             assert!(Override::parse(text).expect_err(text).to_string().contains("write PATH=VALUE"), "{text}");

@@ -20,7 +20,7 @@ pub struct PipelineText {
     /// The name in reports.
     pub name: String,
     /// Its position in a scenario. Options are located by their own names.
-    pub place: Option<Origin>,
+    pub origin: Option<Origin>,
     /// The input port.
     pub input: Option<Text>,
     /// Further inputs of the same kind.

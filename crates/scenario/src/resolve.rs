@@ -121,7 +121,7 @@ impl PipelineText {
         if forward.any(StageConfig::answers) && !carries_back {
             problems.add(
                 &self.stages.first().map_or(Origin::Option("--forward"), |text| text.origin.clone()),
-                "mtu … icmp: nothing is carried back here that could tell the sender: name two live ports, or leave icmp out",
+                "mtu … icmp: no frames are carried back to the sender here: name two live ports, or leave icmp out",
             );
         }
         check_target(self.rate.as_ref().or(self.gap.as_ref()), &plan.target, *line, problems);
@@ -155,7 +155,7 @@ impl PipelineText {
 
     /// The position to report for a missing setting.
     fn missing(&self, option: &'static str) -> Origin {
-        self.place.clone().unwrap_or(Origin::Option(option))
+        self.origin.clone().unwrap_or(Origin::Option(option))
     }
 
     fn source(&self, files: Option<&dyn Files>, problems: &mut Problems) -> Option<SourcePlan> {

@@ -199,7 +199,7 @@ impl Settings {
                 _ => return Err(ParseError::new(format!("'{value}' is neither on nor off"), "write on or off")),
             },
             stage => {
-                let (place, mut stage) = class.stage(stage, value).ok_or_else(|| self.unknown(path))??;
+                let (index, mut stage) = class.stage(stage, value).ok_or_else(|| self.unknown(path))??;
                 if let Some(stage) = &mut stage {
                     if let Some(files) = files {
                         stage.load(files)?;
@@ -207,12 +207,12 @@ impl Settings {
                     stage.settle(direction.line.map(|line| line.rate()));
                     if stage.answers() && !direction.answers {
                         return Err(ParseError::new(
-                            "icmp: nothing is carried back here that could reach the sender",
+                            "icmp: no frames are carried back to the sender here",
                             "leave icmp out",
                         ));
                     }
                 }
-                SettingValue::Stage(place, stage)
+                SettingValue::Stage(index, stage)
             }
         };
         Ok(SettingChange {
@@ -237,7 +237,7 @@ impl Settings {
             match &change.to {
                 SettingValue::Target(target) => class.target = target.clone(),
                 SettingValue::Paused(paused) => class.paused = *paused,
-                SettingValue::Stage(place, stage) => match class.stages.get_mut(*place) {
+                SettingValue::Stage(index, stage) => match class.stages.get_mut(*index) {
                     Some((_, present)) => present.clone_from(stage),
                     None => class.stages.extend(stage.clone().map(|stage| (kind(&stage).name, Some(stage)))),
                 },
@@ -292,8 +292,8 @@ impl ClassSettings {
             all.push(setting("gap", gap, "GAP | off"));
         }
         all.push(setting("paused", if self.paused { ON } else { OFF }.to_owned(), "on | off"));
-        for (place, (name, stage)) in self.stages.iter().enumerate() {
-            let path = self.name_of(place);
+        for (index, (name, stage)) in self.stages.iter().enumerate() {
+            let path = self.name_of(index);
             let kind = StageConfig::KINDS.iter().find(|kind| kind.name == *name);
             let takes = kind.map(|kind| takes(*kind)).unwrap_or_default();
             all.push(setting(&path, stage.as_ref().map_or_else(|| OFF.to_owned(), words), &takes));
@@ -310,10 +310,10 @@ impl ClassSettings {
     }
 
     /// The name of the stage at an index, with its number among the stages of its kind if there are several.
-    fn name_of(&self, place: usize) -> String {
-        let kind = self.stages[place].0;
+    fn name_of(&self, index: usize) -> String {
+        let kind = self.stages[index].0;
         let of_kind = |stages: &[(&str, Option<StageConfig>)]| stages.iter().filter(|(name, _)| *name == kind).count();
-        if of_kind(&self.stages) == 1 { kind.to_owned() } else { format!("{kind}.{}", of_kind(&self.stages[..=place])) }
+        if of_kind(&self.stages) == 1 { kind.to_owned() } else { format!("{kind}.{}", of_kind(&self.stages[..=index])) }
     }
 
     /// The index of the stage that a setting names, and the stage with its new value. `None` if the setting names no
@@ -321,17 +321,17 @@ impl ClassSettings {
     fn stage(&self, setting: &str, value: &str) -> Option<Result<(usize, Option<StageConfig>), ParseError>> {
         let name = setting.split('.').next().unwrap_or_default();
         let kind = StageConfig::KINDS.iter().find(|kind| kind.name == name)?;
-        let places: Vec<usize> = (0..self.stages.len()).filter(|place| self.stages[*place].0 == name).collect();
-        let place = places.iter().copied().find(|place| {
-            let own = self.name_of(*place);
+        let indices: Vec<usize> = (0..self.stages.len()).filter(|index| self.stages[*index].0 == name).collect();
+        let index = indices.iter().copied().find(|index| {
+            let own = self.name_of(*index);
             setting == own || setting.strip_prefix(&own).is_some_and(|rest| rest.starts_with('.'))
         });
-        let own = place.map_or_else(|| name.to_owned(), |place| self.name_of(place));
+        let own = index.map_or_else(|| name.to_owned(), |index| self.name_of(index));
         let part = setting.strip_prefix(&own)?;
-        let Some(place) = place else {
-            if places.len() > 1 {
-                let names: Vec<String> = places.iter().map(|place| self.name_of(*place)).collect();
-                let what = format!("there are {} stages {name}", places.len());
+        let Some(index) = index else {
+            if indices.len() > 1 {
+                let names: Vec<String> = indices.iter().map(|index| self.name_of(*index)).collect();
+                let what = format!("there are {} stages {name}", indices.len());
                 return Some(Err(ParseError::new(what, format!("write one of {}", names.join(", ")))));
             }
             if !part.is_empty() {
@@ -340,11 +340,11 @@ impl ClassSettings {
             return Some(parse(kind, value).map(|stage| (self.stages.len(), stage)));
         };
         let Some(part) = part.strip_prefix('.') else {
-            return Some(parse(kind, value).map(|stage| (place, stage)));
+            return Some(parse(kind, value).map(|stage| (index, stage)));
         };
-        let StageConfig::Limit(limit) = self.stages[place].1.as_ref()? else { return None };
+        let StageConfig::Limit(limit) = self.stages[index].1.as_ref()? else { return None };
         let part = OF_LIMIT.into_iter().find(|known| *known == part)?;
-        Some(with_part(limit, part, value).map(|stage| (place, Some(stage))))
+        Some(with_part(limit, part, value).map(|stage| (index, Some(stage))))
     }
 }
 

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_takes_half_of_its_round_trip() {
+    fn a_direction_takes_half_of_its_round_trip() {
         let sites = read("# source\n,Oslo,New York,rome\nOslo,,100ms,30ms\nNew York,100ms,,\nrome,30.5ms,120ms,\n")
             .expect("sites");
         assert_eq!(sites.names, ["Oslo", "New York", "rome"]);

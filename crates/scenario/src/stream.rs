@@ -71,7 +71,7 @@ pub fn parse_stream(text: &str) -> Result<StreamSpec, ParseError> {
             Protocol::Icmp | Protocol::Ip | Protocol::Arp => &[Key::Source, Key::Destination],
             Protocol::Ethernet | Protocol::Nothing => &[],
         };
-        if let Some(key) = needed.iter().find(|key| spec.fields.iter().all(|(said, _)| said != *key)) {
+        if let Some(key) = needed.iter().find(|key| spec.fields.iter().all(|(name, _)| name != *key)) {
             return Err(ParseError::new(format!("the stream has no {}", key.meaning()), HOW));
         }
     }
@@ -233,7 +233,7 @@ fn step(words: &mut Words<'_>) -> Result<Option<u64>, ParseError> {
 }
 
 fn put(spec: &mut StreamSpec, key: Key, values: Values) -> Result<(), ParseError> {
-    if spec.fields.iter().any(|(said, _)| *said == key) {
+    if spec.fields.iter().any(|(name, _)| *name == key) {
         return Err(ParseError::new(format!("'{}' is given twice", key.name()), "leave one out"));
     }
     spec.fields.push((key, values));
@@ -312,7 +312,7 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
         }
         endpoint(words, &mut ends, (Key::Destination, Key::Dport), has_ports, &mut family)?;
     }
-    let mut said: Vec<(String, Values, bool)> = ends
+    let mut given: Vec<(String, Values, bool)> = ends
         .fields
         .drain(..)
         .map(|(key, values)| (key.name().to_owned(), values, key.kind() == Kind::Address))
@@ -360,11 +360,11 @@ fn tunnel(words: &mut Words<'_>) -> Result<Tunnel, ParseError> {
         }
         let mut values = values((field.name, field.kind), text, random)?;
         values.step = step(words)?.unwrap_or(1);
-        said.push((name.to_owned(), values, false));
+        given.push((name.to_owned(), values, false));
     }
     let layers = parts(&family);
     let mut fields: Vec<(LayerKind, &'static str, Values)> = Vec::new();
-    for (name, values, _) in said {
+    for (name, values, _) in given {
         let owner = layers.iter().rev().find_map(|kind| Some((*kind, kind.field(&name)?)));
         let Some((owner, field)) = owner else {
             return Err(ParseError::new(format!("{} has no field '{name}'", layers[0].name()), "leave it out"));
@@ -563,7 +563,7 @@ mod tests {
     }
 
     fn field(text: &str, key: Key) -> Values {
-        let found = spec(text).fields.into_iter().find(|(said, _)| *said == key);
+        let found = spec(text).fields.into_iter().find(|(name, _)| *name == key);
         found.expect("the field").1
     }
 

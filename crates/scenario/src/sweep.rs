@@ -247,7 +247,7 @@ stages = ["delay 1ms", "loss 1%"]
 
     #[test]
     fn errors_of_sweeps_have_their_position() {
-        for (good, bad, told) in [
+        for (good, bad, expected) in [
             (
                 "\"down.delay\"",
                 "\"down.dely\"",
@@ -266,8 +266,8 @@ stages = ["delay 1ms", "loss 1%"]
             ("[1, 2]", &format!("[{}]", vec!["1"; 200].join(", ")), "the sweep has 1200 runs: 1000 are possible"),
         ] {
             assert!(FILE.contains(good), "{good}");
-            let said = read("a.toml", &FILE.replacen(good, bad, 1), None).expect_err(bad).to_string();
-            assert!(said.contains(told), "{bad}: {said}");
+            let error = read("a.toml", &FILE.replacen(good, bad, 1), None).expect_err(bad).to_string();
+            assert!(error.contains(expected), "{bad}: {error}");
         }
     }
 }

@@ -128,9 +128,9 @@ mod tests {
         }
         let error = parse_gap("fixed").expect_err("no time").to_string();
         assert!(error.ends_with("write fixed 10us"), "{error}");
-        for (text, told) in [("10 us", "write 10us"), ("fixed 1.5 ms idle", "write 1.5ms")] {
+        for (text, expected) in [("10 us", "write 10us"), ("fixed 1.5 ms idle", "write 1.5ms")] {
             let error = parse_gap(text).expect_err(text).to_string();
-            assert!(error.ends_with(told), "{text}: {error}");
+            assert!(error.ends_with(expected), "{text}: {error}");
         }
         for text in [
             "", "const", "10", "10mbps", "-5Gbps", "5Gbps fast", "bursts 1Gbps", "burst", "burst 8Gbps", "ramp 1Gbps",

@@ -202,8 +202,8 @@ down.rate = "100Mbps"
             ("at 1s: = 1Gbps", 21, "sets nothing"),
         ] {
             let error = read(&format!("'{entry}'")).expect_err(entry);
-            let place = format!("a.toml:2:{column}: ");
-            assert!(error.starts_with(&place) && error.contains(expected), "{entry}: {error}");
+            let position = format!("a.toml:2:{column}: ");
+            assert!(error.starts_with(&position) && error.contains(expected), "{entry}: {error}");
         }
     }
 }

@@ -30,7 +30,7 @@ impl FromStr for Address {
             };
         }
         let wrong =
-            || format!("'{text}' is not an address: write unix:PATH, HOST:PORT, or :PORT for this machine alone");
+            || format!("'{text}' is not an address: write unix:PATH, HOST:PORT, or :PORT for this machine only");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().map_err(|_| wrong())?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

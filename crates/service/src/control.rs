@@ -97,15 +97,15 @@ pub struct Figures {
     pub pipelines: Vec<PipelineFigures>,
 }
 
-/// The figures of a pipeline, a direction or a way back so far, with the names of the report.
+/// The figures so far of a pipeline, a direction or a return path, with the names of the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PipelineFigures {
-    /// The name; a way back has none.
+    /// The name; a return path has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Frames received.
     #[serde(rename = "in")]
-    pub came: FrameCount,
+    pub arrived: FrameCount,
     /// Frames of a receiver that were excluded from the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<FrameCount>,
@@ -123,7 +123,7 @@ pub struct PipelineFigures {
     /// Rates since the previous figures, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rates>,
-    /// The rate or gap that is asked of a live run now, as in scenarios, behind the names of classes: `api 5Mbps, 20Mbps`.
+    /// The rate or gap asked of a live run now, as in scenarios, after the names of classes: `api 5Mbps, 20Mbps`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
     /// Times that a departure was due and no frame was ready.
@@ -138,7 +138,7 @@ pub struct PipelineFigures {
     /// Frames that the kernel dropped before a receiver read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_drops: Option<u64>,
-    /// The way back, if there is one.
+    /// The return path, if there is one.
     #[serde(rename = "return", default, skip_serializing_if = "Option::is_none")]
     #[schema(no_recursion)]
     pub back: Option<Box<PipelineFigures>>,
@@ -180,7 +180,7 @@ pub struct FrameCount {
 pub struct Rates {
     /// Rate of frames received.
     #[serde(rename = "in")]
-    pub came: FrameRate,
+    pub arrived: FrameRate,
     /// Rate of frames sent.
     #[serde(rename = "out")]
     pub left: FrameRate,
@@ -241,7 +241,7 @@ impl PipelineFigures {
             fps: per_second(now.frames, then.frames, seconds),
             bps: per_second(now.bytes * 8, then.bytes * 8, seconds),
         };
-        self.rate = Some(Rates { came: rate(self.came, earlier.came), left: rate(self.left, earlier.left) });
+        self.rate = Some(Rates { arrived: rate(self.arrived, earlier.arrived), left: rate(self.left, earlier.left) });
         if let Some(back) = &mut self.back {
             back.since(earlier.back.as_deref(), seconds);
         }

@@ -108,7 +108,7 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Compares once.
-    pub(crate) async fn look(&mut self, runs: &Runs, hub: &Hub) {
+    pub(crate) async fn poll(&mut self, runs: &Runs, hub: &Hub) {
         if !hub.is_watched() {
             self.known = None;
             return;

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_private_goes_at_the_end_and_replaces_a_dead_one_only() {
+    fn a_socket_is_private_is_removed_at_the_end_and_replaces_only_a_dead_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s");
         let address = Address::Unix(path.clone());

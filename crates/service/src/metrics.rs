@@ -94,8 +94,8 @@ impl AllRuns {
         of: impl Fn(&FrameCount) -> u64,
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, figures, [came, left]) in self.lines() {
-            for (direction, count) in [(came, &figures.came), (left, &figures.left)] {
+        for (labels, figures, [arrived, left]) in self.lines() {
+            for (direction, count) in [(arrived, &figures.arrived), (left, &figures.left)] {
                 let labels = with(&labels, "direction", direction);
                 ConstCounter::new(of(count)).encode(family.encode_family(&labels)?)?;
             }
@@ -111,9 +111,9 @@ impl AllRuns {
         of: impl Fn(&PipelineFigures) -> Option<u64>,
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, figures, way) in self.lines() {
+        for (labels, figures, directions) in self.lines() {
             if let Some(count) = of(figures) {
-                let labels = with(&labels, "direction", way[1]);
+                let labels = with(&labels, "direction", directions[1]);
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -129,7 +129,7 @@ impl AllRuns {
         of: impl Fn(&Octaves) -> (&[(i32, u64)], u64),
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for (labels, figures, way) in self.lines() {
+        for (labels, figures, directions) in self.lines() {
             let Some((pairs, total_ns)) = figures.octaves.as_ref().map(&of).filter(|(pairs, _)| !pairs.is_empty())
             else {
                 continue;
@@ -150,7 +150,7 @@ impl AllRuns {
                 created: None,
             };
             let all = pairs.iter().map(|(_, count)| count).sum();
-            let labels = with(&labels, "direction", way[1]);
+            let labels = with(&labels, "direction", directions[1]);
             let mut metric = family.encode_family(&labels)?;
             metric.encode_histogram_with_native::<Labels>(total_ns as f64 / 1e9, all, &buckets, None, native)?;
         }
@@ -165,9 +165,9 @@ impl AllRuns {
         of: impl Fn(&PipelineFigures) -> Option<f64>,
     ) -> fmt::Result {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, figures, way) in self.lines() {
+        for (labels, figures, directions) in self.lines() {
             if let Some(value) = of(figures) {
-                let labels = with(&labels, "direction", way[1]);
+                let labels = with(&labels, "direction", directions[1]);
                 ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -207,8 +207,8 @@ impl Collector for AllRuns {
             None,
             MetricType::Counter,
         )?;
-        for (labels, figures, way) in self.lines() {
-            let labels = with(&labels, "direction", way[1]);
+        for (labels, figures, directions) in self.lines() {
+            let labels = with(&labels, "direction", directions[1]);
             for (reason, frames) in &figures.drops {
                 ConstCounter::new(*frames).encode(drops.encode_family(&with(&labels, "reason", reason))?)?;
             }

@@ -53,11 +53,7 @@ impl Problem {
     }
 
     pub(crate) fn no_run(id: &str) -> Self {
-        Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no run {id}"),
-            "GET /v1/runs lists the runs that there are",
-        )
+        Problem::new(StatusCode::NOT_FOUND, format!("there is no run {id}"), "GET /v1/runs lists all runs")
     }
 
     /// Forwards an error response of the service of a run.

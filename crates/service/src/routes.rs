@@ -80,7 +80,7 @@ struct BearerToken;
 impl Modify for BearerToken {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let mut scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
-        scheme.description = Some("Wanted by TCP, or if the service was given a token.".to_owned());
+        scheme.description = Some("Required over TCP, or if the service was given a token.".to_owned());
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));
     }
@@ -196,10 +196,10 @@ async fn metrics(State(service): State<Arc<Service>>, headers: HeaderMap) -> Res
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
     (status = 421, description = "The Host header names another host", body = ErrorBody),
-    (status = 429, description = "Too many clients watch", body = ErrorBody),
+    (status = 429, description = "Too many clients are watching", body = ErrorBody),
 ))]
 async fn events(State(service): State<Arc<Service>>) -> Result<Response, Problem> {
-    let busy = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many clients watch", "close one of them");
+    let busy = || Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many clients are watching", "close one of them");
     let events = service.hub.subscribe().ok_or_else(busy)?;
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, Body::from_stream(events)).into_response())
@@ -225,8 +225,8 @@ async fn runs(State(service): State<Arc<Service>>) -> Json<RunList> {
     params(("start-at" = Option<String>, Query, description = "When live pipelines start, by the clock of the service: UTC such as 2026-11-25T18:00:00Z, TAI such as 2026-11-25T18:00:37TAI, or +5s from this request; at once if omitted", example = "+5s")),
     request_body(content((NewRun = "application/json"), (String = "application/toml"))),
     responses(
-    (status = 201, description = "The run was started", body = RunView, headers(("Location" = String, description = "Where the run is"))),
-    (status = 400, description = "The query is wrong, or the body ends early", body = ErrorBody),
+    (status = 201, description = "The run was started", body = RunView, headers(("Location" = String, description = "The URL of the run"))),
+    (status = 400, description = "The query is wrong, or the body is truncated", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
     (status = 408, description = "The body took too long", body = ErrorBody),
@@ -235,7 +235,7 @@ async fn runs(State(service): State<Arc<Service>>) -> Json<RunList> {
     (status = 415, description = "The content type is neither TOML nor JSON", body = ErrorBody),
     (status = 421, description = "The Host header names another host", body = ErrorBody),
     (status = 422, description = "The scenario has errors, or names what clients may not use, or it cannot start at that instant", body = ErrorBody),
-    (status = 429, description = "Too many runs go on", body = ErrorBody),
+    (status = 429, description = "Too many runs are active", body = ErrorBody),
     (status = 500, description = "The process could not be started", body = ErrorBody),
 ))]
 async fn create(State(service): State<Arc<Service>>, request: Request) -> Result<Response, Problem> {
@@ -281,8 +281,8 @@ async fn run(State(service): State<Arc<Service>>, RunId(id): RunId) -> Result<Js
 
 /// End a run, or forget one that has ended
 #[utoipa::path(delete, path = "/v1/runs/{id}", operation_id = "endRun", params(("id" = u64, Path, description = "The number of the run", minimum = 1)), responses(
-    (status = 202, description = "The run goes on and was asked to end; its report stays until it is deleted again", body = RunView),
-    (status = 204, description = "The run had ended, and is forgotten"),
+    (status = 202, description = "The run is still active and was asked to end; its report stays until it is deleted again", body = RunView),
+    (status = 204, description = "The run had ended and was removed"),
     (status = 400, description = "A query was given", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
@@ -349,7 +349,7 @@ async fn settings(State(service): State<Arc<Service>>, RunId(id): RunId) -> Resu
     request_body(content = ChangeRequest, content_type = "application/json"),
     responses(
     (status = 202, description = "The change was checked and will take effect", body = Accepted),
-    (status = 400, description = "A query was given, or the body ends early", body = ErrorBody),
+    (status = 400, description = "A query was given, or the body is truncated", body = ErrorBody),
     (status = 401, description = "The token is missing or wrong", body = ErrorBody),
     (status = 403, description = "Another user's service", body = ErrorBody),
     (status = 404, description = "There is no such run", body = ErrorBody),
@@ -472,7 +472,11 @@ async fn text_of(body: Body) -> Result<String, Problem> {
             let message = format!("the body has more than {LARGEST_BODY} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message, "put long tables into files")
         }
-        false => Problem::new(StatusCode::BAD_REQUEST, "the body ends early", "send as many bytes as the header says"),
+        false => Problem::new(
+            StatusCode::BAD_REQUEST,
+            "the body is truncated",
+            "send as many bytes as Content-Length states",
+        ),
     })?;
     String::from_utf8(bytes.into()).map_err(|error| {
         let message = format!("the body is not text: {}", error.utf8_error());

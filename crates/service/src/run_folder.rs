@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_of_a_killed_service_goes_when_the_next_one_starts() {
+    fn the_folder_of_a_killed_service_is_removed_at_the_next_start() {
         let place = tempfile::tempdir().expect("a folder");
         let living = RunFolder::make_in(place.path()).expect("a folder");
         let dead = place.path().join("netlathe-serve-dead");

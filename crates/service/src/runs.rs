@@ -59,7 +59,7 @@ impl Runs {
     /// The report of a run that has ended.
     pub(crate) fn report(&self, id: u64) -> Result<String, Problem> {
         match self {
-            Runs::One(run) => only(run, id)?.report().ok_or_else(goes_on),
+            Runs::One(run) => only(run, id)?.report().ok_or_else(not_ended),
             Runs::Many(runs) => runs.report(id),
         }
     }
@@ -105,13 +105,13 @@ impl Runs {
         }
     }
 
-    pub(crate) async fn pause(&self, id: u64, by: &str, goes_on: bool) -> Result<Accepted, Problem> {
+    pub(crate) async fn pause(&self, id: u64, by: &str, resume: bool) -> Result<Accepted, Problem> {
         match self {
             Runs::One(run) => {
                 let changes = changeable(only(run, id)?)?;
-                Ok(if goes_on { changes.resume(by) } else { changes.pause(by) }?)
+                Ok(if resume { changes.resume(by) } else { changes.pause(by) }?)
             }
-            Runs::Many(runs) => runs.pause(id, goes_on).await,
+            Runs::Many(runs) => runs.pause(id, resume).await,
         }
     }
 
@@ -129,7 +129,7 @@ impl Runs {
 }
 
 /// The error for a report that is not available yet.
-pub(crate) fn goes_on() -> Problem {
+pub(crate) fn not_ended() -> Problem {
     Problem::new(StatusCode::CONFLICT, "the run has not ended", "wait for the event 'end', or end it by DELETE")
 }
 

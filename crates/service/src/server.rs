@@ -130,7 +130,7 @@ async fn serve(listener: Listener, service: &Arc<Service>, ended: impl Future<Ou
         let mut ticks = interval(LOOK);
         loop {
             ticks.tick().await;
-            watcher.look(&service.runs, &service.hub).await;
+            watcher.poll(&service.runs, &service.hub).await;
         }
     };
     let over = tokio::select! {
@@ -138,7 +138,7 @@ async fn serve(listener: Listener, service: &Arc<Service>, ended: impl Future<Ou
         () = look => Ok(()),
         () = ended => Ok(()),
     };
-    watcher.look(&service.runs, &service.hub).await;
+    watcher.poll(&service.runs, &service.hub).await;
     service.hub.close();
     // Clients that have not read everything by then are disconnected.
     let _unread = timeout(FAREWELL, connections.graceful.shutdown()).await;
@@ -207,7 +207,7 @@ async fn let_in(
     };
     let read = timeout(BODY, reading).await.map_err(slow)?;
     let (bytes, place) = read.map_err(|_| {
-        let message = format!("the body ends early, or has more than {} bytes", door.largest);
+        let message = format!("the body is truncated, or has more than {} bytes", door.largest);
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message, "send fewer flows")
     })?;
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;

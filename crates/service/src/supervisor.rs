@@ -6,7 +6,7 @@ use crate::client::{self, ClientError};
 use crate::control::{Accepted, AppliedChange, Change, Figures, RunState, Setting};
 use crate::problem::Problem;
 use crate::run_folder::RunFolder;
-use crate::runs::{Ending, ONLY, goes_on};
+use crate::runs::{Ending, ONLY, not_ended};
 use axum::http::StatusCode;
 use futures_util::future::join_all;
 use hyper::Method;
@@ -283,9 +283,9 @@ impl Supervisor {
                 None => refused,
             }
         })?;
-        let going_on = self.all().iter().filter(|run| !run.has_ended()).count();
-        if going_on >= self.options.most {
-            let message = format!("{going_on} runs go on, and no more may");
+        let active = self.all().iter().filter(|run| !run.has_ended()).count();
+        if active >= self.options.most {
+            let message = format!("{active} runs are active, the maximum of this service");
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 message,
@@ -354,7 +354,7 @@ impl Supervisor {
         let known = run.known();
         match (left(&known), known.process) {
             (Some(text), _) => Ok(text.to_owned()),
-            (None, Some(_)) => Err(goes_on()),
+            (None, Some(_)) => Err(not_ended()),
             (None, None) => {
                 let why = known.view.failure.clone().unwrap_or_else(|| "it was killed".to_owned());
                 Err(Problem::new(
@@ -395,8 +395,8 @@ impl Supervisor {
             .map(|list: ChangeList| list.changes)
     }
 
-    pub(crate) async fn pause(&self, id: u64, goes_on: bool) -> Result<Accepted, Problem> {
-        read(&self.run(id)?.ask(Method::POST, if goes_on { "/resume" } else { "/pause" }, None).await?)
+    pub(crate) async fn pause(&self, id: u64, resume: bool) -> Result<Accepted, Problem> {
+        read(&self.run(id)?.ask(Method::POST, if resume { "/resume" } else { "/pause" }, None).await?)
     }
 
     pub(crate) async fn end(&self, id: u64) -> Result<Ending, Problem> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum SimError {
     /// Frames are due after the last representable instant.
     #[error(
-        "the run is longer than the 213 days that virtual time reaches: end it by --duration, or ask for less delay or more rate"
+        "the run is longer than 213 days, the limit of virtual time: end it with --duration, or use a shorter delay or a higher rate"
     )]
     TooLong,
     /// A file cannot be opened or read.
@@ -38,7 +38,7 @@ pub enum SimError {
     },
     /// A file accepts no more data.
     #[error(
-        "cannot write {} any further: {cause}: it holds the first {records} records, whole: check the free space",
+        "cannot write more to {}: {cause}: it holds the first {records} records, all complete: check the free space",
         path.display()
     )]
     Full {
@@ -51,21 +51,21 @@ pub enum SimError {
     },
     /// Captures to be merged start too far apart.
     #[error(
-        "the captures begin {days} days apart, and virtual time reaches 213: give captures of one run, or shift one by \
-         editcap -t"
+        "the captures begin {days} days apart, more than the 213 days of virtual time: give captures of one run, or \
+         shift one with editcap -t"
     )]
     FarApart {
         /// The days between the first and the last.
         days: u64,
     },
     /// A capture that can be read only once would have to be repeated.
-    #[error("standard input can be read once only: leave --loop out, or name a file")]
+    #[error("standard input can be read only once: leave --loop out, or name a file")]
     Once,
     /// The capture spans more time than the range of instants.
     #[error(
-        "{} spans more than the 213 days (18 446 744 s) that virtual time reaches: record {record} is further from the \
-         first, and those before it were used: give parts of it, as editcap -i 86400 makes, or mend the stamps if a clock \
-         was set while it was captured",
+        "{} spans more than 213 days (18 446 744 s), the limit of virtual time: record {record} is too far from the \
+         first, and only the records before it were used: split it with editcap -i 86400, or correct the stamps if a clock \
+         was set during the capture",
         path.display()
     )]
     TooWide {
@@ -76,7 +76,7 @@ pub enum SimError {
     },
     /// The first bytes of a compressed file cannot be decompressed.
     #[error(
-        "{} cannot be unpacked: {cause}: no record of it can be read: copy or download it again",
+        "{} cannot be decompressed: {cause}: none of its records can be read: copy or download it again",
         path.display()
     )]
     Damaged {

@@ -93,7 +93,7 @@ fn stage(text: &str) -> Option<Box<dyn Stage<HeapFrame>>> {
 fn change(what: &str, value: &str) -> Change<HeapFrame> {
     let mut change = Change::default();
     match what {
-        "stage" => change.stages.push(StageChange { class: 0, place: 0, stage: stage(value) }),
+        "stage" => change.stages.push(StageChange { class: 0, stage_index: 0, stage: stage(value) }),
         "schedule" => {
             change.departures.push(DepartureChange { class: 0, to: DepartureSetting::Schedule(schedule(value)) });
         }
@@ -121,7 +121,7 @@ fn run(
     let result = sim::run(&mut source, &mut pipeline, &mut sink, limits, &mut Quiet);
     assert!(result.failure.is_none());
     let report = result.report;
-    assert_eq!(report.came.frames, report.left.frames + report.drops.total() + report.held, "books balance");
+    assert_eq!(report.arrived.frames, report.left.frames + report.drops.total() + report.held, "books balance");
     (sink.0, report)
 }
 
@@ -203,7 +203,7 @@ fn stage_that_changes_equals_two_runs_glued_together() {
         }
         assert_eq!(whole.len(), glued.len(), "{before} to {after}");
         assert_same(&whole, &glued, &format!("{before} to {after}"));
-        assert_eq!(report.segments[0].came.frames, first.len() as u64, "{before} to {after}");
+        assert_eq!(report.segments[0].arrived.frames, first.len() as u64, "{before} to {after}");
     }
 }
 
@@ -231,7 +231,7 @@ fn pause_without_end_holds_the_rest() {
     assert_eq!(left.len(), 100);
     assert!(report.held > 0);
     let (left, report) = run(&frames(500, false), false, ("off", "off"), &[(100 * US, "paused", "on")], Some(200 * US));
-    assert_eq!(left.len() as u64 + report.held, report.came.frames);
+    assert_eq!(left.len() as u64 + report.held, report.arrived.frames);
     assert!(left.iter().all(|(at, ..)| *at < 100 * US));
 }
 
@@ -324,9 +324,9 @@ fn thousand_random_changes_keep_the_books_balanced() {
     };
     let (left, report) = once(11);
     let sum = |count: fn(&measure::SegmentReport) -> u64| report.segments.iter().map(count).sum::<u64>();
-    assert_eq!(report.came.frames + report.copies, report.left.frames + report.drops.total() + report.held);
-    assert_eq!((report.came.frames, report.held), (12_000, 0));
-    assert_eq!(sum(|segment| segment.came.frames), report.came.frames);
+    assert_eq!(report.arrived.frames + report.copies, report.left.frames + report.drops.total() + report.held);
+    assert_eq!((report.arrived.frames, report.held), (12_000, 0));
+    assert_eq!(sum(|segment| segment.arrived.frames), report.arrived.frames);
     assert_eq!(sum(|segment| segment.left.frames), report.left.frames);
     assert_eq!(sum(|segment| segment.drops.total()), report.drops.total());
     assert_eq!(report.changes.len(), 1_003);

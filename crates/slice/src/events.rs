@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_none_has_a_neighbour() {
+    fn a_misspelt_word_has_a_nearest_word() {
         let error = parse("contex-switch").expect_err("it is not an event");
         assert!(error.contains("did you mean 'context-switches'"), "{error}");
         let error = parse("bananas").expect_err("it is not an event");

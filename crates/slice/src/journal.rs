@@ -188,7 +188,8 @@ impl Iterator for Journal {
 
     fn next(&mut self) -> Option<Self::Item> {
         let Some(line) = self.lines.next() else {
-            let cut = "ends without its last line: whoever wrote it was ended, and some packets may be missing";
+            let cut =
+                "ends without its last line: the program that wrote it was killed, and some packets may be missing";
             return (!std::mem::replace(&mut self.ended, true)).then(|| Err(problem(&self.path, cut.to_owned())));
         };
         self.number += 1;

@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_the_ring_is_no_part_of_the_way_to_it() {
+    fn a_wait_in_the_ring_does_not_count_towards_the_path_before_it() {
         let records = [received(202_000), sent(1_000)];
         let costs = Costs::default();
         let ends = Ends::new(&records, &costs);
         // 600 ns have passed since the kernel's last stamp. A longer wait reported by the ring is cut off.
-        for (told, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
-            let carried = ForwardedPacket { waited: Some(told), ..carried(3_000, 202_100) };
+        for (waited, ring) in [(400.0, 400.0), (900.0, 600.0), (0.0, 0.0)] {
+            let carried = ForwardedPacket { waited: Some(waited), ..carried(3_000, 202_100) };
             let journey = ends.journey(&carried).expect("both ends are there");
             assert_eq!(journey[3..5], [("to netlathe".into(), 600.0 - ring), ("netlathe ring".into(), ring)]);
             let whole: f64 = journey.iter().map(|(_, ns)| ns).sum();

@@ -35,5 +35,5 @@ pub use record::{Ended, Flow, Point, Probe, Record, Stamp};
 pub use settings::{Direction, Filter};
 pub use slice_book::{Counted, Loop, Packets, SliceBook, SliceReport};
 pub use slices::Slice;
-pub use table::{counter_table, line, packet_table, program_text, waterfall, way};
+pub use table::{counter_table, line, packet_table, path_parts, program_text, waterfall};
 pub use windows::{Turn, Turns, Windows};

@@ -345,7 +345,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_frame_is_read_as_it_is_written() {
+    fn a_record_is_parsed_from_its_bytes() {
         let mut bytes = vec![0_u8; SIZE];
         bytes[8..16].copy_from_slice(&1_000_u64.to_ne_bytes());
         bytes[16..24].copy_from_slice(&1_250_u64.to_ne_bytes());

@@ -45,9 +45,9 @@ slices! {
     IpReceive, "ip-receive", false, "within ip-tcp-receive: up to TCP";
     TcpReceive, "tcp-receive", false, "within ip-tcp-receive: from TCP on";
     WakeUp, "wake-up", true, "the socket has data, to its reader: its copy begins, or the receive call it makes then";
-    ReceiveCall, "receive-call", true, "entry of a receive call that came after the data, to its copy";
+    ReceiveCall, "receive-call", true, "entry of a receive call that began after the data arrived, to its copy";
     WakeUpCopy, "wake-up-copy", true, "the socket has data, to the end of its copy to the waiting reader (UDP)";
-    ReceiveCopy, "receive-copy", true, "entry of a receive call that came after the data, to the end of its copy (UDP)";
+    ReceiveCopy, "receive-copy", true, "entry of a receive call that began after the data arrived, to the end of its copy (UDP)";
     Copy, "copy", true, "copy to the application";
     FirstPart, "first-part", true, "copy of the first part, of a packet that is read in parts";
     OtherParts, "other-parts", true, "end of the first part's copy to the end of the last part's: the program between its calls, too";

@@ -77,7 +77,7 @@ pub fn program_text(report: &ProgramReport, raw: bool) -> String {
     }
     out.push('\n');
     if report.received == 0 {
-        out.push_str("  no block came: does the program run, is this its ring, does it come by its probes?\n");
+        out.push_str("  no block received: check that the program runs, that this is its ring, and that its probes are reached\n");
         return out;
     }
     let head = if raw { "      as stamped" } else { "" };
@@ -189,7 +189,7 @@ pub fn line(record: &Record, costs: &Costs) -> String {
 
 /// A frame's top slices, in path order: name, and length in ns minus the cost of the probes.
 #[must_use]
-pub fn way(record: &Record, costs: &Costs) -> Vec<(&'static str, f64)> {
+pub fn path_parts(record: &Record, costs: &Costs) -> Vec<(&'static str, f64)> {
     slices::parts(record, costs).iter().map(|part| (part.slice.name(), part.net)).collect()
 }
 

@@ -124,8 +124,8 @@ mod tests {
             ("1eus", "'eus'"),
             ("us", "does not start with a number"),
         ] {
-            let said = measured::<Span>(text).expect_err(text).to_string();
-            assert!(said.contains(wanted), "{text}: {said}");
+            let error = measured::<Span>(text).expect_err(text).to_string();
+            assert!(error.contains(wanted), "{text}: {error}");
         }
     }
 }

@@ -79,7 +79,7 @@ impl<'a> Decimal<'a> {
             return Err(bad(format!("'{text}' has a '{mark}' in its number, where only a decimal point may be")));
         }
         if unit.starts_with(['e', 'E']) && unit[1..].starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '+') {
-            return Err(bad(format!("'{text}' has an exponent, which is not read")));
+            return Err(bad(format!("'{text}' has an exponent, which is not supported")));
         }
         Ok(Decimal { text, integer, fraction, unit })
     }

@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_intended_spelling() {
-        for (text, told) in [
+        for (text, expected) in [
             ("1G", "write 1Gbps for bits, 1GB/s for bytes or 1Gpps for frames"),
             ("2.5k", "write 2.5kbps for bits, 2.5kB/s for bytes or 2.5kpps for frames"),
             ("1Gb", "write 1Gbps"),
@@ -366,21 +366,21 @@ mod tests {
             ("10xyz", "write 10Mbps, 10Mbit/s, 10MB/s, 1.2Mpps or 50%"),
         ] {
             let error = text.parse::<Rate>().expect_err(text).to_string();
-            assert!(error.ends_with(told), "{text}: {error}");
+            assert!(error.ends_with(expected), "{text}: {error}");
         }
-        for (text, told) in [("1G", "write 1Gbps for bits or 1GB/s for bytes"), ("5 Gbps", "write 5Gbps")] {
+        for (text, expected) in [("1G", "write 1Gbps for bits or 1GB/s for bytes"), ("5 Gbps", "write 5Gbps")] {
             let error = text.parse::<BitRate>().expect_err(text).to_string();
-            assert!(error.ends_with(told), "{text}: {error}");
+            assert!(error.ends_with(expected), "{text}: {error}");
         }
-        for (text, told) in [("1M", "write 1Mpps"), ("1mpps", "write 1Mpps"), ("5 kpps", "write 5kpps")] {
+        for (text, expected) in [("1M", "write 1Mpps"), ("1mpps", "write 1Mpps"), ("5 kpps", "write 5kpps")] {
             let error = text.parse::<FrameRate>().expect_err(text).to_string();
-            assert!(error.ends_with(told), "{text}: {error}");
+            assert!(error.ends_with(expected), "{text}: {error}");
         }
     }
 
     #[test]
     fn errors_name_a_space_before_the_unit() {
-        for (text, told) in [
+        for (text, expected) in [
             ("5 Gbps", "write 5Gbps"),
             ("1.5 Gbps wire", "write 1.5Gbps"),
             ("10 %", "write 10%"),
@@ -389,7 +389,7 @@ mod tests {
             ("1,5Gbps", "has a ',' in its number"),
         ] {
             let error = text.parse::<Rate>().expect_err(text).to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn errors_suggest_the_intended_unit() {
-        for (text, told) in [
+        for (text, expected) in [
             ("1minutes", "write 1min"),
             ("1.5hours", "write 1.5h"),
             ("2days", "write 2d"),
@@ -275,7 +275,7 @@ mod tests {
             ("1_000us", "has a '_' in its number"),
         ] {
             let error = text.parse::<Span>().expect_err(text).to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -30,8 +30,8 @@ pub(crate) fn receive(interface: &str, gap_ns: u64, count: u64) -> Outcome {
     }
     std::io::stdin().lock().read_line(&mut String::new())?;
     let stamps: Array<_, u64> = Array::try_from(bpf.map("stamps").ok_or("no map")?)?;
-    let came = stamps.get(&0, 0)?.min(count) as u32;
-    let stamps = (1..=came).map(|k| stamps.get(&k, 0)).collect::<Result<Vec<_>, _>>()?;
+    let arrived = stamps.get(&0, 0)?.min(count) as u32;
+    let stamps = (1..=arrived).map(|k| stamps.get(&k, 0)).collect::<Result<Vec<_>, _>>()?;
     println!("{}", programs::figures(&stamps, &mut [], gap_ns));
     Ok(())
 }

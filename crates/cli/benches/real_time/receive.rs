@@ -81,10 +81,10 @@ fn from_full_rings(eal: &'static Eal, pool: &Pool, queues: usize) -> Result<f64,
                         }
                         meeting.meet();
                         if let Some(queue) = receiver {
-                            let (begin, mut came) = (Instant::now(), 0);
-                            while came < SLOTS {
+                            let (begin, mut arrived) = (Instant::now(), 0);
+                            while arrived < SLOTS {
                                 queue.next(Duration::ZERO, |frame| {
-                                    came += u32::from(counts.take(frame) == Arrival::Fresh);
+                                    arrived += u32::from(counts.take(frame) == Arrival::Fresh);
                                 });
                             }
                             times.push((begin, Instant::now()));

@@ -21,7 +21,7 @@ The peer runs netlathe clock --answer. Both ends stamp messages in the kernel. T
 the offset, peer minus this host; the error is half its round trip plus the resolution of the stamps, so
 it holds for any asymmetry of the path. State of chrony and ptp4l is shown where they are installed.")]
 pub(crate) struct Clock {
-    /// Host to compare with, several times for several [default port: 47100]
+    /// Host to compare with; may be repeated [default port: 47100]
     #[arg(long = "peer", value_name = "HOST[:PORT]", required_unless_present = "answer")]
     pub(crate) peers: Vec<String>,
     /// Answer the exchanges of other hosts, until a signal or for --duration

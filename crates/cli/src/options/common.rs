@@ -15,7 +15,7 @@ pub(crate) struct Common {
     /// possible), '2026-11-25T18:00:37 TAI', +5s, or stdin to read it from a line of stdin once armed
     #[arg(long, value_name = "INSTANT", value_parser = parse::<StartAt>, allow_hyphen_values = true)]
     pub(crate) start_at: Option<StartAt>,
-    /// Live: host whose clock is compared with this one's before and during the run, several times for several; it runs
+    /// Live: compare this host's clock with that of HOST before and during the run; may be repeated. HOST runs
     /// netlathe clock --answer [default port: 47100]
     #[arg(long = "clock-peer", value_name = "HOST[:PORT]")]
     pub(crate) clock_peers: Vec<String>,

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 use units::Span;
 
-/// Start, show, change and end runs while they go on
+/// Start, show, change and end runs from another terminal
 ///
-/// The run is one that was started with --control, or one of netlathe serve.
+/// The run was started with --control, or belongs to netlathe serve.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -16,7 +16,7 @@ Example:
 pub(crate) struct Ctl {
     #[command(flatten)]
     pub(crate) socket: Socket,
-    /// The number of the run, where a service has several
+    /// Number of the run, if the service has several
     #[arg(long, value_name = "N", global = true)]
     pub(crate) run: Option<u64>,
     /// Print JSON
@@ -62,7 +62,7 @@ pub(crate) fn runtime_folder() -> PathBuf {
 pub(crate) enum Action {
     /// Start a run of netlathe serve
     Start {
-        /// The scenario file, as netlathe run takes it
+        /// The scenario file, as for netlathe run
         #[arg(value_name = "SCENARIO", value_hint = clap::ValueHint::FilePath)]
         scenario: PathBuf,
         /// Live: arm, then send the first frame at this instant of the clock of the service: 2026-11-25T18:00:00Z,
@@ -72,18 +72,18 @@ pub(crate) enum Action {
     },
     /// Show the state, the figures so far and the settings
     Show {
-        /// Print only the paths of the settings, one a line
+        /// Print only the paths of the settings, one per line
         #[arg(long, conflicts_with = "json")]
         paths: bool,
     },
     /// Change a setting
     Set {
-        /// What to change, such as down.rate; show lists all
+        /// Setting to change, such as down.rate; show lists all
         path: String,
-        /// Its new value, as a scenario would write it
+        /// Its new value, as written in a scenario
         #[arg(allow_hyphen_values = true)]
         value: String,
-        /// When, counted from the start of the run [default: now]
+        /// When, as time since the start of the run [default: now]
         #[arg(long, value_name = "T", value_parser = super::values::parse::<Span>)]
         at: Option<Span>,
     },

@@ -65,7 +65,7 @@ pub(crate) struct Limit {
     /// Remove a user whose bucket has been full for this long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::<Span>, allow_hyphen_values = true)]
     pub(crate) idle: Span,
-    /// New users that find no room: drop or pass
+    /// New users that do not fit in the table: drop or pass
     #[arg(long, value_name = "FATE", default_value = "drop", value_parser = ["drop", "pass"])]
     pub(crate) full: String,
     /// gcra, atomic-queue, static, mutex, or 'light-lock batch SIZE depth SIZE idle keep|expire TIME'

@@ -56,8 +56,8 @@ pub(crate) struct Measure {
     /// Measure, count and write only frames that match this class rule: 'udp dport 53', 'src 10.0.0.0/8 not arp'
     #[arg(long, value_name = "RULE")]
     pub(crate) only: Option<String>,
-    /// Sources to compare: when each began, and whether their crests (runs of frames without a silence of 1ms) came one after
-    /// the other: '10.0.0.1,10.0.0.2', '10.0.0.1,10.0.0.2 silence 5ms'
+    /// Sources to compare: when each began, and whether their crests (runs of frames without a silence of 1ms) were
+    /// received one after the other: '10.0.0.1,10.0.0.2', '10.0.0.1,10.0.0.2 silence 5ms'
     #[arg(long, value_name = "A,B,…")]
     pub(crate) sources: Option<String>,
     /// Write the received frames to a capture, - for stdout: pcapng if the name ends in .pcapng, compressed if in .gz or .zst

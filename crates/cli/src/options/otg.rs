@@ -14,11 +14,11 @@ Examples:
 In a script: api = snappi.api(location=\"http://127.0.0.1:8080\"), and ports.add(name=\"tx\", location=\"p1\").
 What the model has and netlathe does not serve is refused with its path. docs/guide/snappi.md has the table.")]
 pub(crate) struct Otg {
-    /// Address of the HTTP server: HOST:PORT, :PORT for this machine alone, or unix:PATH
+    /// Address of the HTTP server: HOST:PORT, :PORT for this machine only, or unix:PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Address,
-    /// Ports by the names that configurations have as location: an interface, pci:, dpdk:, tap: or null. Without a name,
-    /// the port is the name. May be repeated; the options of a dpdk: port reach to the next NAME=KIND:
+    /// Ports, each with the name that configurations use as location: an interface, pci:, dpdk:, tap: or null. Without a
+    /// name, the port is the name. May be repeated; the options of a dpdk: port reach to the next NAME=KIND:
     #[arg(long, value_name = "[NAME=]PORT,...", required = true, value_parser = ports)]
     ports: Vec<PortList>,
     /// Use interfaces that carry this host's own traffic, and disturb that traffic

@@ -13,17 +13,17 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: ").map(str::to_owned));
     let tip = tip.filter(|_| helps(error));
     // If a command has several forms, list them: the option that one form lacks may not be needed in another.
-    let ways = ways(&text);
+    let forms = forms(&text);
     let lacking = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(lacking)) if error.kind() == ErrorKind::MissingRequiredArgument => {
             lacking.as_slice()
         }
         _ => &[],
     };
-    if ways.len() > 1 && lacking.iter().any(|argument| ways.iter().any(|way| way.contains(argument.as_str()))) {
-        return format!("{what}: write {}", ways.join(", or "));
+    if forms.len() > 1 && lacking.iter().any(|argument| forms.iter().any(|form| form.contains(argument.as_str()))) {
+        return format!("{what}: write {}", forms.join(", or "));
     }
-    if let Some(how) = place(error).or_else(|| elsewhere(error)) {
+    if let Some(how) = location(error).or_else(|| elsewhere(error)) {
         return format!("{what}: {how}");
     }
     if let Some(owners) = owners(error) {
@@ -100,7 +100,7 @@ fn helps(error: &clap::Error) -> bool {
 }
 
 /// Returns the option that a stray word was meant for, if the word is a SPEC or a stream.
-fn place(error: &clap::Error) -> Option<String> {
+fn location(error: &clap::Error) -> Option<String> {
     let word = unknown_option(error).filter(|word| !word.starts_with('-'))?;
     let command = std::env::args().nth(1)?;
     let quoted = if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() };
@@ -250,9 +250,9 @@ fn owners(error: &clap::Error) -> Option<String> {
 }
 
 /// Returns the forms of a command from clap's usage text.
-fn ways(text: &str) -> Vec<&str> {
+fn forms(text: &str) -> Vec<&str> {
     let usage = text.split("\n\n").find_map(|lines| lines.strip_prefix("Usage: "));
-    usage.unwrap_or_default().lines().map(|way| way.trim().trim_end_matches(" [OPTIONS]")).collect()
+    usage.unwrap_or_default().lines().map(|form| form.trim().trim_end_matches(" [OPTIONS]")).collect()
 }
 
 /// Adds a remedy to an error of clap's number parser, which gives none.
@@ -262,7 +262,7 @@ fn of_number(what: &str) -> Option<String> {
         ("cannot parse integer from empty string", "write a whole number"),
         ("number too large to fit in target type", "the number is too large: write a smaller one"),
     ];
-    remedies.into_iter().find_map(|(said, remedy)| Some(format!("{}{remedy}", what.strip_suffix(said)?)))
+    remedies.into_iter().find_map(|(reason, remedy)| Some(format!("{}{remedy}", what.strip_suffix(reason)?)))
 }
 
 /// Detects a value of several words that was not quoted: an option, its first word, and then the unexpected word.

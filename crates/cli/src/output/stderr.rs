@@ -37,8 +37,8 @@ pub(crate) fn write(text: String) {
 pub(crate) fn run(job: impl FnOnce() + Send + 'static) {
     // The caller writes if there is no memory for a thread, or if it is the thread.
     let Some(queue) = QUEUE.get_or_init(start).as_ref().filter(|_| !IS_WRITER.get()) else { return job() };
-    let (tell, done) = sync_channel(1);
-    if let Err(refused) = queue.try_send((Box::new(job), tell)) {
+    let (notify, done) = sync_channel(1);
+    if let Err(refused) = queue.try_send((Box::new(job), notify)) {
         // Do not drop the job: dropping a progress line redraws it, which writes to stderr from this thread.
         mem::forget(refused);
     } else if !STALLED.load(Ordering::Relaxed) && done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -60,10 +60,10 @@ fn start() -> Option<SyncSender<Job>> {
 
 fn write_all(jobs: &Receiver<Job>) {
     IS_WRITER.set(true);
-    for (job, tell) in jobs {
+    for (job, notify) in jobs {
         job();
         STALLED.store(false, Ordering::Relaxed);
         // The caller may have stopped waiting.
-        let _ = tell.send(());
+        let _ = notify.send(());
     }
 }

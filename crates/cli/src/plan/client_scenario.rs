@@ -99,7 +99,7 @@ pub(crate) fn file_in_value(value: &str) -> Option<String> {
         "distribution" => next.contains(['/', '.']) || *next == "experimental",
         _ => false,
     });
-    named.map(|(word, next)| format!("clients may name no files in changes, as in '{word} {next}'"))
+    named.map(|(word, next)| format!("clients may not name files in changes, as in '{word} {next}'"))
 }
 
 /// Returns the captures and frame lists that a pipeline reads or writes.
@@ -133,7 +133,7 @@ impl Permitted<'_> {
     fn check(&self, path: &Path) -> Result<PathBuf, String> {
         let shown = path.display();
         let Some(folder) = self.folder else {
-            return Err(format!("clients of this service may name no files, as {shown}"));
+            return Err(format!("clients of this service may not name files, as {shown}"));
         };
         let outside = || format!("{shown} is not in {}", folder.display());
         if is_standard(path) {

@@ -67,8 +67,8 @@ impl DetourPlan {
     /// the peer uses the interface or is unknown.
     #[cfg(feature = "live")]
     pub(crate) fn carries_session(&self) -> Option<String> {
-        let (text, way) = session()?;
-        way.is_none_or(|way| way == self.interface).then_some(text)
+        let (text, route) = session()?;
+        route.is_none_or(|route| route == self.interface).then_some(text)
     }
 
     #[cfg(not(feature = "live"))]
@@ -80,8 +80,8 @@ impl DetourPlan {
 /// Returns the peer of the SSH session that this process descends from, if the route to the peer uses this interface.
 #[cfg(feature = "live")]
 pub(crate) fn session_by(interface: &str) -> Option<String> {
-    let (peer, way) = session()?;
-    (way.as_deref() == Some(interface)).then_some(peer)
+    let (peer, route) = session()?;
+    (route.as_deref() == Some(interface)).then_some(peer)
 }
 
 /// Returns the address of the SSH peer, and the interface of the route to it if that is known.
@@ -89,11 +89,11 @@ pub(crate) fn session_by(interface: &str) -> Option<String> {
 fn session() -> Option<(String, Option<String>)> {
     let peer = ssh_peer()?;
     // A link-local address names its interface after `%`.
-    let way = match peer.split_once('%') {
+    let route = match peer.split_once('%') {
         Some((_, zone)) => Some(zone.to_owned()),
-        None => peer.parse().ok().and_then(dpdk::way_to),
+        None => peer.parse().ok().and_then(dpdk::route_interface),
     };
-    Some((peer, way))
+    Some((peer, route))
 }
 
 /// Whether the capabilities of this process apply to the whole machine. They do not in `unshare -Urn`, or in labs of

@@ -8,7 +8,7 @@ use units::ParseError;
 /// The plan of `disk`.
 pub(crate) enum DiskPlan {
     Unmount { mount: PathBuf, quiet: bool },
-    Mount { ask: Box<DiskConfig>, options: Disk },
+    Mount { config: Box<DiskConfig>, options: Disk },
 }
 
 impl Disk {
@@ -16,22 +16,22 @@ impl Disk {
     pub(crate) fn plan(self) -> Result<DiskPlan, Failure> {
         match self.unmount {
             Some(mount) => Ok(DiskPlan::Unmount { mount, quiet: self.quiet }),
-            None => Ok(DiskPlan::Mount { ask: Box::new(self.ask()?), options: self }),
+            None => Ok(DiskPlan::Mount { config: Box::new(self.config()?), options: self }),
         }
     }
 
-    fn ask(&self) -> Result<DiskConfig, Failure> {
+    fn config(&self) -> Result<DiskConfig, Failure> {
         let (Some(backing), Some(mount)) = (self.backing.clone(), self.mount.clone()) else {
             return Err(Failure::new("--backing and --mount are both required: see the examples in --help"));
         };
-        let mut ask = DiskConfig::new(backing, mount);
+        let mut config = DiskConfig::new(backing, mount);
         if let Some(words) = &self.delay {
             let read = |text: &str| -> Result<Vec<Delay>, ParseError> {
                 let mut delays = Delay::parse_each(text)?;
                 delays.iter_mut().try_for_each(|delay| delay.load(&OnDisk))?;
                 Ok(delays)
             };
-            ask.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
+            config.delays = read(&words.join(" ")).map_err(|error| Failure::new(format!("--delay: {error}")))?;
         }
         // Several errors may be given in one value or in several options. Each has a share, and may begin with
         // operations.
@@ -41,14 +41,14 @@ impl Disk {
             let many = if first.parse::<Operations>().is_ok() { 3 } else { 2 };
             let (one, rest) = words.split_at(many.min(words.len()));
             let fault = Fault::parse(&one.join(" ")).map_err(|error| Failure::new(format!("--error: {error}")))?;
-            ask.errors.push(fault);
+            config.errors.push(fault);
             words = rest;
         }
-        ask.rate = self.rate;
-        ask.operations = self.ops.unwrap_or_default();
-        ask.cached = self.cached;
-        ask.allow_suid = self.allow_suid;
-        ask.seed = self.seed;
-        Ok(ask)
+        config.rate = self.rate;
+        config.operations = self.ops.unwrap_or_default();
+        config.cached = self.cached;
+        config.allow_suid = self.allow_suid;
+        config.seed = self.seed;
+        Ok(config)
     }
 }

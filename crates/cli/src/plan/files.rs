@@ -32,8 +32,8 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
         if (&mut file).take(1 << 20).read_to_end(&mut text)? == 0 {
             break;
         }
-        if let Some(place) = text[before..].iter().position(|byte| *byte == 0) {
-            return Err(broken(format!("byte {} is zero, so this is not text", before + place + 1)));
+        if let Some(position) = text[before..].iter().position(|byte| *byte == 0) {
+            return Err(broken(format!("byte {} is zero, so this is not text", before + position + 1)));
         }
         if endless && text.len() > ENDLESS {
             return Err(broken(format!(

@@ -104,8 +104,8 @@ impl Request {
         }
         for (i, output) in outputs.iter().enumerate().filter(|(_, output)| !is_standard(output)) {
             let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let place = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
-            place.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
+            let metadata = if output.is_dir() { Err(ErrorKind::IsADirectory.into()) } else { folder.metadata() };
+            metadata.map_err(|cause| Failure::new(sim::SimError::Write { path: output.to_path_buf(), cause }))?;
             // Several outputs may write to a device such as /dev/null.
             let special = std::fs::metadata(output).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
             let mut others = outputs[..i].iter().chain(&inputs).copied().chain(pages.iter().map(PathBuf::as_path));

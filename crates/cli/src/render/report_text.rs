@@ -99,8 +99,8 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
         limit_lines(out, limit)?;
     }
     // A single stream without a receiver has only the number sent, which is the same as `out`.
-    let told = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
-    for stream in report.streams.iter().filter(|_| told) {
+    let shown = report.streams.len() > 1 || report.streams.iter().any(|stream| stream.received.is_some());
+    for stream in report.streams.iter().filter(|_| shown) {
         stream_lines(out, stream)?;
     }
     change_lines(out, report)?;
@@ -109,14 +109,14 @@ fn pipeline_table(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     let at_in = report.flow.as_ref().and_then(|flow| flow.answers.as_ref());
     for (answers, port) in [(report.answers.as_ref(), "the port"), (at_in, "--in beside the streams")] {
-        let Some(answers) = answers.filter(|answers| answers.came.frames > 0) else { continue };
+        let Some(answers) = answers.filter(|answers| answers.arrived.frames > 0) else { continue };
         writeln!(
             out,
             "  answered  {} ARP, {} neighbour and {} echo requests of {} that arrived on {port}; {} dropped, {} held",
             thousands(answers.answered.arp),
             thousands(answers.answered.ndp),
             thousands(answers.answered.echo),
-            counted(answers.came.frames, "frame"),
+            counted(answers.arrived.frames, "frame"),
             thousands(answers.drops.total()),
             thousands(answers.held)
         )?;
@@ -153,7 +153,7 @@ fn change_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     }
     for segment in report.segments.iter().take(MOST) {
         write!(out, "  segment   {} to {}: ", time(segment.from_ns), time(segment.to_ns))?;
-        write!(out, "{} in, {} out", counted(segment.came.frames, "frame"), thousands(segment.left.frames))?;
+        write!(out, "{} in, {} out", counted(segment.arrived.frames, "frame"), thousands(segment.left.frames))?;
         if segment.drops.total() > 0 {
             write!(out, ", {} dropped", thousands(segment.drops.total()))?;
         }
@@ -230,7 +230,7 @@ const NAMED: usize = 20;
 /// Counters: received, sent, dropped, and effects of stages.
 fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
     let tally = |tally: &Tally| format!("{}, {} B with FCS", counted(tally.frames, "frame"), thousands(tally.bytes));
-    writeln!(out, "  in        {}", tally(&report.came))?;
+    writeln!(out, "  in        {}", tally(&report.arrived))?;
     if let Some(left_out) = &report.left_out {
         writeln!(out, "  left out  {}: not in any other figure", tally(left_out))?;
     }
@@ -268,7 +268,7 @@ fn frame_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         writeln!(out, "  held      {held} when the run ended: received, and due to leave after the end")?;
     }
     if let Some(back) = &report.back {
-        write!(out, "  return    {} in, {} out", tally(&back.came), tally(&back.left))?;
+        write!(out, "  return    {} in, {} out", tally(&back.arrived), tally(&back.left))?;
         writeln!(out, ", {} dropped, {} held", thousands(back.drops.total()), thousands(back.held))?;
     }
     if let Some(fillers) = &report.fillers {
@@ -343,7 +343,7 @@ fn lateness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
         if let Some(hiccups) = late.hiccups.filter(|hiccups| hiccups.count > 0) {
             writeln!(
                 out,
-                "  hiccups   {}, in which {} came later than {}, at most {}",
+                "  hiccups   {}, in which {} were later than {}, at most {}",
                 thousands(hiccups.count),
                 counted(hiccups.frames, "departure"),
                 time(hiccups.above_ns),
@@ -385,7 +385,7 @@ fn arrival_lines(out: &mut String, arrivals: &ArrivalsReport) -> fmt::Result {
             out,
             "  source    {}: {}, the first after {}, the last after {}; {}, {} out of turn",
             source.source,
-            counted(source.came.frames, "frame"),
+            counted(source.arrived.frames, "frame"),
             time(first),
             time(last),
             counted(source.crests, "crest"),
@@ -429,7 +429,7 @@ fn readiness_lines(out: &mut String, report: &PipelineReport) -> fmt::Result {
             out,
             "  source    {}: {} in, {} out; {}, {} missed; skew mean {}, max {}; overlap {} in, {} out",
             source.source,
-            counted(source.came.frames, "frame"),
+            counted(source.arrived.frames, "frame"),
             thousands(source.left.frames),
             counted(source.crests, "crest"),
             thousands(source.missed),
@@ -535,7 +535,7 @@ fn limit_lines(out: &mut String, limit: &LimitReport) -> fmt::Result {
     let users = &limit.users;
     writeln!(
         out,
-        "  users     {} present, room for {}, {} B each; {} added, {} removed, {} frames found no room",
+        "  users     {} present, room for {}, {} B each; {} added, {} removed, {} frames without room",
         thousands(users.present),
         thousands(users.capacity as u64),
         users.user_bytes,
@@ -599,7 +599,7 @@ fn stream_lines(out: &mut String, report: &StreamReport) -> fmt::Result {
     }
     write!(
         out,
-        "{} came, {} lost ({})",
+        "{} received, {} lost ({})",
         thousands(received.received),
         thousands(received.lost),
         share(received.loss_ratio)

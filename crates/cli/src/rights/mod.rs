@@ -90,7 +90,7 @@ pub(crate) struct RunCapabilities {
 /// they are in `writable` or in a folder of it, and can be removed only in the folder `removable`. If this fails, the
 /// run continues with a warning.
 #[cfg(feature = "live")]
-pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>, removable: Option<&Path>) {
+pub(crate) fn drop_rights(kept: RunCapabilities, writable: Option<&[PathBuf]>, removable: Option<&Path>) {
     use std::os::fd::AsFd;
     let rules = writable.and_then(|paths| match files::rules(paths, removable) {
         Ok(rules) => rules,
@@ -99,7 +99,7 @@ pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>, remov
             None
         }
     });
-    if let Err(cause) = dpdk::give_up(kept.own, kept.others, rules.as_ref().map(AsFd::as_fd)) {
+    if let Err(cause) = dpdk::drop_capabilities(kept.own, kept.others, rules.as_ref().map(AsFd::as_fd)) {
         output::warn(format!("rights that the run does not need are kept: {cause}"));
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn give_up(kept: RunCapabilities, writable: Option<&[PathBuf]>, remov
 #[cfg(feature = "live")]
 pub(crate) fn keep_files() {
     let own = set(&[Capability::DacOverride, Capability::DacReadSearch]);
-    give_up(RunCapabilities { own, others: own }, None, None);
+    drop_rights(RunCapabilities { own, others: own }, None, None);
 }
 
 /// Whether the kernel has Landlock.
@@ -121,7 +121,7 @@ pub(crate) fn has_landlock() -> bool {
 /// Gives up all capabilities of the calling thread except `keep`. The thread may have inherited more.
 #[cfg(feature = "live")]
 pub(crate) fn narrow(keep: u64) {
-    if let Err(cause) = dpdk::give_up_here(keep) {
+    if let Err(cause) = dpdk::drop_thread_capabilities(keep) {
         output::warn(format!("rights that a thread does not need are kept: {cause}"));
     }
 }

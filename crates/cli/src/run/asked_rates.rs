@@ -49,7 +49,7 @@ fn sum(plan: &PipelinePlan, report: &PipelineReport) -> Option<Rate> {
     let asks = plan.classes.iter().map(|class| &class.target).chain([&plan.target]);
     let mut rates = asks
         .zip(&report.classes)
-        .filter(|(ask, class)| **ask != Target::Nothing || class.came.frames > 0)
+        .filter(|(ask, class)| **ask != Target::Nothing || class.arrived.frames > 0)
         .map(|(ask, _)| if let Target::Rate(rate) = ask { Some(*rate) } else { None });
     let first = rates.next()??;
     rates.try_fold(first, |sum, rate| match (sum, rate?) {

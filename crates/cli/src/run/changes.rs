@@ -20,10 +20,10 @@ pub(crate) const TIMELINE: &str = "timeline";
 pub(crate) struct DrawNames(BTreeMap<(String, usize), usize>);
 
 impl DrawNames {
-    fn next(&mut self, draws: &str, place: usize) -> String {
-        let times = self.0.entry((draws.to_owned(), place)).or_default();
+    fn next(&mut self, draws: &str, stage_index: usize) -> String {
+        let times = self.0.entry((draws.to_owned(), stage_index)).or_default();
         *times += 1;
-        if *times == 1 { format!("{draws}/{place}") } else { format!("{draws}/{place}/{times}") }
+        if *times == 1 { format!("{draws}/{stage_index}") } else { format!("{draws}/{stage_index}/{times}") }
     }
 }
 
@@ -62,10 +62,10 @@ impl<F> Makers<'_, F> {
                 SettingValue::Paused(paused) => {
                     made.departures.push(DepartureChange { class, to: DepartureSetting::Paused(*paused) });
                 }
-                SettingValue::Stage(place, stage) => {
-                    let path = names.next(&change.draws, *place);
+                SettingValue::Stage(stage_index, stage) => {
+                    let path = names.next(&change.draws, *stage_index);
                     let stage = stage.as_ref().map(|stage| (self.stage)(stage, &path)).transpose()?;
-                    made.stages.push(StageChange { class, place: *place, stage });
+                    made.stages.push(StageChange { class, stage_index: *stage_index, stage });
                 }
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn final_plan<'a>(
 ) -> PipelinePlan {
     let mut plan = plan.clone();
     for change in changes {
-        let SettingValue::Stage(place, Some(stage)) = &change.to else { continue };
+        let SettingValue::Stage(stage_index, Some(stage)) = &change.to else { continue };
         let stages = match (&mut plan.back, change.back, change.class) {
             (Some(back), true, _) => &mut back.stages,
             (_, _, Some(class)) => match plan.classes.get_mut(class) {
@@ -125,7 +125,7 @@ pub(crate) fn final_plan<'a>(
             },
             _ => &mut plan.stages,
         };
-        match stages.get_mut(*place) {
+        match stages.get_mut(*stage_index) {
             Some(present) => present.clone_from(stage),
             None => stages.push(stage.clone()),
         }
@@ -166,8 +166,8 @@ pub(crate) fn room(request: &Request, plan: &PipelinePlan) -> u64 {
     let mut most: BTreeMap<(bool, Option<usize>, usize), u64> = BTreeMap::new();
     let number = request.pipelines.iter().position(|other| other.name == plan.name);
     for TimelineChange { change, .. } in request.timeline.iter().filter(|entry| Some(entry.change.pipeline) == number) {
-        if let SettingValue::Stage(place, Some(stage)) = &change.to {
-            let room = most.entry((change.back, change.class, *place)).or_default();
+        if let SettingValue::Stage(stage_index, Some(stage)) = &change.to {
+            let room = most.entry((change.back, change.class, *stage_index)).or_default();
             *room = stage.room().max(*room);
         }
     }

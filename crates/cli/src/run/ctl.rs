@@ -117,7 +117,7 @@ pub(super) fn connect(socket: &Path) -> Result<Client, Failure> {
 pub(super) fn failure(socket: &Path, error: &ClientError) -> Failure {
     match error {
         ClientError::Io(cause) => Failure::new(format!(
-            "{}: {cause}: name by --socket the socket of a run that goes on (--control) or of netlathe serve",
+            "{}: {cause}: use --socket to name the socket of an active run (--control) or of netlathe serve",
             socket.display()
         )),
         ClientError::Refused(..) => Failure::new(error),
@@ -165,11 +165,11 @@ fn shown(run: &RunView, settings: &[Setting]) -> String {
 fn line(pipeline: &PipelineFigures) -> String {
     let count = |count: &FrameCount| output::thousands(count.frames);
     let dropped: u64 = pipeline.drops.values().sum();
-    let (came, left) = (count(&pipeline.came), count(&pipeline.left));
+    let (arrived, left) = (count(&pipeline.arrived), count(&pipeline.left));
     let (dropped, held) = (output::thousands(dropped), output::thousands(pipeline.held));
     let rate =
         pipeline.rate.map(|rate| format!(", {}", output::bits(output::digits(rate.left.bps, 4)))).unwrap_or_default();
-    format!("  {}: {came} in, {left} out, {dropped} dropped, {held} held{rate}\n", pipeline.name)
+    format!("  {}: {arrived} in, {left} out, {dropped} dropped, {held} held{rate}\n", pipeline.name)
 }
 
 /// Prints events until the watched run, or the service, ends.

@@ -85,7 +85,7 @@ pub(crate) fn attach<F: Frame>(
     let mut files = Vec::new();
     for (class, path) in paths.chain([path.clone()]).enumerate() {
         let file = DecisionFile::create(&path, when_full)?;
-        pipeline.tell(class, file.log());
+        pipeline.log_decisions(class, file.log());
         files.push(file);
     }
     Ok(files)

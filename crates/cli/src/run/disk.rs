@@ -29,12 +29,12 @@ pub(crate) fn run(plan: DiskPlan) -> Result<ExitCode, Failure> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        DiskPlan::Mount { ask, options } => options.serve(&ask),
+        DiskPlan::Mount { config, options } => options.serve(&config),
     }
 }
 
 impl Disk {
-    fn serve(&self, ask: &DiskConfig) -> Result<ExitCode, Failure> {
+    fn serve(&self, config: &DiskConfig) -> Result<ExitCode, Failure> {
         let root = rustix::process::geteuid().is_root();
         if root {
             rights::require(&DISK)?;
@@ -44,12 +44,12 @@ impl Disk {
         #[cfg(feature = "live")]
         dpdk::ignore_stops();
         let start = Instant::now();
-        let mounted = disk::mount(ask).map_err(Failure::new)?;
+        let mounted = disk::mount(config).map_err(Failure::new)?;
         // Only for root. For other users fusermount3 unmounts, and it must be able to gain rights.
         #[cfg(feature = "live")]
         if root {
             let keeps = rights::set(DISK.keeps);
-            rights::give_up(rights::RunCapabilities { own: keeps, others: keeps }, None, None);
+            rights::drop_rights(rights::RunCapabilities { own: keeps, others: keeps }, None, None);
         }
         readiness::tell_starter("the disk is mounted");
         if mounted.covers_something() {
@@ -64,7 +64,7 @@ impl Disk {
             );
         }
         if !self.quiet {
-            let (backing, mount) = (ask.backing.display(), mounted.path().display());
+            let (backing, mount) = (config.backing.display(), mounted.path().display());
             let limits = match mounted.limits() {
                 limits if limits == Limits::default() => String::new(),
                 limits => format!(" ({limits})"),
@@ -82,7 +82,7 @@ impl Disk {
         if ended.busy {
             output::warn(format!(
                 "{} was in use: it is unmounted, and programs that still use it get errors",
-                ask.mount.display()
+                config.mount.display()
             ));
         }
         let cut_short: u64 = ended.tallies.iter().map(|(_, tally)| tally.cut_short).sum();
@@ -93,9 +93,11 @@ impl Disk {
             ));
         }
         if self.json {
-            report_printer::print(&(report(ask, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"))?;
+            report_printer::print(
+                &(report(config, limits, (self.duration, lasted), &ended.tallies).to_string() + "\n"),
+            )?;
         } else if !self.quiet {
-            report_printer::print(&table(ask, &ended.tallies))?;
+            report_printer::print(&table(config, &ended.tallies))?;
         }
         ended.failure.map_or(Ok(ExitCode::SUCCESS), |failure| Err(Failure::new(failure)))
     }
@@ -111,7 +113,12 @@ fn moved(tallies: &Tallies) -> (u64, Option<f64>) {
 }
 
 /// Builds the JSON report. `duration` was asked, `lasted` was measured.
-fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, Duration), tallies: &Tallies) -> Value {
+fn report(
+    config: &DiskConfig,
+    limits: Limits,
+    (duration, lasted): (Option<Span>, Duration),
+    tallies: &Tallies,
+) -> Value {
     let times = |times: &Times| {
         if times.count() == 0 {
             return Value::Null;
@@ -131,8 +138,8 @@ fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, D
             "count": tally.count,
             "bytes": tally.bytes,
             "errors_injected": tally.injected,
-            "error_asked_ratio": faults(ask, operation),
-            "error_obtained_ratio": faults(ask, operation).map(|_| tally.injected as f64 / tally.count as f64),
+            "error_asked_ratio": faults(config, operation),
+            "error_obtained_ratio": faults(config, operation).map(|_| tally.injected as f64 / tally.count as f64),
             "errors_other": tally.failed,
             "cut_short": tally.cut_short,
             "delay_asked": times(&tally.asked),
@@ -144,11 +151,11 @@ fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, D
     let (passed, seconds) = moved(tallies);
     let rate = seconds.filter(|seconds| *seconds > 0.0).map(|seconds| passed as f64 * 8.0 / seconds);
     let names = |operations: Operations| operations.iter().map(|operation| operation.name()).collect::<Vec<_>>();
-    let errors: Vec<Value> = ask
+    let errors: Vec<Value> = config
         .errors
         .iter()
         .map(|fault| {
-            let ops = names(fault.operations.unwrap_or(ask.operations));
+            let ops = names(fault.operations.unwrap_or(config.operations));
             json!({ "error": fault.name(), "ratio": fault.share.as_f64(), "ops": ops })
         })
         .collect();
@@ -156,17 +163,17 @@ fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, D
         "schema": Report::SCHEMA,
         "command": "disk",
         // JSON needs UTF-8, and paths may not be UTF-8.
-        "backing": ask.backing.to_string_lossy(),
-        "mount": ask.mount.to_string_lossy(),
+        "backing": config.backing.to_string_lossy(),
+        "mount": config.mount.to_string_lossy(),
         "asked": {
-            "delay": (!ask.delays.is_empty()).then(|| ask.delays.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
-            "rate_bps": ask.rate.map(BitRate::bps),
+            "delay": (!config.delays.is_empty()).then(|| config.delays.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+            "rate_bps": config.rate.map(BitRate::bps),
             "errors": errors,
-            "ops": names(ask.operations),
+            "ops": names(config.operations),
             "duration_s": duration.map(|duration| duration.as_secs_f64()),
-            "cached": ask.cached,
-            "allow_suid": ask.allow_suid,
-            "seed": ask.seed,
+            "cached": config.cached,
+            "allow_suid": config.allow_suid,
+            "seed": config.seed,
         },
         "mount_options": limits.names().collect::<Vec<_>>(),
         "duration_s": lasted.as_secs_f64(),
@@ -186,13 +193,13 @@ fn report(ask: &DiskConfig, limits: Limits, (duration, lasted): (Option<Span>, D
 }
 
 /// The asked share of failures of `operation`; `None` if no error was asked for it.
-fn faults(ask: &DiskConfig, operation: Operation) -> Option<f64> {
-    let of = |fault: &&Fault| fault.operations.unwrap_or(ask.operations).iter().any(|one| one == operation);
-    let shares: Vec<f64> = ask.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
+fn faults(config: &DiskConfig, operation: Operation) -> Option<f64> {
+    let of = |fault: &&Fault| fault.operations.unwrap_or(config.operations).iter().any(|one| one == operation);
+    let shares: Vec<f64> = config.errors.iter().filter(of).map(|fault| fault.share.as_f64()).collect();
     (!shares.is_empty()).then(|| shares.iter().sum())
 }
 
-fn table(ask: &DiskConfig, tallies: &Tallies) -> String {
+fn table(config: &DiskConfig, tallies: &Tallies) -> String {
     let mut text = report_text::warnings(&output::warnings()) + "disk\n";
     // Writing to a string cannot fail.
     for (operation, tally) in tallies.iter() {
@@ -210,7 +217,7 @@ fn table(ask: &DiskConfig, tallies: &Tallies) -> String {
         if tally.cut_short > 0 {
             let _ = write!(text, "; {} cut short by the end", thousands(tally.cut_short));
         }
-        if let Some(asked) = faults(ask, operation) {
+        if let Some(asked) = faults(config, operation) {
             let got = tally.injected as f64 / tally.count as f64;
             let _ = write!(text, "; errors asked {}, got {} ({})", share(asked), share(got), thousands(tally.injected));
         }
@@ -218,7 +225,8 @@ fn table(ask: &DiskConfig, tallies: &Tallies) -> String {
     }
     let (bytes, seconds) = moved(tallies);
     if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-        let asked = ask.rate.map_or(String::new(), |rate| format!("asked {}, ", bytes_rate(rate.bps() as f64 / 8.0)));
+        let asked =
+            config.rate.map_or(String::new(), |rate| format!("asked {}, ", bytes_rate(rate.bps() as f64 / 8.0)));
         let _ = writeln!(
             text,
             "  bytes       {asked}got {}: {} B in {}, first to last",

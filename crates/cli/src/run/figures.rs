@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 /// The figures of a pipeline that has ended.
 pub(crate) fn of_report(report: &PipelineReport) -> PipelineFigures {
-    let back = report.back.as_ref().map(|ReturnReport { came, left, drops, held }| {
+    let back = report.back.as_ref().map(|ReturnReport { arrived, left, drops, held }| {
         Box::new(PipelineFigures {
-            came: count(*came),
+            arrived: count(*arrived),
             left: count(*left),
             drops: named(drops),
             held: *held,
@@ -18,7 +18,7 @@ pub(crate) fn of_report(report: &PipelineReport) -> PipelineFigures {
     let lateness = report.lateness.as_ref();
     PipelineFigures {
         name: report.name.clone(),
-        came: count(report.came),
+        arrived: count(report.arrived),
         copies: report.copies,
         left: count(report.left),
         drops: named(&report.drops),

@@ -25,7 +25,7 @@ impl Merge {
             let one = named_report(text);
             if named.iter().any(|known| known.host == one.host) {
                 return Err(Failure::new(format!(
-                    "{text}: another report is of host {}, too: write NAME={text} to name its host",
+                    "{text}: another report is also of host {}: write NAME={text} to name its host",
                     one.host
                 )));
             }
@@ -162,11 +162,11 @@ fn table(report: &Value) -> String {
     for pipeline in each(&report["pipelines"]) {
         let of = each(&pipeline["hosts"]).len() as u64;
         let _ = writeln!(text, "{} of {}", word(&pipeline["name"]), output::counted(of, "host"));
-        for way in ["in", "out"] {
-            let count = |name: &str| pipeline[way][name].as_u64().unwrap_or(0);
+        for direction in ["in", "out"] {
+            let count = |name: &str| pipeline[direction][name].as_u64().unwrap_or(0);
             let _ = writeln!(
                 text,
-                "  {way:<9} {}, {} B with FCS",
+                "  {direction:<9} {}, {} B with FCS",
                 output::counted(count("frames"), "frame"),
                 output::thousands(count("bytes"))
             );

@@ -95,7 +95,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     };
     let (mut outcome, programs, failed_program) = with_programs(request, &stop, pipelines)?;
     let end_to_end = request.listener.concludes.as_ref().map(|conclude| conclude()).transpose()?;
-    say_who_never_came(&outcome.reports);
+    warn_of_silent_sources(&outcome.reports);
     changes::say_what_was_not_reached(&outcome.reports);
     let warnings = outcome.reports.iter().flat_map(|report| {
         [user_limits::warnings(report), resolution::of_corruption(report).into_iter().collect()].concat()
@@ -111,7 +111,7 @@ pub(crate) fn run(request: &Request) -> Result<ExitCode, Failure> {
     report.expectations = verdicts::judge(&report, &request.expectations)?;
     let statuses = verdicts::statuses(&report.programs, &request.beside.programs, &report.expectations);
     report.expectations.extend(statuses);
-    report.expectations.extend(receiver.map(|_| verdicts::whether_all_came(&report)));
+    report.expectations.extend(receiver.map(|_| verdicts::expect_all_arrived(&report)));
     if let Some(control) = control {
         control.ends(&report)?;
     }
@@ -145,12 +145,12 @@ fn say_what_is_not_stamped(request: &Request) -> Result<(), Failure> {
 }
 
 /// Warns about sources that never sent a frame; a wrong address is a common cause.
-fn say_who_never_came(reports: &[PipelineReport]) {
+fn warn_of_silent_sources(reports: &[PipelineReport]) {
     for report in reports {
         let sources = report.sources.iter().chain(report.classes.iter().flat_map(|class| &class.sources));
-        for source in sources.filter(|source| source.came.frames == 0 && source.missed > 0) {
+        for source in sources.filter(|source| source.arrived.frames == 0 && source.missed > 0) {
             output::warn(format!(
-                "{}: nothing arrived from source {}: {} rounds waited for it in vain",
+                "{}: nothing arrived from source {}: {} rounds waited for it",
                 report.name, source.source, source.missed
             ));
         }
@@ -270,12 +270,14 @@ fn check_ends(request: &Request) -> Result<(), Failure> {
     let is_endless = |(number, plan): &(usize, &PipelinePlan)| {
         let alone = plan.classes.is_empty() && plan.stages.is_empty() && plan.sync.is_none();
         let ends = alone && matches!(&plan.target, Target::Wave(wave) if wave.ends());
-        let goes_on = match &plan.source {
+        let source_is_endless = match &plan.source {
             SourcePlan::Streams { count, .. } => count.is_none(),
             SourcePlan::Replay(replay) => replay.is_endless(),
             SourcePlan::Port(_) => false,
         };
-        goes_on && plan.output.is_virtual() && !(ends && changes::timeline_of(request, *number, false).is_empty())
+        source_is_endless
+            && plan.output.is_virtual()
+            && !(ends && changes::timeline_of(request, *number, false).is_empty())
     };
     let endless = request.pipelines.iter().enumerate().find(is_endless).map(|(_, plan)| plan);
     match endless {

@@ -52,7 +52,7 @@ pub(crate) fn while_ready<T>(
     };
     command.env(SOCKET, format!("@{name}"));
     let ready = Mutex::new(Some(ready));
-    let tell = || {
+    let report = || {
         let ready = ready.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ready) = ready {
             ready();
@@ -60,15 +60,15 @@ pub(crate) fn while_ready<T>(
     };
     thread::scope(|scope| {
         let listening = thread::Builder::new().spawn_scoped(scope, || {
-            let mut said = [0; READY.len()];
-            if socket.recv(&mut said).is_ok_and(|length| said[..length] == *READY) {
-                tell();
+            let mut message = [0; READY.len()];
+            if socket.recv(&mut message).is_ok_and(|length| message[..length] == *READY) {
+                report();
             }
         });
         let result = run(command);
         if listening.is_err() {
             // Without a thread, readiness is reported late rather than never.
-            tell();
+            report();
         }
         // The process has sent all of its messages, so this empty one ends the listening thread.
         let _ends = UnixDatagram::unbound().and_then(|end| end.send_to_addr(b"", &address));

@@ -42,8 +42,8 @@ pub(crate) fn of_model(plan: &PipelinePlan, report: &PipelineReport) -> Vec<Cave
     let mut caveats = Vec::new();
     let gap_ns = gap.as_ns_f64();
     if let Some(line) = plan.output.line() {
-        let place = Time::from_ps(gap.as_ps());
-        if line.time(line.position(place)) != place {
+        let start = Time::from_ps(gap.as_ps());
+        if line.time(line.position(start)) != start {
             let byte_time_ns = line.byte_time().as_ns_f64();
             caveats.push(Caveat::of(&plan.name, CaveatKind::GapBetweenByteTimes { gap_ns, byte_time_ns }));
         }

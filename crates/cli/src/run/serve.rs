@@ -64,7 +64,7 @@ impl Serve {
         let address = self.listen.clone().unwrap_or_else(|| Address::Unix(default_socket()));
         let files = match &self.files {
             Some(folder) => Some(folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(|| {
-                Failure::new(format!("--files {}: it is not a folder: name one that is there", folder.display()))
+                Failure::new(format!("--files {}: it is not a folder: name an existing folder", folder.display()))
             })?),
             None => None,
         };

@@ -34,14 +34,14 @@ impl Stop {
     fn on(signals: impl Iterator<Item = i32>) -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         let set = || {
-            let (told, tells) = UnixStream::pair()?;
+            let (pipe, notifier) = UnixStream::pair()?;
             for signal in signals {
                 signal_hook::flag::register(signal, Arc::clone(&asked))?;
-                signal_hook::low_level::pipe::register(signal, tells.try_clone()?)?;
+                signal_hook::low_level::pipe::register(signal, notifier.try_clone()?)?;
             }
             // Exceeding `ulimit -f` is then an error like a full disk, and does not end the program.
             signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-            thread::Builder::new().name("signals".to_owned()).spawn(move || exit_on_second(told))
+            thread::Builder::new().name("signals".to_owned()).spawn(move || exit_on_second(pipe))
         };
         sim::end_pipes_when(Arc::clone(&asked));
         set().map_err(|cause| Failure::new(format!("cannot handle signals: {cause}")))?;
@@ -72,16 +72,16 @@ fn ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-/// Ends the program at the second signal. `told` receives one byte per signal.
-fn exit_on_second(mut told: UnixStream) -> io::Result<()> {
+/// Ends the program at the second signal. `pipe` receives one byte per signal.
+fn exit_on_second(mut pipe: UnixStream) -> io::Result<()> {
     let mut bytes = [0; 16];
-    told.read_exact(&mut bytes[..1])?;
+    pipe.read_exact(&mut bytes[..1])?;
     // The time limit of stalled files starts now.
     sim::ended_for();
     thread::sleep(ONE);
-    told.set_nonblocking(true)?;
-    while told.read(&mut bytes).is_ok_and(|count| count > 0) {}
-    told.set_nonblocking(false)?;
-    told.read_exact(&mut bytes[..1])?;
+    pipe.set_nonblocking(true)?;
+    while pipe.read(&mut bytes).is_ok_and(|count| count > 0) {}
+    pipe.set_nonblocking(false)?;
+    pipe.read_exact(&mut bytes[..1])?;
     signal_hook::low_level::exit(130)
 }

@@ -34,8 +34,8 @@ pub(crate) fn run(plan: &SweepPlan) -> Result<ExitCode, Failure> {
         let finished =
             netlathe_process::output(&mut command, (&stop, &AtomicBool::new(false)), |_| output::say("armed"))
                 .map_err(cannot)?;
-        let said = String::from_utf8_lossy(&finished.stderr);
-        let lines = said.lines().map(|line| line.trim_start_matches("netlathe: "));
+        let messages = String::from_utf8_lossy(&finished.stderr);
+        let lines = messages.lines().map(|line| line.trim_start_matches("netlathe: "));
         for line in lines.clone() {
             output::say(format_args!("{words}: {line}"));
         }

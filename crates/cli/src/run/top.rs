@@ -29,12 +29,12 @@ struct RunList {
 impl Top {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-            return Err(Failure::new("top: it draws on a terminal, and this is none: use netlathe ctl watch"));
+            return Err(Failure::new("top: standard output is not a terminal: use netlathe ctl watch"));
         }
         let socket = self.socket.path();
         let client = ctl::connect(&socket)?;
         // Before the screen is taken over, so that an error stays visible.
-        let first = look(&client).map_err(|error| ctl::failure(&socket, &error))?;
+        let first = fetch_runs(&client).map_err(|error| ctl::failure(&socket, &error))?;
         let stop = Stop::on_signals()?;
         // This also restores the terminal after a panic.
         let mut terminal =
@@ -58,7 +58,7 @@ enum Over {
     Gone(ClientError),
 }
 
-fn look(client: &Client) -> Result<Vec<RunView>, ClientError> {
+fn fetch_runs(client: &Client) -> Result<Vec<RunView>, ClientError> {
     Ok(client.get::<RunList>("/v1/runs")?.runs)
 }
 
@@ -90,7 +90,7 @@ fn show(
         }
         if looked.elapsed() >= EVERY {
             looked = Instant::now();
-            match look(client) {
+            match fetch_runs(client) {
                 Ok(found) => runs = with_rates(found, &mut before),
                 Err(error) => return Ok(Over::Gone(error)),
             }
@@ -119,8 +119,8 @@ fn draw(frame: &mut Frame<'_>, runs: &[RunView]) {
     let widths = [4, 9, 10, 12, 12, 12, 12, 13, 18, 8, 20].map(Constraint::Max);
     let header = Row::new(TITLES).style(bold);
     frame.render_widget(Table::new(rows, widths).header(header), table);
-    let going = runs.iter().filter(|run| run.state != RunState::Ended).count();
-    let text = format!("{going} of {} runs go on   q: quit", runs.len());
+    let active = runs.iter().filter(|run| run.state != RunState::Ended).count();
+    let text = format!("{active} of {} runs active   q: quit", runs.len());
     frame.render_widget(Paragraph::new(Line::from(text)).style(Style::new().add_modifier(Modifier::DIM)), foot);
 }
 
@@ -152,7 +152,7 @@ fn row(head: [String; 3], name: &str, figures: &PipelineFigures) -> Row<'static>
         drops.iter().map(|(reason, frames)| format!("{reason} {}", output::thousands(**frames))).collect();
     let cells = [
         output::shown(name).into_owned(),
-        output::thousands(figures.came.frames),
+        output::thousands(figures.arrived.frames),
         output::thousands(figures.left.frames),
         figures.asked.as_deref().map(|asked| output::shown(asked).into_owned()).unwrap_or_default(),
         figures.rate.map(|rate| output::bits(output::digits(rate.left.bps, 4))).unwrap_or_default(),
@@ -185,7 +185,7 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(150, 5)).expect("a screen");
         terminal.draw(|frame| draw(frame, &runs)).expect("it is drawn");
         let screen = terminal.backend().to_string();
-        for text in ["down", "running", "2Mbps", "1 Mbit/s", "17", "loss 1", "1 of 1 runs go on"] {
+        for text in ["down", "running", "2Mbps", "1 Mbit/s", "17", "loss 1", "1 of 1 runs active"] {
             assert!(screen.contains(text), "{text} is not on\n{screen}");
         }
     }

@@ -60,7 +60,7 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<Caveat> {
     if let Some(longer) = &limit.longer_than_bucket {
         kinds.push(CaveatKind::LongerThanBucket { frames: longer.frames, longest_bytes: longer.longest_bytes });
     }
-    let share = limit.without_key as f64 / report.came.frames.max(1) as f64;
+    let share = limit.without_key as f64 / report.arrived.frames.max(1) as f64;
     if limit.without_key > 0 && share >= MANY {
         let types: Vec<String> = limit
             .without_key_by_type
@@ -69,7 +69,7 @@ pub(crate) fn warnings(report: &PipelineReport) -> Vec<Caveat> {
             .collect();
         kinds.push(CaveatKind::WithoutKey {
             frames: limit.without_key,
-            of_frames: report.came.frames,
+            of_frames: report.arrived.frames,
             key: limit.key.clone(),
             types: types.join(", "),
         });

@@ -140,12 +140,12 @@ pub(crate) fn statuses(
 /// generator's report as JSON.
 pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
     let streams = pipeline["streams"].as_array()?;
-    let none_came = |stream: &Value| stream["received"] == 0 && stream["sent"].as_u64() > Some(0);
-    let seen = pipeline.pointer("/flow/answers").filter(|_| !streams.is_empty() && streams.iter().all(none_came))?;
+    let none_arrived = |stream: &Value| stream["received"] == 0 && stream["sent"].as_u64() > Some(0);
+    let seen = pipeline.pointer("/flow/answers").filter(|_| !streams.is_empty() && streams.iter().all(none_arrived))?;
     let number = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let mut words = match number(seen, "/in/frames") {
         0 => "--in saw no frame at all".to_owned(),
-        others => format!("--in saw none of them, but {}", output::counted(others, "other frame")),
+        others => format!("--in received none of them, but {}", output::counted(others, "other frame")),
     };
     let asked = number(seen, "/answered/arp") + number(seen, "/answered/ndp");
     if asked > 0 {
@@ -172,7 +172,7 @@ pub(crate) fn seen_instead(pipeline: &Value) -> Option<String> {
 }
 
 /// The verdict of a receiver, which expects every frame that was sent.
-pub(crate) fn whether_all_came(report: &Report) -> ExpectationReport {
+pub(crate) fn expect_all_arrived(report: &Report) -> ExpectationReport {
     let streams = report.pipelines.iter().flat_map(|pipeline| &pipeline.streams);
     let lost: u64 = streams.filter_map(|stream| stream.received.as_ref()).map(|received| received.lost).sum();
     let replays = report.pipelines.iter().filter_map(|pipeline| pipeline.replay.as_ref());

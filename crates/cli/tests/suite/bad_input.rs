@@ -70,7 +70,7 @@ fn problems_are_shown_together() {
 }
 
 #[test]
-fn scenarios_that_are_none() {
+fn rejects_invalid_scenarios() {
     let bench = bench();
     bench.write("latin1.toml", b"schema = 1 # \xe9\n");
     for (text, wanted) in [
@@ -140,7 +140,7 @@ fn reports_a_run_beyond_the_time_range() {
 }
 
 #[test]
-fn readers_that_went_away_are_no_disaster() {
+fn a_closed_reader_does_not_crash_the_run() {
     let bench = bench();
     let shell = |line: &str| {
         let line = line.replace("netlathe", env!("CARGO_BIN_EXE_netlathe"));

@@ -69,7 +69,7 @@ pub(crate) struct Record {
 /// Sequence numbers received from one sender.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sequence {
-    pub(crate) came: u64,
+    pub(crate) arrived: u64,
     pub(crate) missing: u64,
     pub(crate) repeated: u64,
     /// Frames that arrived after a frame sent later.
@@ -258,7 +258,7 @@ impl Sequence {
         for record in records.iter().filter(|record| record.bytes[11] == client as u8) {
             let number = sequence_of(record);
             let seen = seen.get_mut(number as usize).expect("a number that was sent");
-            sequence.came += 1;
+            sequence.arrived += 1;
             sequence.repeated += u64::from(*seen);
             sequence.late += u64::from(highest > Some(number));
             *seen = true;
@@ -384,8 +384,8 @@ impl Finished {
 fn assert_balanced(books: &Value, copies: u64) {
     let dropped: u64 = books["drops"].as_object().expect("drops").values().map(|n| n.as_u64().expect("a count")).sum();
     let count = |pointer: &str| books.pointer(pointer).and_then(Value::as_u64).expect(pointer);
-    let (came, left, held) = (count("/in/frames"), count("/out/frames"), count("/held"));
-    assert_eq!(came + copies, left + dropped + held, "the books do not balance: {books}");
+    let (arrived, left, held) = (count("/in/frames"), count("/out/frames"), count("/held"));
+    assert_eq!(arrived + copies, left + dropped + held, "the books do not balance: {books}");
 }
 
 /// A figure of a report.

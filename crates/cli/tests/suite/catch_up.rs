@@ -22,7 +22,7 @@ fn mean(gaps: &[u64]) -> f64 {
 const CARRIED: u64 = 43 * 800;
 
 #[test]
-fn all_is_made_good_so_that_the_rate_holds() {
+fn catching_up_all_lateness_keeps_the_rate() {
     let (gaps, forgiven) = gaps("all");
     assert!((mean(&gaps) / 1e6 - 1.0).abs() < 1e-4, "{}", mean(&gaps));
     assert!(gaps.iter().any(|gap| *gap < 800_000), "some are shorter for it");
@@ -30,7 +30,7 @@ fn all_is_made_good_so_that_the_rate_holds() {
 }
 
 #[test]
-fn none_is_made_good_so_that_gaps_hold() {
+fn catching_up_no_lateness_keeps_the_gaps() {
     let (gaps, forgiven) = gaps("none");
     // Each frame departs within 42 byte times of its asked departure, and the next asked departure moves with it.
     assert!(gaps.iter().all(|gap| *gap >= 1_000_000 - 2 * CARRIED), "{:?}", gaps.iter().min());

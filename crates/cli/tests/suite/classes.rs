@@ -342,7 +342,7 @@ fn a_model_line_has_no_hiccups_in_any_class() {
 }
 
 #[test]
-fn a_class_that_falls_to_the_pace_of_another_is_late_and_time_goes_on() {
+fn a_class_slowed_by_another_is_late_and_time_continues() {
     // One stream alternates between both classes, whose rates are 1 to 100. Frames of the slow class fill the
     // read-ahead.
     let bench = Bench::new();

@@ -129,13 +129,13 @@ fn warns_of_targets_below_the_resolution() {
         (format!("{shape} --out wire:100G,pcap=o.pcap --rate 100%"), &["gaps were 6.72 ns"]),
         (format!("{shape} --out wire:100G --rate 100%"), &[]),
         (format!("{shape} --out pcap:o.pcap"), &[]),
-        (format!("{shape} --out pcap:o.pcap --gap 10000.8ns"), &["stamps hold whole nanoseconds"]),
+        (format!("{shape} --out pcap:o.pcap --gap 10000.8ns"), &["stamps are whole nanoseconds"]),
         (format!("{shape} --out wire:10G --gap 10000.8ns"), &[]),
-        (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10000.8ns"), &["stamps hold whole nanoseconds"]),
+        (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10000.8ns"), &["stamps are whole nanoseconds"]),
         (format!("{shape} --out wire:10G --gap 10000.9ns"), &["not a whole number of byte times"]),
         (format!("{shape} --out wire:10G,pcap=o.pcap --gap 10000.9ns"), &["byte times", "stamps"]),
         ("measure --pcap in.pcap --json --expect 10us".into(), &[]),
-        ("measure --pcap in.pcap --json --expect 10000.5ns".into(), &["stamps hold whole nanoseconds"]),
+        ("measure --pcap in.pcap --json --expect 10000.5ns".into(), &["stamps are whole nanoseconds"]),
     ] {
         let finished = bench.run(words(&command));
         let report = finished.report();

@@ -95,7 +95,7 @@ fn reports_begin_with_warnings_and_compare_errors() {
 }
 
 #[test]
-fn a_disk_says_when_it_is_there() {
+fn a_disk_reports_when_it_is_mounted() {
     if !can_mount() {
         return;
     }
@@ -205,7 +205,7 @@ fn operations_have_delays_and_errors_of_their_own() {
 }
 
 #[test]
-fn errors_come_as_often_as_asked() {
+fn errors_occur_at_the_asked_rate() {
     if !can_mount() {
         return;
     }
@@ -403,7 +403,7 @@ fn git_clones_into_it() {
 }
 
 #[test]
-fn a_killed_disk_is_put_away_and_its_files_are_whole() {
+fn a_killed_disk_is_unmounted_and_its_files_are_complete() {
     if !can_mount() {
         return;
     }

@@ -157,7 +157,7 @@ fn replay_holds_the_frames_that_were_held() {
 }
 
 #[test]
-fn each_class_has_a_log_of_its_own_and_all_are_done_again() {
+fn each_class_has_its_own_log_and_all_are_replayed() {
     let bench = Bench::new();
     capture(&bench, 128);
     let run = |out: &str, more: &[&str]| {
@@ -234,7 +234,7 @@ fn rejects_bad_words_with_their_column_and_writes_nothing() {
         ("delay 10ms losss 1%", "did you mean loss?"),
         ("reorder 25%", "nothing is delayed"),
         ("loss pattern nowhere.txt", "nowhere.txt"),
-        ("mtu 1300 icmp", "nothing is carried back"),
+        ("mtu 1300 icmp", "no frames are carried back"),
     ] {
         let finished = bench.run(["emulate", "--in", "pcap:in.pcap", "--out", "pcap:new.pcap", "--forward", spec]);
         assert_eq!(finished.status, Some(2), "{spec}");

@@ -165,7 +165,7 @@ fn idle_gaps_run_from_the_end_of_a_frame() {
 }
 
 #[test]
-fn measure_tells_laws_apart() {
+fn measure_distinguishes_laws() {
     let bench = Bench::new();
     bench.report(words(&format!(
         "gen --out pcap:in.pcap --count 20000 --stream '{STREAM} 64B' --gap 'chi2 df 6 in 80us..120us'"

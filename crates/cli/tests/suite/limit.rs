@@ -108,7 +108,7 @@ fn rates_from_ten_kilobits_to_ten_gigabits_are_kept_to_a_frame() {
 
 /// Limits the same frames by the keys of operators' networks: subscriber lines, addresses, tunnels, prefixes.
 #[test]
-fn users_by_fields_of_any_layer_are_told_apart() {
+fn users_are_distinguished_by_fields_of_any_layer() {
     let bench = Bench::new();
     for (stream, key, users) in [
         ("udp 10.0.0.1:1 > 10.0.0.2:2 svlan 100 vlan 7-9 size 100B", "svlan+cvlan", &["100+7", "100+8", "100+9"][..]),
@@ -182,7 +182,7 @@ fn by_user_lists_every_user() {
 }
 
 #[test]
-fn two_full_frames_that_come_together_fit_the_default_bucket() {
+fn two_full_frames_back_to_back_fit_the_default_bucket() {
     let bench = Bench::new();
     // Each pair finds a full bucket, at instants that are not whole ticks of any clock.
     let pairs = (0..100_u64).flat_map(|i| std::iter::repeat_n(record(i * 100_000_007 + 1, 1, 1_518), 2));

@@ -40,7 +40,7 @@ fn cpus_without_a_part_are_refused() {
         (
             &[ANSWERS],
             &["--cores", "0-2", "--slices"],
-            "since stages that answer must run with the way back: name at most 2",
+            "since stages that answer must run on the CPU of the return path: name at most 2",
         ),
     ] {
         scenario(&bench, pipelines);

@@ -80,7 +80,7 @@ fn both_directions_show_their_losses() {
 
 #[cfg(feature = "live")]
 #[test]
-fn a_live_run_tells_rate_depth_starvation_and_lateness() {
+fn a_live_run_shows_rate_depth_starvation_and_lateness() {
     let bench = Bench::new();
     let command = |progress: &str| {
         format!("gen --out dpdk:net_null0 --duration 600ms --gap 100us --json --progress {progress} {STREAM}")

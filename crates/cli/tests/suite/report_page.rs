@@ -211,7 +211,7 @@ fn expectations_and_their_fate_are_on_the_page() {
 }
 
 #[test]
-fn a_report_goes_over_an_older_one_and_a_truncated_input_has_one() {
+fn a_report_overwrites_an_older_one_and_a_truncated_input_has_one() {
     let bench = Bench::new();
     bench.generate("64B", 100);
     let mut cut = bench.read("in.pcap");

@@ -241,7 +241,7 @@ fn a_burst_that_a_policer_takes_is_found() {
 
 /// A policer without burst drops half the frames at up to twice its rate, and two of three at up to three times.
 #[test]
-fn the_loss_at_each_load_goes_down_from_the_most() {
+fn the_loss_curve_descends_from_the_highest_load() {
     let bench = Bench::new();
     let policer = "limit key dst-ip rate 179200000bps burst 64B users 16"; // 350 000 frames/s
     let options = "--trial 20ms --max 1Mpps --frame-loss 20% --trials t.jsonl";
@@ -293,7 +293,7 @@ fn a_line_that_cannot_carry_the_load_limits_the_tester() {
 }
 
 #[test]
-fn devices_draw_anew_in_each_trial() {
+fn devices_draw_new_values_in_each_trial() {
     let bench = Bench::new();
     let report = search(&bench, "--dut 'loss 1%' --loss 5% --trial 1s --max 10kpps --min 10kpps --confirm 5");
     let trials = report["searches"][0]["trials"].as_array().expect("trials");

@@ -341,9 +341,9 @@ fn bad_requests_are_refused_with_a_remedy() {
         assert_eq!(patch(body).status, 422, "{body}");
     }
     let of_file = patch("{\"set\": {\"down.gap\": \"table /etc/passwd\"}}");
-    assert!(of_file.status == 422 && of_file.error().contains("no files"), "{}", of_file.body);
+    assert!(of_file.status == 422 && of_file.error().contains("not name files"), "{}", of_file.body);
     let more = service.ask("POST", "/v1/runs", Some((toml, SHORT)));
-    assert_eq!((more.status, more.error().contains("no more may")), (429, true));
+    assert_eq!((more.status, more.error().contains("the maximum of this service")), (429, true));
     for left in ["report", "page"] {
         assert_eq!(service.ask("GET", &format!("/v1/runs/{id}/{left}"), None).status, 409);
     }
@@ -507,7 +507,7 @@ fn a_run_with_a_socket_is_shown_watched_and_stopped() {
     assert_eq!(end["figures"]["pipelines"][0]["out"], report["pipelines"][0]["out"]);
     assert!(!run.socket.exists(), "it goes with the run");
     let gone = ctl(&["show"]);
-    assert!(gone.status == Some(2) && gone.stderr.contains("name by --socket"), "{gone:?}");
+    assert!(gone.status == Some(2) && gone.stderr.contains("use --socket to name"), "{gone:?}");
     let tcp = bench.run(["run", "run.toml", "--control", ":80"]);
     assert!(tcp.status == Some(2) && tcp.stderr.contains("unix:PATH"), "{tcp:?}");
 }

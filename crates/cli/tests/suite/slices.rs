@@ -105,7 +105,7 @@ fn classes_have_slices_of_their_own() {
 }
 
 #[test]
-fn a_generated_frame_comes_when_the_one_before_has_gone() {
+fn a_generated_frame_arrives_when_the_preceding_one_has_departed() {
     let bench = Bench::new();
     let report = bench.report(words(
         "gen --out wire:10G --stream 'udp 10.0.0.1:1 > 10.0.0.2:2 size 100B' --count 1000 --gap 10us \
@@ -152,7 +152,7 @@ fn the_page_the_table_and_single_frames_show_them() {
 
 #[cfg(feature = "slice")]
 #[test]
-fn a_reader_that_goes_away_ends_the_run() {
+fn a_closed_reader_ends_the_run() {
     let bench = Bench::new();
     let outer = "slice pipeline --each json -- gen --out wire:10G --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --gap 1us";
     let script = format!("(timeout -s KILL 60 \"$0\" {outer} --duration 10000s; echo $? > status) | head -2");

@@ -48,7 +48,7 @@ fn warns_of_merged_frames_and_disordered_records() {
     assert!(text.contains("1 record longer than any line carries, up to 65 2") && text.contains("tso off"), "{text}");
     assert_eq!(caveat(&report, "merged-records")["records"], 1, "{report}");
     assert_eq!(caveat(&report, "disordered-records")["records"], 1, "{report}");
-    assert!(text.contains("1 record stamped before the record ahead"), "{text}");
+    assert!(text.contains("1 record stamped earlier than the preceding record"), "{text}");
 }
 
 #[test]

@@ -336,8 +336,8 @@ fn reports_count_one_as_one_and_keep_numbers_apart() {
     let streams: String = (0..102).map(|_| " --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'").collect();
     generate(&bench, "many.pcap", &format!("--count 103 --gap 1ms{streams}"));
     let text = bench.run(words("measure --pcap many.pcap")).stdout;
-    assert!(text.contains("  stream 0  2 came, 0 lost (0.00 %), 0 duplicates"), "{text}");
-    assert!(text.contains("  stream 99 1 came,") && text.contains("  stream 100 1 came,"), "{text}");
+    assert!(text.contains("  stream 0  2 received, 0 lost (0.00 %), 0 duplicates"), "{text}");
+    assert!(text.contains("  stream 99 1 received,") && text.contains("  stream 100 1 received,"), "{text}");
     assert!(text.contains(" in 1 window of 100 ms"), "{text}");
     let text = bench.run(words("measure --pcap many.pcap --count 1")).stdout;
     assert!(text.contains("  in        1 frame, 64 B with FCS"), "{text}");

@@ -437,7 +437,7 @@ fn the_page_has_a_lane_for_each_source() {
     let order = "order 10.0.0.1,10.0.0.2 gap 5ms";
     bench.report(["shape", "--in", "pcap:in.pcap", "--out", "wire:10G", "--sync", order, "--report", "shaped"]);
     let page = std::fs::read_to_string(bench.path("shaped/report.html")).expect("a page");
-    for title in ["Sources as they came", "Sources as they left"] {
+    for title in ["Sources as received", "Sources as sent"] {
         let lanes = page.split_once(title).expect(title).1.split_once("</svg>").expect("a drawing").0;
         assert_eq!(lanes.matches("<polyline").count(), 2, "{title}");
     }

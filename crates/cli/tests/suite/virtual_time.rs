@@ -62,11 +62,11 @@ fn shape(bench: &Bench, line: Line, how: &str) -> (Vec<Listed>, Value) {
 
 /// Checks that the frames left in order with the same bytes, stamped as listed.
 fn check_bytes(bench: &Bench, listed: &[Listed]) {
-    let (came, left) = (bench.records("in.pcap"), bench.records("out.pcap"));
-    assert_eq!((came.len(), left.len()), (listed.len(), listed.len()));
-    let epoch = came[0].ns;
-    for ((came, left), listed) in came.iter().zip(&left).zip(listed) {
-        assert!(came.bytes == left.bytes && came.original == left.original);
+    let (arrived, left) = (bench.records("in.pcap"), bench.records("out.pcap"));
+    assert_eq!((arrived.len(), left.len()), (listed.len(), listed.len()));
+    let epoch = arrived[0].ns;
+    for ((arrived, left), listed) in arrived.iter().zip(&left).zip(listed) {
+        assert!(arrived.bytes == left.bytes && arrived.original == left.original);
         assert_eq!(listed.length, u64::from(left.original + 4).max(64));
         assert!(((left.ns - epoch) * 1_000).abs_diff(listed.start_ps) <= 500, "stamps are rounded to the nearest ns");
     }

@@ -38,8 +38,8 @@ pub(super) struct Events {
     loads: Vec<WorkerStats>,
     next: Time,
     found: Vec<Look>,
-    came: Burst,
-    came_flows: Vec<u32>,
+    received: Burst,
+    received_flows: Vec<u32>,
     frames: Vec<Item<Mbuf>>,
     looks: Vec<Look>,
 }
@@ -76,8 +76,8 @@ impl Events {
             loads,
             next: Time::ZERO,
             found: Vec::new(),
-            came: Burst::new(),
-            came_flows: Vec::new(),
+            received: Burst::new(),
+            received_flows: Vec::new(),
             frames: Vec::new(),
             looks: Vec::new(),
             crew,
@@ -98,8 +98,8 @@ impl Events {
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.run();
         }
-        while self.collector.take(&mut self.came, &mut self.came_flows) > 0 {
-            for mut frame in self.came.drain() {
+        while self.collector.take(&mut self.received, &mut self.received_flows) > 0 {
+            for mut frame in self.received.drain() {
                 self.inside -= 1;
                 let (look, at, worker) = detach(&mut frame);
                 self.loads[worker].frames += 1;

@@ -75,7 +75,7 @@ impl WorkerThreads {
         work: impl FnOnce(&AtomicBool) + Send + 'static,
     ) -> Result<(), Error> {
         let stop = Arc::clone(&self.stop);
-        let (tell, told) = mpsc::channel();
+        let (started, has_started) = mpsc::channel();
         let run = move || {
             let ready = eal.register_thread().map_err(Error::from).and_then(|known| pin(cpu.as_ref()).map(|()| known));
             let (ready, _known) = match ready {
@@ -84,14 +84,14 @@ impl WorkerThreads {
             };
             let works = ready.is_ok();
             // The starting thread waits for this message.
-            if tell.send(ready).is_ok() && works {
+            if started.send(ready).is_ok() && works {
                 work(&stop);
             }
         };
         let name = format!("meter-{}", self.threads.len());
         let thread = thread::Builder::new().name(name).spawn(run).map_err(|cause| Error::Thread(cause.to_string()))?;
         self.threads.push(thread);
-        told.recv().map_err(|_| Error::Worker("the workers of limit".to_owned()))?
+        has_started.recv().map_err(|_| Error::Worker("the workers of limit".to_owned()))?
     }
 
     /// Wakes a thread that may sleep.

@@ -15,7 +15,7 @@ use dpdk::{Burst, Detour, Eal, LaunchTime, Mbuf, NicLink, Passed, Pool, PortInte
 use engine::sources::{Destinations, Host};
 use engine::{Path, Pipeline};
 use measure::{AnswersReport, PipelineReport};
-use packet::{Asker, Frame as _, HeapFrame};
+use packet::{Frame as _, HeapFrame, Requester};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use units::FrameLen;
@@ -31,7 +31,7 @@ pub struct Finished {
     pub ports: Vec<PortSummary>,
     /// The NIC timed the departures.
     pub launched: bool,
-    /// The thread that carries out departures ran with raised priority, see [`dpdk::wake_first`].
+    /// The thread that carries out departures ran with raised priority, see [`dpdk::set_high_priority`].
     pub raised: bool,
     /// Frames listed by a line, if asked.
     pub listed: Vec<OnLine>,
@@ -74,7 +74,7 @@ pub struct Worker {
     /// Diverts an interface's traffic through the ports.
     detour: Option<Detour>,
     /// Frames received and answered while neighbours were requested.
-    heard: AnswersReport,
+    answers_before_start: AnswersReport,
     /// Changes of the pipeline, if it takes any.
     changes: Option<ChangeReceiver>,
 }
@@ -151,7 +151,7 @@ impl Worker {
             (Some(on), Feed::Device(Device::Detour(host)), Device::Detour(wire)) => Some(Detour::open(on, host, wire)?),
             _ => None,
         };
-        let heard = AnswersReport::default();
+        let answers_before_start = AnswersReport::default();
         Ok(Worker {
             config,
             pipeline,
@@ -164,7 +164,7 @@ impl Worker {
             more_inputs,
             output,
             detour,
-            heard,
+            answers_before_start,
             changes: None,
         })
     }
@@ -213,21 +213,22 @@ impl Worker {
     pub fn aim(&mut self, neighbour: IpAddr, stop: &AtomicBool) -> Result<bool, Error> {
         let Feed::Stream(streams, _) = &mut self.config.feed else { return Ok(false) };
         let hosts: Vec<Host> = streams.hosts().cloned().collect();
-        let mut askers: Vec<Asker> = Vec::new();
+        let mut requesters: Vec<Requester> = Vec::new();
         for host in hosts.iter().filter(|host| !host.aimed && host.v6 == neighbour.is_ipv6()) {
-            let asker = host.asker();
-            if !askers.iter().any(|known| known.vlans == asker.vlans) {
-                askers.push(asker);
+            let requester = host.requester();
+            if !requesters.iter().any(|known| known.vlans == requester.vlans) {
+                requesters.push(requester);
             }
         }
-        for asker in &askers {
+        for requester in &requesters {
             let port = &mut self.output.started;
-            let met = neighbour::meet(port, &self.pool, &hosts, asker, neighbour, stop, &mut self.heard)?;
+            let met =
+                neighbour::meet(port, &self.pool, &hosts, requester, neighbour, stop, &mut self.answers_before_start)?;
             let Some(mac) = met else { break };
             let Feed::Stream(streams, _) = &mut self.config.feed else { return Ok(false) };
-            streams.aim(mac, |host| host.v6 == neighbour.is_ipv6() && host.asker().vlans == asker.vlans);
+            streams.aim(mac, |host| host.v6 == neighbour.is_ipv6() && host.requester().vlans == requester.vlans);
         }
-        Ok(!askers.is_empty())
+        Ok(!requesters.is_empty())
     }
 
     /// The destinations of the streams.

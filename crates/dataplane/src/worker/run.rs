@@ -9,7 +9,7 @@ use crate::deadline::{DeadlinePacer, EndedQueue};
 use crate::device::{Device, Opened};
 use crate::filler::{self, FillerPacer, Settings};
 use crate::flood::{self, Flood};
-use crate::intake::{Intake, tell_waits};
+use crate::intake::{Intake, measure_waits};
 use crate::launch::Launch;
 use crate::line::{self, LineEnd, OnLine};
 use crate::maker::Maker;
@@ -83,14 +83,14 @@ impl RunContext<'_> {
     pub(crate) fn await_start(&self) {
         const SPIN: Span = Span::from_ms(1);
         let Some(start) = self.start else { return };
-        dpdk::run_first_for_now();
+        dpdk::raise_priority();
         while self.clock.now() + SPIN < start && !self.is_stopped() {
             thread::sleep(SPIN.to_std() / 2);
         }
         if !self.is_stopped() {
             self.clock.spin_until(start);
         }
-        dpdk::run_as_before();
+        dpdk::restore_priority();
     }
 
     /// When the run ends if it starts at `start`.
@@ -121,7 +121,7 @@ impl Worker {
         let gate = worker.config.start.clone();
         if gate.is_some() {
             // With raised priority this thread wakes in time and sets up the rest without interruption.
-            dpdk::run_first_for_now();
+            dpdk::raise_priority();
         }
         let start = gate.as_ref().map_or(Ok(None), |gate| gate.pass(&clock, stop))?;
         let run = RunContext { clock, start, duration: worker.config.duration, stop, counters, pulse: None };
@@ -137,7 +137,7 @@ impl Worker {
             LocalSource::Made(maker) => worker.pace(eal, run, (&cpus, line_cpu), Some(maker)),
             LocalSource::None => worker.pace(eal, run, (&cpus, line_cpu), None),
         }?;
-        dpdk::run_as_before();
+        dpdk::restore_priority();
         if let Some((gate, start)) = gate.zip(start) {
             finished.report.start = Some(gate.report(start, finished.report.first_departure));
         }
@@ -198,11 +198,12 @@ impl Worker {
 
     /// The answers of a generator to its neighbours. `None` if no requests can arrive on the output.
     fn answers(&mut self) -> Option<Answers> {
-        let Worker { config, output, heard, .. } = self;
+        let Worker { config, output, answers_before_start, .. } = self;
         let Feed::Stream(streams, _) = &config.feed else { return None };
         let hosts: Vec<_> = streams.hosts().cloned().collect();
         let answers = !hosts.is_empty() && config.output.has_neighbours(&output.driver);
-        answers.then(|| Answers::new(std::mem::take(&mut output.started.rx), hosts, std::mem::take(heard)))
+        answers
+            .then(|| Answers::new(std::mem::take(&mut output.started.rx), hosts, std::mem::take(answers_before_start)))
     }
 
     /// Sends the frames of `maker` on all queues, each with its own thread and CPU. One of them answers neighbours, and
@@ -300,8 +301,8 @@ impl Worker {
         let intake = match config.feed {
             Feed::Device(_) => {
                 if pipeline.path() == Path::Whole || pipeline.is_slicing() {
-                    let tells = tell_waits(&mut input_rx, run.clock);
-                    pipeline.slice_from_port(tells);
+                    let measured = measure_waits(&mut input_rx, run.clock);
+                    pipeline.slice_from_port(measured);
                 }
                 Intake::of_port(input_rx, limit, run.clock)
             }
@@ -320,8 +321,8 @@ impl Worker {
         let back = match input_tx.into_iter().next() {
             Some(tx) if !config.one_way && config.output.gives() => {
                 if let Some(stages) = &mut stages_back {
-                    let tells = tell_waits(&mut output_rx, run.clock);
-                    stages.pipeline.slice_from_port(tells);
+                    let measured = measure_waits(&mut output_rx, run.clock);
+                    stages.pipeline.slice_from_port(measured);
                 }
                 Some(ReturnPath::new(
                     std::mem::take(&mut output_rx),
@@ -352,7 +353,7 @@ impl Worker {
                 let slots = config.output.slots().unwrap_or(u32::from(tx.descriptors()));
                 // Raise the priority only of a pacer that sleeps while a long queue is full, and only without other
                 // parts: their threads would inherit the priority, and they spin.
-                raised = made && cpus.len() < 2 && slots >= filler::NIC_SLOTS && dpdk::wake_first();
+                raised = made && cpus.len() < 2 && slots >= filler::NIC_SLOTS && dpdk::set_high_priority();
                 let (near, far) = match config.output {
                     Device::Line { list, keep_fillers, .. } => {
                         let (near, side) = line::ends(slots as usize);

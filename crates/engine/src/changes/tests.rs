@@ -46,7 +46,7 @@ fn settled_departure_follows_the_new_schedule() {
 fn replaced_stage_is_spent_once_it_is_empty() {
     let mut pipeline = Pipeline::new(vec![delay("delay 50us")], gap(1)).changing();
     pipeline.push(us(0), us(0), HeapFrame::new(vec![0; 60]));
-    let stages = vec![StageChange { class: 0, place: 0, stage: Some(delay("delay 5us")) }];
+    let stages = vec![StageChange { class: 0, stage_index: 0, stage: Some(delay("delay 5us")) }];
     pipeline.plan_change(us(10), Change { stages, ..Change::default() });
     pipeline.change_until(us(10));
     pipeline.push(us(11), us(11), HeapFrame::new(vec![0; 60]));

@@ -25,7 +25,7 @@ pub(super) const MOST_TERMS: usize = 16_384;
 pub struct Classifier {
     fields: Vec<(Field, Lookup)>,
     probes: Vec<(Reader, Lookup)>,
-    places: Vec<BytesLookup>,
+    lookups: Vec<BytesLookup>,
     /// All sets. Each is stored as `summary` words of summary, then its words.
     sets: Vec<u64>,
     summary: usize,
@@ -114,14 +114,15 @@ impl Classifier {
             let field = Field::EtherType;
             fields.push((field, lookup(field.most(), &terms, |term| Some(term.set(field)), &mut sets)));
         }
-        let places = vocabulary.shapes.into_iter().enumerate().map(|(i, shape)| place(i, shape, &terms, &mut sets));
-        let places = places.collect();
+        let lookups =
+            vocabulary.shapes.into_iter().enumerate().map(|(i, shape)| bytes_lookup(i, shape, &terms, &mut sets));
+        let lookups = lookups.collect();
         let texts = Search::new(&vocabulary.texts).map(|search| Texts::new(search, vocabulary.texts.len(), &terms));
         let Sets { data, summary, .. } = sets;
         Ok(Classifier {
             fields,
             probes,
-            places,
+            lookups,
             sets: data,
             summary,
             classes,
@@ -149,13 +150,13 @@ impl Classifier {
             self.look_into_layers(frame);
         }
         // Not a reference to the headers: it would keep them out of registers.
-        let wanted = !self.places.is_empty() || self.texts.is_some();
+        let wanted = !self.lookups.is_empty() || self.texts.is_some();
         let payload = headers.as_ref().filter(|_| wanted).and_then(|headers| frame.get(headers.payload(frame)?));
-        for place in &self.places {
-            let set = if place.shape.read(frame, payload, &mut self.bytes) {
-                place.sets.get(self.bytes.as_slice()).copied().unwrap_or(place.others)
+        for lookup in &self.lookups {
+            let set = if lookup.shape.read(frame, payload, &mut self.bytes) {
+                lookup.sets.get(self.bytes.as_slice()).copied().unwrap_or(lookup.others)
             } else {
-                place.absent
+                lookup.absent
             };
             self.found.push(set);
         }
@@ -350,7 +351,7 @@ fn lookup<'t>(most: u128, terms: &'t [Term], set: impl Fn(&'t Term) -> Option<&'
     }
 }
 
-fn place(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> BytesLookup {
+fn bytes_lookup(number: usize, shape: Shape, terms: &[Term], sets: &mut Sets) -> BytesLookup {
     let allowed = |term: &Term, ask: &dyn Fn(&super::term::Bytes) -> bool| term.bytes.get(&number).is_none_or(ask);
     let absent = bits(terms, sets, |term| allowed(term, &|bytes| bytes.absent));
     let others = bits(terms, sets, |term| allowed(term, &|bytes| bytes.others));

@@ -96,7 +96,7 @@ impl Shape {
     }
 
     /// The bytes of `part` that a value of this shape implies; `None` if it does not imply all of them.
-    fn tells(&self, value: &[u8], part: &Shape) -> Option<Vec<u8>> {
+    fn implies(&self, value: &[u8], part: &Shape) -> Option<Vec<u8>> {
         let skip = part.at.checked_sub(self.at).filter(|_| self.payload == part.payload)?;
         let (value, mask) = (value.get(skip..)?, self.mask.get(skip..)?);
         let mask = mask.get(..part.mask.len())?;
@@ -305,9 +305,9 @@ impl Term {
         for (shape, value) in known {
             let shape = &vocabulary.shapes[shape];
             for (part, asked) in vocabulary.shapes.iter().enumerate() {
-                if let Some(told) = shape.tells(&value, asked) {
-                    let told = Bytes { values: [told].into(), others: false, absent: false };
-                    self.limit_bytes(part, &told);
+                if let Some(implied) = shape.implies(&value, asked) {
+                    let implied = Bytes { values: [implied].into(), others: false, absent: false };
+                    self.limit_bytes(part, &implied);
                 }
             }
             if let Some(level) = shape.payload {
@@ -449,17 +449,17 @@ impl Limit {
 
 /// The ways to meet a condition. Each is a list of limits that must all hold.
 fn options(condition: &Condition, vocabulary: &mut Vocabulary) -> Vec<Vec<Limit>> {
-    let ways = ways(&condition.test, vocabulary);
+    let alternatives = alternatives(&condition.test, vocabulary);
     if condition.not {
         // The negation requires the opposite of every limit.
-        vec![ways.iter().map(Limit::opposite).collect()]
+        vec![alternatives.iter().map(Limit::opposite).collect()]
     } else {
-        ways.into_iter().map(|limit| vec![limit]).collect()
+        alternatives.into_iter().map(|limit| vec![limit]).collect()
     }
 }
 
 /// The ways to meet a test, each a limit on one field.
-fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
+fn alternatives(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
     let field = |field, set| vec![Limit::Field(field, set)];
     let wide = |ranges: &[(u16, u16)]| Set::of(ranges.iter().map(|(a, b)| (u128::from(*a), u128::from(*b))));
     match test {
@@ -468,16 +468,17 @@ fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
         Test::Address(side, prefixes) => {
             let (four, six): (Vec<&Prefix>, Vec<&Prefix>) =
                 prefixes.iter().partition(|prefix| prefix.address.is_ipv4());
-            let mut ways = Vec::new();
+            let mut alternatives = Vec::new();
             for (prefixes, source, destination) in
                 [(four, Field::Source4, Field::Destination4), (six, Field::Source6, Field::Destination6)]
             {
                 if !prefixes.is_empty() {
                     let set = Set::of(prefixes.into_iter().map(span));
-                    ways.extend(sides(*side, source, destination).map(|field| Limit::Field(field, set.clone())));
+                    alternatives
+                        .extend(sides(*side, source, destination).map(|field| Limit::Field(field, set.clone())));
                 }
             }
-            ways
+            alternatives
         }
         Test::Port(side, ranges) => {
             let set = wide(ranges);
@@ -504,28 +505,28 @@ fn ways(test: &Test, vocabulary: &mut Vocabulary) -> Vec<Limit> {
             vec![vocabulary.probe(Probe::Layer(*level, *kind, *number), Set::of([(0, 0)]))]
         }
         Test::Field(fields, values) => {
-            let mut ways = Vec::new();
+            let mut alternatives = Vec::new();
             for path in fields.paths() {
                 match values {
                     FieldValues::Ranges(ranges) => {
-                        ways.push(vocabulary.probe(Probe::of(path), Set::of(ranges.iter().copied())));
+                        alternatives.push(vocabulary.probe(Probe::of(path), Set::of(ranges.iter().copied())));
                     }
                     FieldValues::Masked(value, mask) => {
                         let probe = Probe::Field { path, mask: *mask, width: None };
-                        ways.push(vocabulary.probe(probe, Set::of([(*value, *value)])));
+                        alternatives.push(vocabulary.probe(probe, Set::of([(*value, *value)])));
                     }
                     FieldValues::Prefixes(prefixes) => {
                         for v4 in [true, false] {
                             let of_version = prefixes.iter().filter(|prefix| prefix.address.is_ipv4() == v4);
                             let set = Set::of(of_version.map(span));
                             if !set.is_empty() {
-                                ways.push(vocabulary.probe(Probe::of_addresses(path, v4), set));
+                                alternatives.push(vocabulary.probe(Probe::of_addresses(path, v4), set));
                             }
                         }
                     }
                 }
             }
-            ways
+            alternatives
         }
     }
 }

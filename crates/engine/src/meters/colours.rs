@@ -136,7 +136,7 @@ impl Seconds {
         self.colours.aware
     }
 
-    /// Colours and charges a frame that arrived with the colour `came`. `None` if the user has left the table. The
+    /// Colours and charges a frame that arrived with the colour `arrived`. `None` if the user has left the table. The
     /// colour never improves.
     pub(crate) fn colour(
         &mut self,
@@ -144,7 +144,7 @@ impl Seconds {
         (slot, key): (u32, Key),
         at: &Moment,
         bits: u64,
-        came: Colour,
+        arrived: Colour,
     ) -> Option<Colour> {
         let word = users.word(slot);
         let number = slot as usize;
@@ -158,7 +158,7 @@ impl Seconds {
             let clock = bucket.clock(at);
             let cost = bucket.cost(bits);
             let committed =
-                came == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
+                arrived == Colour::Green && cost <= bucket.depth() && tat.max(clock) + cost <= clock + bucket.depth();
             let charged = side | tat.max(clock).saturating_add(cost);
             // Keeps the side, with a later time. The table then evicts no user whose second bucket is not full.
             let full = side | tat.max(clock);
@@ -168,7 +168,7 @@ impl Seconds {
                     let lacks = self.words[number].saturating_sub(clock.saturating_sub(tat));
                     if committed {
                         (Colour::Green, charged, lacks)
-                    } else if came != Colour::Red && lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
+                    } else if arrived != Colour::Red && lacks.saturating_add(cost) <= bucket.cost(excess_burst * 8) {
                         (Colour::Yellow, full, lacks + cost)
                     } else {
                         (Colour::Red, full, lacks)
@@ -179,8 +179,9 @@ impl Seconds {
                     let tat = self.words[number];
                     let clock = other.clock(at);
                     let cost = other.cost(bits);
-                    let conforms =
-                        came != Colour::Red && cost <= other.depth() && tat.max(clock) + cost <= clock + other.depth();
+                    let conforms = arrived != Colour::Red
+                        && cost <= other.depth()
+                        && tat.max(clock) + cost <= clock + other.depth();
                     let after = tat.max(clock).saturating_add(cost);
                     let peak = matches!(self.colours.marker, Marker::Rfc2698 { .. });
                     match (committed, conforms) {
@@ -222,9 +223,9 @@ mod tests {
         let key = Key::new(0, 1);
         let start = Moment::of(Time::ZERO);
         let slot = users.find_or_add(key, &start).expect("room");
-        let colour = |(ms, bytes, came): &(u64, u64, Colour)| {
+        let colour = |(ms, bytes, arrived): &(u64, u64, Colour)| {
             let at = Moment::of(Time::ZERO + Span::from_ms(*ms));
-            match seconds.colour(&users, (slot, key), &at, bytes * 8, *came).expect("there") {
+            match seconds.colour(&users, (slot, key), &at, bytes * 8, *arrived).expect("there") {
                 Colour::Green => 'g',
                 Colour::Yellow => 'y',
                 Colour::Red => 'r',

@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
     use units::BitRate;
 
-    fn ask(word: &AtomicU64, bucket: &Bucket, ps: u64, bytes: u64) -> bool {
+    fn try_charge(word: &AtomicU64, bucket: &Bucket, ps: u64, bytes: u64) -> bool {
         charge(word, |_| Some(bucket), &Moment::of(Time::from_ps(ps)), bytes * 8) == Answer::Conforms
     }
 
@@ -129,13 +129,13 @@ mod tests {
         // 1 Mbit/s: 8 µs per byte, so 12.144 ms for a frame of 1 518 B.
         let bucket = Bucket::new(BitRate::from_bps(1_000_000), 3_036).expect("a bucket");
         let word = AtomicU64::new(0);
-        assert!(ask(&word, &bucket, 0, 1_518) && ask(&word, &bucket, 0, 1_518), "it starts full");
-        assert!(!ask(&word, &bucket, 0, 64));
-        assert!(!ask(&word, &bucket, 12_143_999_990, 1_518), "10 ps early");
-        assert!(ask(&word, &bucket, 12_144_000_000, 1_518), "just in time");
-        assert!(!ask(&word, &bucket, 12_144_000_000, 64));
-        assert!(!ask(&word, &bucket, 1_000_000_000_000_000, 3_037), "longer than the bucket");
-        assert!(ask(&word, &bucket, 1_000_000_000_000_000, 3_036), "as long as the bucket");
+        assert!(try_charge(&word, &bucket, 0, 1_518) && try_charge(&word, &bucket, 0, 1_518), "it starts full");
+        assert!(!try_charge(&word, &bucket, 0, 64));
+        assert!(!try_charge(&word, &bucket, 12_143_999_990, 1_518), "10 ps early");
+        assert!(try_charge(&word, &bucket, 12_144_000_000, 1_518), "just in time");
+        assert!(!try_charge(&word, &bucket, 12_144_000_000, 64));
+        assert!(!try_charge(&word, &bucket, 1_000_000_000_000_000, 3_037), "longer than the bucket");
+        assert!(try_charge(&word, &bucket, 1_000_000_000_000_000, 3_036), "as long as the bucket");
     }
 
     #[test]
@@ -143,8 +143,11 @@ mod tests {
         for (bps, ps) in [(1_000_000, 1), (333_333, 123_456_789_012), (9_999_999_967, 7), (400_000_000_000, 1)] {
             let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
             let word = AtomicU64::new(0);
-            assert!(ask(&word, &bucket, ps, 1_518) && ask(&word, &bucket, ps, 1_518), "{bps} bit/s at {ps} ps");
-            assert!(!ask(&word, &bucket, ps, 1), "and no more");
+            assert!(
+                try_charge(&word, &bucket, ps, 1_518) && try_charge(&word, &bucket, ps, 1_518),
+                "{bps} bit/s at {ps} ps"
+            );
+            assert!(!try_charge(&word, &bucket, ps, 1), "and no more");
             // The same for frames that may wait: neither of the two has to wait.
             let word = AtomicU64::new(0);
             let at = Time::from_ps(ps);
@@ -162,7 +165,7 @@ mod tests {
         for bps in [9_999_999_967_u64, 3_333_333_333, 7_000_000_001] {
             let bucket = Bucket::new(BitRate::from_bps(bps), 3_036).expect("a bucket");
             let word = AtomicU64::new(0);
-            let granted = (0..2_000_000_u64).filter(|ns| ask(&word, &bucket, ns * 1_000, 64)).count() as u64;
+            let granted = (0..2_000_000_u64).filter(|ns| try_charge(&word, &bucket, ns * 1_000, 64)).count() as u64;
             let exact = (u128::from(bps) * 1_999_999 / 1_000_000_000 + 3_036 * 8) / 512;
             assert_eq!(u128::from(granted), exact, "at {bps} bit/s");
         }
@@ -172,14 +175,14 @@ mod tests {
     fn frames_that_wait_leave_when_they_conform() {
         let bucket = Bucket::new(BitRate::from_bps(1_000_000), 1_518).expect("a bucket");
         let word = AtomicU64::new(0);
-        let ask = |bytes: u64, patience| {
+        let try_charge = |bytes: u64, patience| {
             reserve(&word, |_| Some(&bucket), &Moment::of(Time::ZERO), bytes * 8, |_| Span::from_us(patience))
         };
-        assert_eq!(ask(1_518, 0), Ok(Time::ZERO));
-        assert_eq!(ask(1_518, 12_143), Err(Answer::Exceeds), "a microsecond too impatient");
-        assert_eq!(ask(1_518, 12_144), Ok(Time::from_ps(12_144_000_000)));
-        assert_eq!(ask(125, 20_000), Ok(Time::from_ps(13_144_000_000)));
-        assert_eq!(ask(1_519, u64::MAX / 1_000_000), Err(Answer::Exceeds), "longer than the bucket: never");
+        assert_eq!(try_charge(1_518, 0), Ok(Time::ZERO));
+        assert_eq!(try_charge(1_518, 12_143), Err(Answer::Exceeds), "a microsecond too impatient");
+        assert_eq!(try_charge(1_518, 12_144), Ok(Time::from_ps(12_144_000_000)));
+        assert_eq!(try_charge(125, 20_000), Ok(Time::from_ps(13_144_000_000)));
+        assert_eq!(try_charge(1_519, u64::MAX / 1_000_000), Err(Answer::Exceeds), "longer than the bucket: never");
     }
 
     proptest! {
@@ -208,7 +211,7 @@ mod tests {
                     worst = worst.max(sum - i128::from(now - at) * i128::from(bps));
                 }
                 let room = i128::from(burst) * 8 * i128::from(units::PS_PER_S) - worst - bits as i128;
-                let conforms = ask(&word, &bucket, now, bytes);
+                let conforms = try_charge(&word, &bucket, now, bytes);
                 // One tick, in bits × 10¹².
                 let tick = (u128::from(units::PS_PER_S) / u128::from(bucket.cost(1)) + 1) as i128;
                 prop_assert!(!conforms || room > -tick, "granted {} too much", -room);
@@ -230,7 +233,7 @@ mod tests {
                 let (mut granted, mut ps) = (0, 0);
                 while start.elapsed().as_millis() < 200 {
                     ps = start.elapsed().as_nanos() as u64 * 1_000;
-                    granted += u64::from(ask(&word, &bucket, ps, 64));
+                    granted += u64::from(try_charge(&word, &bucket, ps, 64));
                 }
                 (granted * 512, ps)
             };

@@ -41,18 +41,18 @@ impl Index {
     }
 
     #[inline]
-    pub(super) fn place(&self, key: Key) -> RowHash {
+    pub(super) fn hash(&self, key: Key) -> RowHash {
         RowHash(mix(key.high ^ self.seed, key.low ^ 0xa076_1d64_78bd_642f))
     }
 
     #[inline]
-    fn first(&self, place: RowHash) -> &Row {
-        &self.rows[self.row(place.0)]
+    fn first(&self, hash: RowHash) -> &Row {
+        &self.rows[self.row(hash.0)]
     }
 
     #[inline]
-    fn second(&self, place: RowHash) -> &Row {
-        &self.rows[self.row(mix(place.0 ^ 0xe703_7ed1_a0b4_28db, self.seed))]
+    fn second(&self, hash: RowHash) -> &Row {
+        &self.rows[self.row(mix(hash.0 ^ 0xe703_7ed1_a0b4_28db, self.seed))]
     }
 
     #[inline]
@@ -63,51 +63,51 @@ impl Index {
     /// Prefetches the first row of a key. Use the result so that the compiler keeps the read; its value has no meaning.
     #[must_use]
     #[inline]
-    pub(super) fn touch(&self, place: RowHash) -> u64 {
-        self.first(place).0[0].load(Ordering::Relaxed)
+    pub(super) fn touch(&self, hash: RowHash) -> u64 {
+        self.first(hash).0[0].load(Ordering::Relaxed)
     }
 
     /// Like [`Index::touch`], for the second row.
     #[must_use]
     #[inline]
-    pub(super) fn touch_second(&self, place: RowHash) -> u64 {
-        self.second(place).0[0].load(Ordering::Relaxed)
+    pub(super) fn touch_second(&self, hash: RowHash) -> u64 {
+        self.second(hash).0[0].load(Ordering::Relaxed)
     }
 
     /// The slot that most likely belongs to the key, according to its first row.
     #[inline]
-    pub(super) fn guess(&self, place: RowHash) -> Option<u32> {
-        self.first(place).guess(place)
+    pub(super) fn guess(&self, hash: RowHash) -> Option<u32> {
+        self.first(hash).guess(hash)
     }
 
     /// Like [`Index::guess`], for the second row.
     #[inline]
-    pub(super) fn guess_second(&self, place: RowHash) -> Option<u32> {
-        self.second(place).guess(place)
+    pub(super) fn guess_second(&self, hash: RowHash) -> Option<u32> {
+        self.second(hash).guess(hash)
     }
 
     /// The slot of the key: of all entries with an equal hash, the one that `is` accepts.
-    pub(super) fn find(&self, place: RowHash, is: impl Fn(u32) -> bool) -> Option<u32> {
-        let entries = self.first(place).0.iter().chain(&self.second(place).0);
-        let mut alike = entries.map(|entry| entry.load(Ordering::Acquire)).filter(|entry| *entry >> 32 == place.tag());
+    pub(super) fn find(&self, hash: RowHash, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let entries = self.first(hash).0.iter().chain(&self.second(hash).0);
+        let mut alike = entries.map(|entry| entry.load(Ordering::Acquire)).filter(|entry| *entry >> 32 == hash.tag());
         alike.find(|entry| is(*entry as u32)).map(|entry| entry as u32)
     }
 
     /// Inserts a slot. False if both rows are full.
-    pub(super) fn put(&self, place: RowHash, slot: u32) -> bool {
-        let (first, second) = (self.first(place), self.second(place));
+    pub(super) fn put(&self, hash: RowHash, slot: u32) -> bool {
+        let (first, second) = (self.first(hash), self.second(hash));
         let row = if first.held() >= CROWDED && second.held() < first.held() { second } else { first };
         let vacant = row.0.iter().find(|entry| entry.load(Ordering::Relaxed) == 0);
         if let Some(entry) = vacant {
-            entry.store(place.tag() << 32 | u64::from(slot), Ordering::Release);
+            entry.store(hash.tag() << 32 | u64::from(slot), Ordering::Release);
         }
         vacant.is_some()
     }
 
     /// Removes a slot.
-    pub(super) fn remove(&self, place: RowHash, slot: u32) {
-        for entry in self.first(place).0.iter().chain(&self.second(place).0) {
-            if entry.load(Ordering::Relaxed) == place.tag() << 32 | u64::from(slot) {
+    pub(super) fn remove(&self, hash: RowHash, slot: u32) {
+        for entry in self.first(hash).0.iter().chain(&self.second(hash).0) {
+            if entry.load(Ordering::Relaxed) == hash.tag() << 32 | u64::from(slot) {
                 entry.store(0, Ordering::Release);
             }
         }
@@ -117,15 +117,15 @@ impl Index {
 impl Row {
     /// Reads all entries without a branch, because the position in the row is unpredictable to the CPU.
     #[inline]
-    fn guess(&self, place: RowHash) -> Option<u32> {
+    fn guess(&self, hash: RowHash) -> Option<u32> {
         let mut found = 0_u32;
         for (i, entry) in self.0.iter().enumerate() {
-            found |= u32::from(entry.load(Ordering::Acquire) >> 32 == place.tag()) << i;
+            found |= u32::from(entry.load(Ordering::Acquire) >> 32 == hash.tag()) << i;
         }
         let entry = self.0.get(found.trailing_zeros() as usize)?;
         let entry = entry.load(Ordering::Acquire);
         // A concurrent removal may have changed the entry.
-        (entry >> 32 == place.tag()).then_some(entry as u32)
+        (entry >> 32 == hash.tag()).then_some(entry as u32)
     }
 
     fn held(&self) -> usize {

@@ -83,11 +83,11 @@ impl Rates {
             return Ok(rates);
         }
         let more = problems.len().saturating_sub(TOLD);
-        let mut told = problems[..problems.len() - more].join("; ");
+        let mut text = problems[..problems.len() - more].join("; ");
         if more > 0 {
-            told += &format!("; and {more} more");
+            text += &format!("; and {more} more");
         }
-        Err(told)
+        Err(text)
     }
 
     /// The distinct buckets.

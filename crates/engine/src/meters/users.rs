@@ -62,7 +62,7 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     key: Key,
-    place: RowHash,
+    hash: RowHash,
     slot: u32,
 }
 
@@ -202,25 +202,25 @@ impl Users {
     #[inline]
     #[must_use]
     pub fn seek(&self, key: Key) -> Sought {
-        Sought { key, place: self.index.place(key), slot: NONE }
+        Sought { key, hash: self.index.hash(key), slot: NONE }
     }
 
     /// Looks up a burst of keys. Prefetches the memory of all keys before using any of it, so that the latencies
     /// overlap.
     pub fn find_all(&self, sought: &mut [Sought]) {
-        let touched = sought.iter().fold(0, |all, sought| all ^ self.index.touch(sought.place));
+        let touched = sought.iter().fold(0, |all, sought| all ^ self.index.touch(sought.hash));
         let mut missing = 0;
         for sought in sought.iter_mut() {
-            sought.slot = self.index.guess(sought.place).unwrap_or(NONE);
+            sought.slot = self.index.guess(sought.hash).unwrap_or(NONE);
             missing += usize::from(sought.slot == NONE);
         }
         let mut also = 0;
         if missing > 0 {
             for sought in sought.iter().filter(|sought| sought.slot == NONE) {
-                also ^= self.index.touch_second(sought.place);
+                also ^= self.index.touch_second(sought.hash);
             }
             for sought in sought.iter_mut().filter(|sought| sought.slot == NONE) {
-                sought.slot = self.index.guess_second(sought.place).unwrap_or(NONE);
+                sought.slot = self.index.guess_second(sought.hash).unwrap_or(NONE);
             }
         }
         let slots = sought.iter().filter_map(|sought| self.slots.get(sought.slot as usize));
@@ -243,7 +243,7 @@ impl Users {
     #[must_use]
     #[inline]
     pub fn find(&self, key: Key) -> Option<u32> {
-        self.index.find(self.index.place(key), |slot| self.slots[slot as usize].is(key))
+        self.index.find(self.index.hash(key), |slot| self.slots[slot as usize].is(key))
     }
 
     /// The slot of a user. Adds the user if necessary, with the default rate and a full bucket.
@@ -266,13 +266,13 @@ impl Users {
             return Ok(slot);
         }
         let name = room.default.ok_or(Full::Unknown)?;
-        self.place(&mut room, key, name, at).inspect_err(|_| {
+        self.insert(&mut room, key, name, at).inspect_err(|_| {
             self.full.fetch_add(1, Ordering::Relaxed);
         })
     }
 
     /// Puts a user into a free slot.
-    fn place(&self, room: &mut Room, key: Key, name: u32, at: &Moment) -> Result<u32, Full> {
+    fn insert(&self, room: &mut Room, key: Key, name: u32, at: &Moment) -> Result<u32, Full> {
         self.seen(at.time());
         let taken = room.unused as usize - room.free.len();
         if taken >= self.slots.len() / 4 * 3 {
@@ -298,7 +298,7 @@ impl Users {
         let since = Time::from_ps(at.time().as_ps().saturating_sub(self.idle.as_ps().min(1_000_000_000) / 2));
         let word = self.bucket(slot, 0).map_or(0, |bucket| bucket.clock(&Moment::of(since)));
         slot.word.store(word, Ordering::Release);
-        if !self.index.put(self.index.place(key), number) {
+        if !self.index.put(self.index.hash(key), number) {
             slot.word.store(VACANT, Ordering::Release);
             room.free.push(number);
             return Err(Full::NoRoom);
@@ -339,7 +339,7 @@ impl Users {
     /// Removes a user whose slot has just become vacant. The caller must hold the lock.
     fn vacated(&self, number: u32) {
         let slot = &self.slots[number as usize];
-        self.index.remove(self.index.place(slot.key()), number);
+        self.index.remove(self.index.hash(slot.key()), number);
         slot.passed.store(0, Ordering::Relaxed);
         slot.refused.store(0, Ordering::Relaxed);
         self.reclaimed.fetch_add(1, Ordering::Relaxed);

@@ -54,11 +54,11 @@ impl<F: Frame> Pipeline<F> {
     ///
     /// # Panics
     /// If there is no such class.
-    pub fn hand(&mut self, class: usize, now: Time, at: Time, mut frame: F, way: Option<Box<FrameTrace>>) {
+    pub fn hand(&mut self, class: usize, now: Time, at: Time, mut frame: F, trace: Option<Box<FrameTrace>>) {
         if self.classifier.is_some() {
             return self.push(now, at, frame);
         }
-        self.lanes[class].slices.put(&mut frame, way);
+        self.lanes[class].slices.put(&mut frame, trace);
         self.push_to(class, now, at, frame);
     }
 

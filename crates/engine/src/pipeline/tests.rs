@@ -120,7 +120,7 @@ fn losses_are_counted_and_hidden_from_the_schedule() {
         expected += Span::from_us(1);
     }
     let books = pipeline.books();
-    assert_eq!(books.came.frames, 1_000);
+    assert_eq!(books.arrived.frames, 1_000);
     assert_eq!(books.left.frames + books.dropped(DropReason::Loss), 1_000);
     assert!(books.dropped(DropReason::Loss) > 0);
 }
@@ -147,7 +147,7 @@ fn each_end_of_a_departure_is_counted_once() {
     held.hold();
     placed.hold();
     let report = pipeline.report();
-    assert_eq!((report.came.frames, report.left.frames, report.drops.total(), report.held), (6, 2, 2, 2));
+    assert_eq!((report.arrived.frames, report.left.frames, report.drops.total(), report.held), (6, 2, 2, 2));
     assert_eq!(report.gap.map(|gap| gap.count), Some(1), "only frames that left have gaps");
     assert_eq!(report.streams[0].sent, Some(2));
 }
@@ -206,7 +206,7 @@ fn shares_of_a_pipeline_have_the_figures_of_the_whole() {
             }
         }
         let (whole, joined) = (whole.report(), joined.expect("a queue").report());
-        assert_eq!((joined.came, joined.left, joined.held), (whole.came, whole.left, 0));
+        assert_eq!((joined.arrived, joined.left, joined.held), (whole.arrived, whole.left, 0));
         assert_eq!(joined.streams.len() as u64, queues);
         let figures = |report: &measure::PipelineReport| {
             let lateness = report.lateness.clone().expect("departures");

@@ -220,7 +220,7 @@ pub(crate) fn delivery_opportunities(files: &dyn Files, path: &Path) -> Result<V
         let time = bare.then(|| units::measured::<Span>(&format!("{word}ms")).ok()).flatten();
         match time.filter(|time| *time <= LONGEST) {
             None => wrong("is not a time in ms"),
-            Some(time) if time < before.get() => wrong("is before the line ahead of it"),
+            Some(time) if time < before.get() => wrong("is earlier than the preceding line"),
             Some(time) => {
                 before.set(time);
                 Ok(time)

@@ -575,21 +575,21 @@ impl Search {
                 // The rate forwarded at that load approximates the limit. If all trials at it are flawed, the best one
                 // counts.
                 let there = self.runs.iter().filter(|run| run.trial.load == upper);
-                let came = |run: &TrialResult| {
+                let arrived = |run: &TrialResult| {
                     let seconds = run.outcome.took.max(run.trial.duration).as_secs_f64();
                     let each = 1_000.0 / f64::from(run.outcome.directions.max(1));
                     run.outcome.sent.saturating_sub(run.outcome.lost) as f64 * each / seconds.max(1e-9)
                 };
                 let (flawed, counts): (Vec<&TrialResult>, Vec<&TrialResult>) =
                     there.partition(|run| run.flaw.is_some());
-                let least_came = counts.into_iter().map(came).reduce(f64::min);
-                let came = least_came.or_else(|| flawed.into_iter().map(came).reduce(f64::max)).unwrap_or(0.0);
+                let least_arrived = counts.into_iter().map(arrived).reduce(f64::min);
+                let arrived = least_arrived.or_else(|| flawed.into_iter().map(arrived).reduce(f64::max)).unwrap_or(0.0);
                 let stepped =
                     self.step_down(goal, upper, hints.0).map(|step| as_rate(upper.millis() as f64 * (1.0 - step)));
                 let next = match below.filter(|below| *below < upper) {
                     // Tries the bound found by shorter trials directly.
                     Some(below) => below,
-                    None => stepped.unwrap_or(upper).min(as_rate(came)),
+                    None => stepped.unwrap_or(upper).min(as_rate(arrived)),
                 };
                 Some(next.max(least).min(upper))
             }

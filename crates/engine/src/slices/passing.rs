@@ -49,20 +49,20 @@ impl Passing {
     fn record(&mut self, frames: usize, Passage { began, ready, handed, gone }: Passage) {
         let mut followed = 0;
         while self.is_among(frames)
-            && let (Some(number), Some(ways)) = (self.slices.next, &mut self.slices.ways)
+            && let (Some(number), Some(active)) = (self.slices.next, &mut self.slices.active)
         {
-            self.slices.next = Some(ways.drawing.after(number));
-            ways.meter.seen();
+            self.slices.next = Some(active.drawing.after(number));
+            active.meter.seen();
             followed += 1;
         }
         // Without a target, frames should leave as soon as they are created. They do not queue here; they wait for the
         // port.
         let at = [began, ready, ready, handed, gone];
-        let way = at.map(|at| Mark { at, intended: began });
-        let alike = [&way[..]; TOGETHER];
-        while let Some(ways) = self.slices.ways.as_mut().filter(|_| followed > 0) {
+        let trace = at.map(|at| Mark { at, intended: began });
+        let alike = [&trace[..]; TOGETHER];
+        while let Some(active) = self.slices.active.as_mut().filter(|_| followed > 0) {
             let some = followed.min(TOGETHER);
-            ways.meter.record(&alike[..some]);
+            active.meter.record(&alike[..some]);
             followed -= some;
         }
     }
@@ -88,7 +88,7 @@ mod tests {
         let clock: Reading = Arc::new(move || us(0));
         slices.read_by(&clock, Span::from_ps(1));
         let mut passing = Passing::new(slices);
-        let mut told = 0;
+        let mut traced = 0;
         for burst in 0..1_000 {
             // Of 32 frames, 20 are accepted at first, and the others 10 µs later.
             for (frames, later) in [(20, 0), (12, 10)] {
@@ -97,13 +97,13 @@ mod tests {
                 let passage =
                     Passage { began: us(began), ready: us(began + 3), handed, gone: handed + Span::from_us(1) };
                 let among = passing.is_among(frames);
-                told += u64::from(among);
+                traced += u64::from(among);
                 passing.passed(frames, among.then_some(passage));
             }
         }
         assert!(
-            (200..1_000).contains(&told),
-            "{told} of 2 000 hand-overs: 3 200 of 32 000 frames, in runs of up to 32"
+            (200..1_000).contains(&traced),
+            "{traced} of 2 000 hand-overs: 3 200 of 32 000 frames, in runs of up to 32"
         );
         let got = passing.report().expect("they are on");
         assert!(got.packets.seen.abs_diff(3_200) <= 32 && got.packets.lost == 0, "{:?}", got.packets);

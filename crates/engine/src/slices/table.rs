@@ -27,67 +27,67 @@ impl TraceTable {
 
     /// Allocates an index for a frame. Returns the index and the frame's tag.
     pub(super) fn begin(&mut self) -> (usize, u32) {
-        let place = self.free.pop().map_or(self.made.len(), |place| place as usize);
-        if place == self.made.len() {
+        let index = self.free.pop().map_or(self.made.len(), |index| index as usize);
+        if index == self.made.len() {
             self.made.push(0);
-            self.marks.resize((place + 1) * self.whole, Mark::default());
+            self.marks.resize((index + 1) * self.whole, Mark::default());
         }
-        self.made[place] = 0;
-        (place, place as u32 + 1)
+        self.made[index] = 0;
+        (index, index as u32 + 1)
     }
 
     /// The index of the frame with this tag, if the frame is traced.
     #[inline]
-    pub(super) fn place(&self, tag: u32) -> Option<usize> {
-        (tag as usize).checked_sub(1).filter(|place| *place < self.made.len())
+    pub(super) fn index(&self, tag: u32) -> Option<usize> {
+        (tag as usize).checked_sub(1).filter(|index| *index < self.made.len())
     }
 
     /// The marks of a frame so far.
     #[inline]
-    pub(super) fn marks(&mut self, place: usize) -> Marks<'_> {
-        Marks { all: &mut self.marks[place * self.whole..][..self.whole], made: &mut self.made[place] }
+    pub(super) fn marks(&mut self, index: usize) -> Marks<'_> {
+        Marks { all: &mut self.marks[index * self.whole..][..self.whole], made: &mut self.made[index] }
     }
 
     /// Sets the identity and length of a frame.
-    pub(super) fn name(&mut self, place: usize, identity: Option<Identity>, length: u32) {
-        if self.named.len() <= place {
-            self.named.resize(place + 1, (None, 0));
+    pub(super) fn name(&mut self, index: usize, identity: Option<Identity>, length: u32) {
+        if self.named.len() <= index {
+            self.named.resize(index + 1, (None, 0));
         }
-        self.named[place] = (identity, length);
+        self.named[index] = (identity, length);
     }
 
     /// Frees the index of a frame that will not depart from here.
-    pub(super) fn release(&mut self, place: usize) {
-        self.free.push(place as u32);
+    pub(super) fn release(&mut self, index: usize) {
+        self.free.push(index as u32);
     }
 
     /// Records a departure. Returns true if departed frames should now be counted.
     #[inline]
-    pub(super) fn depart(&mut self, place: usize) -> bool {
-        self.done.push(place as u32);
+    pub(super) fn depart(&mut self, index: usize) -> bool {
+        self.done.push(index as u32);
         self.done.len() == TOGETHER
     }
 
     /// Counts departed frames in `meter` and frees their indices.
     pub(super) fn count(&mut self, meter: &mut SliceMeter) {
-        self.tell(meter);
+        self.report_to(meter);
         self.free.append(&mut self.done);
     }
 
     /// Passes departed frames that are not counted yet to `meter`, without freeing them.
-    pub(super) fn tell(&self, meter: &mut SliceMeter) {
-        let mut ways: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
-        for (way, place) in ways.iter_mut().zip(&self.done) {
-            let place = *place as usize;
-            *way = &self.marks[place * self.whole..][..self.made[place] as usize];
+    pub(super) fn report_to(&self, meter: &mut SliceMeter) {
+        let mut traces: [&[Mark]; TOGETHER] = [&[]; TOGETHER];
+        for (trace, index) in traces.iter_mut().zip(&self.done) {
+            let index = *index as usize;
+            *trace = &self.marks[index * self.whole..][..self.made[index] as usize];
         }
-        meter.record(&ways[..self.done.len()]);
+        meter.record(&traces[..self.done.len()]);
     }
 
     /// A copy of one trace.
-    pub(super) fn way(&mut self, place: usize) -> FrameTrace {
-        let (identity, length) = self.named.get(place).copied().unwrap_or_default();
-        FrameTrace { marks: self.marks(place).made().to_vec(), identity, length }
+    pub(super) fn trace(&mut self, index: usize) -> FrameTrace {
+        let (identity, length) = self.named.get(index).copied().unwrap_or_default();
+        FrameTrace { marks: self.marks(index).made().to_vec(), identity, length }
     }
 }
 

@@ -43,7 +43,7 @@ fn stops_counting_frames_that_are_gone() {
     slices.passed(&released, &[(dropped, DropReason::Pool)]);
     assert_eq!((slices.staged, slices.queued), (0, 2));
     let [goes_on, departs] = released.map(|item| item.frame.tag());
-    assert_eq!(slices.take(goes_on).map(|way| way.marks.len()), Some(3));
+    assert_eq!(slices.take(goes_on).map(|trace| trace.marks.len()), Some(3));
     slices.settled(&HeapFrame::default(), at, at);
     slices.first(departs, at);
     slices.departed(departs, at, at);
@@ -76,8 +76,8 @@ fn slices_of_late(stages: &[&str], waited: Span, tells: bool, parts: usize) -> P
         if n + 1 < parts.len() {
             assert_eq!(parts[n + 1].held(), 0);
             let ready = departure.token.ready();
-            let way = departure.token.hand_on(&mut parts[n]);
-            parts[n + 1].hand(0, ready.max(look), ready, departure.frame, way);
+            let trace = departure.token.hand_on(&mut parts[n]);
+            parts[n + 1].hand(0, ready.max(look), ready, departure.frame, trace);
         } else {
             let start = departure.token.at().max(look);
             departure.token.complete(&mut parts[n], start);
@@ -136,8 +136,8 @@ fn first_frame_in_an_empty_queue_has_zero_queue_time() {
                 Some(first) => {
                     first.push(us(0), us(0), frame);
                     let departure = first.next_departure().expect("it is ready");
-                    let way = departure.token.hand_on(first);
-                    last.hand(0, us(0), us(0), departure.frame, way);
+                    let trace = departure.token.hand_on(first);
+                    last.hand(0, us(0), us(0), departure.frame, trace);
                 }
             }
         }

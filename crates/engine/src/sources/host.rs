@@ -1,6 +1,6 @@
 use super::spec::StreamSpec;
 use super::values::Values;
-use packet::{Asker, Key, MacAddr, Template};
+use packet::{Key, MacAddr, Requester, Template};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The sender of a stream's frames: the addresses that the generator has on its link.
@@ -19,10 +19,11 @@ pub struct Host {
 impl Host {
     /// The sender in the frames that `template` creates for `spec`; `None` if the frames have no sender address.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Host> {
-        let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
+        let values_of =
+            |key: Key| spec.fields.iter().find(|(given, _)| *given == key).map(|(_, values)| values.clone());
         let values = |key: Key| {
             let site = template.site(key)?;
-            Some((said(key).unwrap_or_else(|| Values::fixed(template.value(&site))), site.width))
+            Some((values_of(key).unwrap_or_else(|| Values::fixed(template.value(&site))), site.width))
         };
         // The link sees the addresses of the tunnel, not those of the stream.
         if !spec.tunnels.is_empty() {
@@ -52,13 +53,13 @@ impl Host {
             (Some(own), Some(vlan)) => own.position(vlan.into()).is_some(),
             (own, vlan) => own.is_none() && vlan.is_none(),
         });
-        let place = self.addresses.position(number).filter(|_| tagged)?;
-        Some(MacAddr::of_number(self.macs.nth(place)))
+        let index = self.addresses.position(number).filter(|_| tagged)?;
+        Some(MacAddr::of_number(self.macs.nth(index)))
     }
 
     /// The sender of neighbour requests: the sender of the first frame.
     #[must_use]
-    pub fn asker(&self) -> Asker {
+    pub fn requester(&self) -> Requester {
         let address = self.addresses.nth(0);
         let address = if self.v6 {
             IpAddr::V6(Ipv6Addr::from_bits(address))
@@ -67,7 +68,7 @@ impl Host {
         };
         // VLAN IDs have twelve bits.
         let vlans = self.vlans.each_ref().map(|values| values.as_ref().map(|values| values.nth(0) as u16));
-        Asker { mac: MacAddr::of_number(self.macs.nth(0)), address, vlans }
+        Requester { mac: MacAddr::of_number(self.macs.nth(0)), address, vlans }
     }
 }
 
@@ -83,13 +84,14 @@ pub struct Destinations {
 impl Destinations {
     /// The receivers of the frames that `template` creates for `spec`; `None` if the frames have no addresses.
     pub(super) fn of(spec: &StreamSpec, template: &Template) -> Option<Destinations> {
-        let said = |key: Key| spec.fields.iter().find(|(said, _)| *said == key).map(|(_, values)| values.clone());
+        let values_of =
+            |key: Key| spec.fields.iter().find(|(given, _)| *given == key).map(|(_, values)| values.clone());
         if !spec.tunnels.is_empty() {
             return None;
         }
         let site = template.site(Key::Destination)?;
-        let addresses = said(Key::Destination).unwrap_or_else(|| Values::fixed(template.value(&site)));
-        Some(Destinations { v6: site.width == 16, addresses, macs: said(Key::Dmac) })
+        let addresses = values_of(Key::Destination).unwrap_or_else(|| Values::fixed(template.value(&site)));
+        Some(Destinations { v6: site.width == 16, addresses, macs: values_of(Key::Dmac) })
     }
 
     /// Whether frames of the stream go to this address.
@@ -106,8 +108,8 @@ impl Destinations {
     /// destination. Otherwise it is [`MADE`](Destinations::MADE), which no kernel accepts as its own and forwards.
     #[must_use]
     pub fn mac(&self, own: MacAddr) -> MacAddr {
-        let said = self.macs.as_ref().is_some_and(|macs| macs.position(own.number()).is_some());
-        if said { own } else { Destinations::MADE }
+        let is_given = self.macs.as_ref().is_some_and(|macs| macs.position(own.number()).is_some());
+        if is_given { own } else { Destinations::MADE }
     }
 
     /// Destination MAC address of a stream without `dmac`.
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(untagged.mac_of(ip("10.0.0.4"), [None; 2]), None);
         assert_eq!(untagged.mac_of(ip("::a00:1"), [None; 2]), None, "the same number is another address in IPv6");
         assert_eq!(untagged.mac_of(ip("10.0.0.3"), [Some(5), None]), None);
-        assert_eq!((untagged.asker().address, untagged.aimed), (ip("10.0.0.1"), false));
+        assert_eq!((untagged.requester().address, untagged.aimed), (ip("10.0.0.1"), false));
         spec.fields.push((Key::Vlan, Values::fixed(5)));
         spec.fields
             .push((Key::Smac, Values { parts: vec![(0x0200_0000_0011, 0x0200_0000_0013)], step: 1, random: false }));
@@ -161,7 +163,7 @@ mod tests {
         let tagged = host(&spec).expect("a host");
         assert_eq!(tagged.mac_of(ip("10.0.0.3"), [Some(5), None]), Some(MacAddr([2, 0, 0, 0, 0, 0x13])));
         assert_eq!(tagged.mac_of(ip("10.0.0.3"), [None; 2]), None);
-        assert_eq!((tagged.asker().vlans, tagged.aimed), ([Some(5), None], true));
+        assert_eq!((tagged.requester().vlans, tagged.aimed), ([Some(5), None], true));
     }
 
     #[test]

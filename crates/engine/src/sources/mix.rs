@@ -280,7 +280,7 @@ fn law(words: &[&str]) -> Result<(SizeLaw, usize), ParseError> {
             "write a range within 64B..9216B",
         ));
     }
-    law.place()?;
+    law.distribution()?;
     Ok((SizeLaw { law, bounds: (low, high), text }, used))
 }
 
@@ -342,7 +342,7 @@ impl Sizes {
             SizeSpec::Parts(parts) => mix(&parts),
             SizeSpec::Genome(genome) => SizeGenerator::Sequence(genome.sizes),
             SizeSpec::Law(law) => {
-                let placed = law.law.place().expect("it was placed when it was read");
+                let placed = law.law.distribution().expect("it was checked when it was read");
                 SizeGenerator::Law(Box::new(Sampler::new(&placed)), law.bounds)
             }
         };

@@ -407,17 +407,17 @@ mod tests {
     #[test]
     fn arp_sender_equals_the_frame_sender() {
         let macs = |random| Values { parts: vec![(0x0200_0000_0101, 0x0200_0000_01ff)], step: 2, random };
-        for (random, said) in [(false, false), (true, false), (false, true)] {
+        for (random, with_sha) in [(false, false), (true, false), (false, true)] {
             let mut spec = StreamSpec::made(Protocol::Arp, false);
             spec.fields.push((Key::Smac, macs(random)));
-            spec.fields.extend(said.then(|| (Key::Sha, Values::fixed(0x0200_0000_0009))));
+            spec.fields.extend(with_sha.then(|| (Key::Sha, Values::fixed(0x0200_0000_0009))));
             let mut streams = Streams::new(&[spec], 7, 0).expect("a stream").deal(2).expect("few parts").remove(1);
             let mut frame = HeapFrame::default();
             let mut seen = std::collections::BTreeSet::new();
             for _ in 0..20 {
                 streams.fill(&mut frame);
                 let (mac, sender) = (frame.bytes()[6..12].to_vec(), frame.bytes()[22..28].to_vec());
-                assert_eq!(sender, if said { vec![2, 0, 0, 0, 0, 9] } else { mac.clone() }, "random {random}");
+                assert_eq!(sender, if with_sha { vec![2, 0, 0, 0, 0, 9] } else { mac.clone() }, "random {random}");
                 seen.insert(mac);
             }
             assert!(seen.len() > 9, "random {random}: {seen:?}");

@@ -52,15 +52,15 @@ impl Values {
 
     /// The value at an index of the walk, which restarts after the last value.
     #[must_use]
-    pub fn nth(&self, place: u128) -> u128 {
-        let mut place = place % self.count();
+    pub fn nth(&self, index: u128) -> u128 {
+        let mut index = index % self.count();
         for part in &self.parts {
             let steps = self.steps(part);
-            if place < steps {
-                let offset = place * u128::from(self.step);
+            if index < steps {
+                let offset = index * u128::from(self.step);
                 return if part.1 < part.0 { part.0 - offset } else { part.0 + offset };
             }
-            place -= steps;
+            index -= steps;
         }
         self.parts[0].0
     }
@@ -240,8 +240,8 @@ mod tests {
         let values = Values { parts: vec![(25, 20), (3, 1), (9, 9)], step: 2, random: false };
         assert_eq!(walk(&values, 8), [25, 23, 21, 3, 1, 9, 25, 23]);
         assert_eq!(values.count(), 6);
-        for (place, value) in (0..).zip([25, 23, 21, 3, 1, 9]) {
-            assert_eq!((values.position(value), values.nth(place)), (Some(place), value));
+        for (index, value) in (0..).zip([25, 23, 21, 3, 1, 9]) {
+            assert_eq!((values.position(value), values.nth(index)), (Some(index), value));
         }
         assert_eq!((values.position(24), values.position(26), values.only()), (None, None, None));
     }
@@ -251,10 +251,10 @@ mod tests {
         let values = Values { parts: vec![(1, 3), (9, 9), (20, 25)], step: 2, random: false };
         assert_eq!(values.count(), 6);
         let walked = walk(&values, 6);
-        for (place, value) in (0..).zip(&walked) {
+        for (index, value) in (0..).zip(&walked) {
             assert_eq!(
-                (values.position(*value), values.nth(place), values.nth(place + 6)),
-                (Some(place), *value, *value)
+                (values.position(*value), values.nth(index), values.nth(index + 6)),
+                (Some(index), *value, *value)
             );
         }
         assert_eq!([0, 2, 4, 21, 26].map(|other| values.position(other)), [None; 5]);

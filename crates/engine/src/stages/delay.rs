@@ -110,7 +110,7 @@ impl Configuration for Delay {
         frames_of_10g(match &self.by {
             Amount::Fixed(by) => *by,
             Amount::Around { mean, jitter, .. } => *mean + *jitter * 4,
-            Amount::Law(law) => law.place().map_or(Span::ZERO, |law| {
+            Amount::Law(law) => law.distribution().map_or(Span::ZERO, |law| {
                 Span::from_ps(law.quantile(measure::special::Probability::above(1e-4)) as u64)
             }),
         })

@@ -286,12 +286,12 @@ mod tests {
         let mut largest = 0;
         let mut ratio = |flow: u8| {
             let (mut reordered, mut ahead) = (0, Vec::<(usize, u32)>::new());
-            for (place, item) in out.released.iter().filter(|item| item.frame.bytes()[0] == flow).enumerate() {
+            for (position, item) in out.released.iter().filter(|item| item.frame.bytes()[0] == flow).enumerate() {
                 let number = number(&item.frame);
                 let first = ahead.partition_point(|(_, ahead)| *ahead < number);
                 match ahead.get(first) {
-                    Some((overtook, _)) => (reordered, largest) = (reordered + 1, largest.max(place - overtook)),
-                    None => ahead.push((place, number)),
+                    Some((overtook, _)) => (reordered, largest) = (reordered + 1, largest.max(position - overtook)),
+                    None => ahead.push((position, number)),
                 }
             }
             f64::from(reordered) / f64::from(each)

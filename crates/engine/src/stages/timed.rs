@@ -123,7 +123,7 @@ impl<T> Timed<T> {
             self.run_last = at;
             self.run.push(at, value, &mut self.free);
         } else {
-            self.place(at, value);
+            self.insert(at, value);
         }
     }
 
@@ -171,7 +171,7 @@ impl<T> Timed<T> {
         entry
     }
 
-    fn place(&mut self, at: Time, value: T) {
+    fn insert(&mut self, at: Time, value: T) {
         if self.slots.is_empty() {
             self.find_slots();
         }
@@ -191,7 +191,7 @@ impl<T> Timed<T> {
         let mut blocks = std::mem::take(&mut self.slots[slot].blocks);
         while let Some(mut block) = blocks.pop_front() {
             for (at, value) in block.drain(..) {
-                self.place(at, value);
+                self.insert(at, value);
             }
             self.free.push(block);
         }
@@ -238,8 +238,8 @@ mod tests {
                 // Delays of all magnitudes, with many ties.
                 let at = now + ((delay >> (shift % 20)) << (shift / 2));
                 queue.push(Time::from_ps(at), number);
-                let place = list.partition_point(|(other, _)| *other <= at);
-                list.insert(place, (at, number));
+                let position = list.partition_point(|(other, _)| *other <= at);
+                list.insert(position, (at, number));
                 prop_assert_eq!(queue.first(), Some(Time::from_ps(list[0].0)));
                 if take {
                     now = now.max(list[list.len() / 2].0);

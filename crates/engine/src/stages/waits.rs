@@ -51,40 +51,40 @@ pub(crate) fn us(us: u64) -> Time {
     Time::from_ps(us * 1_000_000)
 }
 
-/// A UDP packet of `bytes` with FCS to one destination, polled at `seen` and present since `came`, both in µs.
-fn item(bytes: usize, came: u64, seen: u64) -> Item<Late> {
+/// A UDP packet of `bytes` with FCS to one destination, polled at `seen` and present since `arrived`, both in µs.
+fn item(bytes: usize, arrived: u64, seen: u64) -> Item<Late> {
     let mut frame = vec![0; bytes - 4];
     frame[12..14].copy_from_slice(&[8, 0]);
     frame[14] = 0x45;
     frame[16..18].copy_from_slice(&(bytes as u16 - 18).to_be_bytes());
     (frame[22], frame[23]) = (64, 17);
     frame[30..34].copy_from_slice(&[10, 0, 0, 1]);
-    Item { frame: Late(HeapFrame::new(frame), Span::from_us(seen - came)), at: us(seen) }
+    Item { frame: Late(HeapFrame::new(frame), Span::from_us(seen - arrived)), at: us(seen) }
 }
 
 /// Sends 1000 B frames every 400 µs (20 Mbit/s) through a limit of 5 Mbit/s with a bucket of 3036 B. The frames are
 /// polled as they arrive, or 50 at a time, with 20 ms between polls.
-fn passed(looks: &dyn Fn(u64) -> u64, told: bool) -> Vec<Time> {
+fn passed(looks: &dyn Fn(u64) -> u64, with_waits: bool) -> Vec<Time> {
     let stage = StageConfig::parse("limit key dst-ip rate 5Mbps burst 3036B users 16").expect("a stage");
     let mut stage = stage.build::<Late>(1, "test");
     let mut out = Outlet::default();
     for n in 0..1_000 {
-        let (came, seen) = (n * 400, looks(n * 400));
-        stage.push(us(seen), &mut vec![item(1_000, if told { came } else { seen }, seen)], &mut out);
+        let (arrived, seen) = (n * 400, looks(n * 400));
+        stage.push(us(seen), &mut vec![item(1_000, if with_waits { arrived } else { seen }, seen)], &mut out);
     }
     out.released.iter().map(|item| item.at).collect()
 }
 
 #[test]
 fn late_poll_costs_no_tokens() {
-    let at_once = passed(&|came| came, true);
-    let late = |came: u64| came.next_multiple_of(20_000);
-    let told = passed(&late, true);
+    let at_once = passed(&|arrived| arrived, true);
+    let late = |arrived: u64| arrived.next_multiple_of(20_000);
+    let with_waits = passed(&late, true);
     assert_eq!(at_once.len(), 252, "400 ms of 5 Mbit/s, and what the bucket held");
-    assert_eq!(told.len(), at_once.len());
+    assert_eq!(with_waits.len(), at_once.len());
     // The same frames pass, none of them before it was polled.
-    for (told, at_once) in told.iter().zip(&at_once) {
-        assert_eq!(*told, us(late(at_once.as_ps() / 1_000_000)));
+    for (with_waits, at_once) in with_waits.iter().zip(&at_once) {
+        assert_eq!(*with_waits, us(late(at_once.as_ps() / 1_000_000)));
     }
     assert!(passed(&late, false).len() < 70, "without the setting nothing changes");
 }
@@ -122,10 +122,10 @@ fn late_polls_do_not_reduce_reordering() {
         let mut stage = StageConfig::parse(spec).expect(spec).build::<Late>(1, "test");
         let mut out = Outlet::default();
         for n in 0..20_000_u64 {
-            let (came, seen) = (n * 20, (n * 20).next_multiple_of(20_000));
+            let (arrived, seen) = (n * 20, (n * 20).next_multiple_of(20_000));
             // Like a driver: frames that are due by the poll leave before the next frame.
             stage.wake(us(seen), &mut out);
-            stage.push(us(seen), &mut vec![item(100, came, seen)], &mut out);
+            stage.push(us(seen), &mut vec![item(100, arrived, seen)], &mut out);
         }
         stage.wake(us(1_000_000), &mut out);
         let ratio = out.effects.reorder().expect("an order").ratio;

@@ -46,7 +46,7 @@ struct Source<F> {
     /// Its rate on arrival and on departure, from the first frame of any source on.
     curves: (Timeline, Timeline),
     /// The crest in this round: from first to last arrival, and from first start to last end.
-    came: Option<(Time, Time)>,
+    arrived: Option<(Time, Time)>,
     left: Option<(Time, Time)>,
 }
 
@@ -77,7 +77,7 @@ impl<F: Frame> Synchroniser<F> {
             report: SourceReport { source: source.to_string(), ..SourceReport::default() },
             skew_sum: 0.0,
             curves: <(Timeline, Timeline)>::default(),
-            came: None,
+            arrived: None,
             left: None,
         });
         Synchroniser {
@@ -113,7 +113,7 @@ impl<F: Frame> Synchroniser<F> {
             Some(source) => {
                 let origin = *self.origin.get_or_insert(item.at);
                 let source = &mut self.sources[source as usize];
-                source.report.came.add(item.frame.length());
+                source.report.arrived.add(item.frame.length());
                 source.curves.0.begin(origin);
                 source.curves.0.got(item.at, item.frame.length());
                 source.queue.push_back(item);
@@ -183,7 +183,7 @@ impl<F: Frame> Synchroniser<F> {
         let on_time = self.sources.iter().filter(|source| !source.behind);
         let lead = on_time.filter_map(|source| source.queue.front()).map(|item| item.at).min();
         for (number, source) in self.sources.iter_mut().enumerate() {
-            (source.came, source.left) = (None, None);
+            (source.arrived, source.left) = (None, None);
             let Some(front) = source.queue.front() else {
                 source.report.missed += 1;
                 source.behind = true;
@@ -258,7 +258,7 @@ impl<F: Frame> Synchroniser<F> {
             let source = &mut self.sources[member.source];
             let Some(item) = source.queue.pop_front() else { return };
             member.last = Some(item.at);
-            source.came = Some((member.first, item.at));
+            source.arrived = Some((member.first, item.at));
             self.outstanding += 1;
             ready.push_back(Item { frame: item.frame, at });
         }
@@ -296,9 +296,9 @@ impl<F: Frame> Synchroniser<F> {
         let crests = |of: fn(&Source<F>) -> Option<(Time, Time)>| -> Vec<Option<(Time, Time)>> {
             self.sources.iter().map(of).collect()
         };
-        let (came, left) = (crests(|source| source.came), crests(|source| source.left));
+        let (arrived, left) = (crests(|source| source.arrived), crests(|source| source.left));
         for (i, source) in self.sources.iter_mut().enumerate() {
-            source.report.overlap.in_ns += shared(&came, i).as_ns_f64();
+            source.report.overlap.in_ns += shared(&arrived, i).as_ns_f64();
             source.report.overlap.out_ns += shared(&left, i).as_ns_f64();
         }
     }
@@ -338,7 +338,7 @@ impl<F: Frame> Synchroniser<F> {
     pub(crate) fn curves(&self) -> Vec<SourceCurve> {
         let curve = |source: &Source<F>| SourceCurve {
             source: source.report.source.clone(),
-            came: source.curves.0.crests(),
+            arrived: source.curves.0.crests(),
             left: source.curves.1.crests(),
         };
         self.sources.iter().map(curve).collect()
@@ -392,11 +392,11 @@ mod tests {
 
     /// Feeds arrivals (source, µs) and makes each frame depart when it is released. Returns the departures in the same
     /// form, and the reports.
-    fn run(spec: &str, came: &[(u8, u64)]) -> (Vec<(u8, u64)>, Vec<SourceReport>) {
+    fn run(spec: &str, arrivals: &[(u8, u64)]) -> (Vec<(u8, u64)>, Vec<SourceReport>) {
         let mut sync = Synchroniser::new(spec.parse().expect(spec), None);
         let mut ready = VecDeque::new();
         let mut left = Vec::new();
-        let mut came = came.iter().peekable();
+        let mut arrivals = arrivals.iter().peekable();
         loop {
             while let Some(item) = ready.pop_front() {
                 let Item { frame, at }: Item<HeapFrame> = item;
@@ -404,11 +404,11 @@ mod tests {
                 left.push((frame.bytes()[29], at.as_ps() / 1_000_000));
             }
             let deadline = sync.deadline();
-            match came.peek() {
+            match arrivals.peek() {
                 Some((source, at)) if deadline.is_none_or(|deadline| us(*at) <= deadline) => {
                     sync.push(Item { frame: frame(*source), at: us(*at) }, &mut ready);
                     sync.release(us(*at), &mut ready);
-                    came.next();
+                    arrivals.next();
                 }
                 None if sync.end(sync.now) => {}
                 _ => {
@@ -417,14 +417,14 @@ mod tests {
                 }
             }
         }
-        assert_eq!((sync.held(), sync.outstanding, came.count()), (0, 0, 0));
+        assert_eq!((sync.held(), sync.outstanding, arrivals.count()), (0, 0, 0));
         (left, sync.report())
     }
 
     #[test]
     fn separates_overlapping_crests_in_order_at_the_gap() {
-        let came = [(3, 0), (1, 10), (2, 20), (1, 110), (3, 150), (2, 320), (1, 5_000), (2, 5_000), (3, 5_010)];
-        let (left, sources) = run("order 10.0.0.1,10.0.0.2,10.0.0.3 gap 2ms", &came);
+        let arrivals = [(3, 0), (1, 10), (2, 20), (1, 110), (3, 150), (2, 320), (1, 5_000), (2, 5_000), (3, 5_010)];
+        let (left, sources) = run("order 10.0.0.1,10.0.0.2,10.0.0.3 gap 2ms", &arrivals);
         assert_eq!(
             left,
             [(1, 20), (1, 120), (2, 2_120), (2, 2_420), (3, 4_420), (3, 4_570), (1, 6_570), (2, 8_570), (3, 10_570)]
@@ -454,10 +454,10 @@ mod tests {
     }
 
     /// Sources in the order in which crests of one frame left.
-    fn order(spec: &str, came: &[(u8, u64)]) -> Vec<u8> {
-        let mut came = came.to_vec();
-        came.sort_by_key(|(_, at)| *at);
-        run(spec, &came).0.iter().map(|(source, _)| *source).collect()
+    fn order(spec: &str, arrivals: &[(u8, u64)]) -> Vec<u8> {
+        let mut arrivals = arrivals.to_vec();
+        arrivals.sort_by_key(|(_, at)| *at);
+        run(spec, &arrivals).0.iter().map(|(source, _)| *source).collect()
     }
 
     #[test]
@@ -467,31 +467,32 @@ mod tests {
             // Each source in turn is late by the same time in each of 6 rounds, or by more than a round.
             for (late, by) in (1..=3).flat_map(|late| [40, 59, 71, 99, 140, 259, 371].map(|by| (late, by))) {
                 let at = |source, round: u64| (round * 100 + if source == late { by } else { 0 }) * 1_000;
-                let came: Vec<_> =
+                let arrivals: Vec<_> =
                     (0..6).flat_map(|round| [1, 2, 3].map(|source| (source, at(source, round)))).collect();
                 let others: Vec<u8> = [1, 2, 3].into_iter().filter(|source| *source != late).collect();
                 let without = by.div_ceil(100) as usize;
                 let mut asked = others.repeat(without);
                 asked.extend([1, 2, 3].repeat(6 - without));
                 asked.extend([late].repeat(without));
-                assert_eq!(order(&spec, &came), asked, "{spec}: {late} is late by {by} ms");
+                assert_eq!(order(&spec, &arrivals), asked, "{spec}: {late} is late by {by} ms");
             }
             // Only the first crest is late.
-            let mut came: Vec<_> = (0..6).flat_map(|round| [1, 2, 3].map(|source| (source, round * 100_000))).collect();
-            came[1].1 = 59_000;
-            assert_eq!(order(&spec, &came), [1, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2], "{spec}");
+            let mut arrivals: Vec<_> =
+                (0..6).flat_map(|round| [1, 2, 3].map(|source| (source, round * 100_000))).collect();
+            arrivals[1].1 = 59_000;
+            assert_eq!(order(&spec, &arrivals), [1, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2], "{spec}");
             // Two are late, by different times.
             let at = |source: u8, round: u64| (source, (round * 100 + [0, 59, 41][usize::from(source) - 1]) * 1_000);
-            let came: Vec<_> = (0..4).flat_map(|round| [1, 2, 3].map(|source| at(source, round))).collect();
-            assert_eq!(order(&spec, &came), [1, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2, 3], "{spec}");
+            let arrivals: Vec<_> = (0..4).flat_map(|round| [1, 2, 3].map(|source| at(source, round))).collect();
+            assert_eq!(order(&spec, &arrivals), [1, 1, 2, 3, 1, 2, 3, 1, 2, 3, 2, 3], "{spec}");
         }
     }
 
     #[test]
-    fn a_late_source_goes_alone_when_the_others_have_stopped() {
+    fn a_late_source_departs_alone_after_the_others_have_stopped() {
         let spec = "order 10.0.0.1,10.0.0.2 gap 1ms wait 200ms";
-        let came = [(1, 0), (2, 500_000), (2, 4_000_000), (2, 4_100_000), (1, 4_250_000), (2, 4_300_000)];
-        let (left, _) = run(spec, &came);
+        let arrivals = [(1, 0), (2, 500_000), (2, 4_000_000), (2, 4_100_000), (1, 4_250_000), (2, 4_300_000)];
+        let (left, _) = run(spec, &arrivals);
         // The first source waits ten times as long, once. Then it leads, and the other one joins it.
         assert_eq!(
             left,
@@ -508,10 +509,10 @@ mod tests {
 
     #[test]
     fn round_robin_takes_one_frame_per_source() {
-        let came = [(1, 0), (1, 1), (1, 2), (2, 10), (2, 11), (2, 12), (9, 13)];
-        let (left, sources) = run("round-robin 10.0.0.1,10.0.0.2 gap 5us", &came);
+        let arrived = [(1, 0), (1, 1), (1, 2), (2, 10), (2, 11), (2, 12), (9, 13)];
+        let (left, sources) = run("round-robin 10.0.0.1,10.0.0.2 gap 5us", &arrived);
         assert_eq!(left, [(1, 10), (9, 13), (2, 15), (1, 20), (2, 25), (1, 30), (2, 35)], "9 is none of them");
-        assert_eq!(sources[0].came.frames + sources[1].left.frames, 6);
+        assert_eq!(sources[0].arrived.frames + sources[1].left.frames, 6);
         let (left, _) = run("round-robin 10.0.0.1,10.0.0.2 wait 100us", &[(1, 0), (1, 1), (2, 10)]);
         assert_eq!(left, [(1, 10), (2, 10), (1, 101)], "each round waits");
     }

@@ -60,7 +60,10 @@ fn wire(interface: &InterfaceReport) -> Option<Advice> {
         place: LossPoint::Wire,
         interface: Some(name.clone()),
         frames: Some(broken),
-        seen: format!("{} came broken: the cable, the optics, or the sender's frames", counted(broken, "frame")),
+        seen: format!(
+            "{} arrived corrupted: check the cable, the optics, and the sender's frames",
+            counted(broken, "frame")
+        ),
         commands: vec![format!("ethtool -S {shell} | grep -iE 'crc|err|length'"), format!("ethtool -m {shell}")],
     })
 }
@@ -254,10 +257,7 @@ fn backlog(report: &HostReport) -> Option<Advice> {
     );
     let limited: u64 = report.cpus.iter().filter_map(|cpu| cpu.flow_limit).sum();
     if limited > 0 {
-        seen.push_str(&format!(
-            "; {} of them for the sake of smaller flows (flow_limit_cpu_bitmap)",
-            thousands(limited)
-        ));
+        seen.push_str(&format!("; {} of them to protect smaller flows (flow_limit_cpu_bitmap)", thousands(limited)));
     }
     let mut commands = vec![format!("sysctl -w net.core.netdev_max_backlog={}{}", larger(now, 10_000), or_more(now))];
     if worst.busy_ratio.is_some_and(|busy| busy > FULL) {
@@ -376,7 +376,7 @@ fn protocol(report: &HostReport) -> Vec<Advice> {
             place: LossPoint::Protocol,
             interface: None,
             frames: Some(count),
-            seen: format!("{} came {why}", counted(count, "frame")),
+            seen: format!("{} arrived {why}", counted(count, "frame")),
             commands: vec![command.to_owned()],
         })
     };

@@ -59,16 +59,17 @@ impl EndToEndMeter {
     /// length in ns, if both ends were seen.
     pub fn add(&mut self, direction: usize, slices: Option<&[(String, f64)]>) {
         self.all.add(slices);
-        if let Some((_, ways)) = self.directions.get_mut(direction) {
-            ways.add(slices);
+        if let Some((_, paths)) = self.directions.get_mut(direction) {
+            paths.add(slices);
         }
     }
 
     /// The figures; `probes` states which points of the kernel were probed.
     #[must_use]
     pub fn report(&self, probes: &str) -> EndToEnd {
-        let of = |(name, ways): &(String, PathCollection)| EndToEnd { name: Some(name.clone()), ..ways.report(probes) };
-        let used = self.directions.iter().filter(|(_, ways)| ways.seen > 0);
+        let of =
+            |(name, paths): &(String, PathCollection)| EndToEnd { name: Some(name.clone()), ..paths.report(probes) };
+        let used = self.directions.iter().filter(|(_, paths)| paths.seen > 0);
         let directions = if used.clone().count() > 1 { used.map(of).collect() } else { Vec::new() };
         EndToEnd { directions, ..self.all.report(probes) }
     }
@@ -180,12 +181,12 @@ mod tests {
     #[test]
     fn complete_paths_are_in_order() {
         let mut meter = EndToEndMeter::default();
-        let way = |hold: f64| {
+        let path = |hold: f64| {
             [("client syscall", 300.0), ("netlathe netem", hold), ("server copy", 50.0)]
                 .map(|(n, ns)| (n.to_owned(), ns))
         };
         for hold in [200_000.0, 200_010.0, 200_020.0] {
-            meter.add(0, Some(&way(hold)));
+            meter.add(0, Some(&path(hold)));
         }
         meter.add(0, None);
         let report = meter.report("tp_btf");
@@ -202,10 +203,10 @@ mod tests {
     #[test]
     fn slices_missing_in_some_packets_are_in_path_order() {
         let mut meter = EndToEndMeter::default();
-        let way = |parts: &[(&str, f64)]| parts.iter().map(|(name, ns)| ((*name).to_owned(), *ns)).collect::<Vec<_>>();
-        meter.add(0, Some(&way(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
-        meter.add(0, Some(&way(&[("netem", 1.0), ("queueing", 1.0), ("wake-up", 5.0), ("copy", 1.0)])));
-        meter.add(0, Some(&way(&[("syscall", 1.0), ("netem", 1.0), ("copy", 1.0)])));
+        let path = |parts: &[(&str, f64)]| parts.iter().map(|(name, ns)| ((*name).to_owned(), *ns)).collect::<Vec<_>>();
+        meter.add(0, Some(&path(&[("netem", 700.0), ("queueing", 1.0), ("copy", 1.0)])));
+        meter.add(0, Some(&path(&[("netem", 1.0), ("queueing", 1.0), ("wake-up", 5.0), ("copy", 1.0)])));
+        meter.add(0, Some(&path(&[("syscall", 1.0), ("netem", 1.0), ("copy", 1.0)])));
         let names: Vec<String> = meter.report("").slices.into_iter().map(|slice| slice.name).collect();
         assert_eq!(names, ["syscall", "netem", "queueing", "wake-up", "copy"]);
     }

@@ -278,26 +278,26 @@ impl SliceMeter {
     /// # Panics
     /// If the marks of a frame are not one more than the names, or if there are more than [`TOGETHER`] frames.
     #[inline(never)]
-    pub fn record(&mut self, ways: &[&[Mark]]) {
+    pub fn record(&mut self, traces: &[&[Mark]]) {
         let last = self.names.len();
-        assert!(ways.iter().all(|way| way.len() == last + 1), "a mark between any two slices");
+        assert!(traces.iter().all(|trace| trace.len() == last + 1), "a mark between any two slices");
         let none = Part { raw: 0, net: 0, intended: 0 };
         let (mut parts, mut wholes) = ([none; TOGETHER], [none; TOGETHER]);
-        let (parts, wholes) = (&mut parts[..ways.len()], &mut wholes[..ways.len()]);
+        let (parts, wholes) = (&mut parts[..traces.len()], &mut wholes[..traces.len()]);
         for n in 0..last {
             let reading = self.reading_in(n);
-            for ((way, part), whole) in ways.iter().zip(&mut *parts).zip(&mut *wholes) {
-                *part = Part::between(way[n], way[n + 1], reading);
+            for ((trace, part), whole) in traces.iter().zip(&mut *parts).zip(&mut *wholes) {
+                *part = Part::between(trace[n], trace[n + 1], reading);
                 whole.net = whole.net.saturating_add(part.net);
             }
             self.slices[n].count(parts);
         }
-        for (way, whole) in ways.iter().zip(&mut *wholes) {
-            *whole = Part { net: whole.net, ..Part::between(way[0], way[last], 0) };
+        for (trace, whole) in traces.iter().zip(&mut *wholes) {
+            *whole = Part { net: whole.net, ..Part::between(trace[0], trace[last], 0) };
         }
         self.total.count(wholes);
         let wanted = FIRST - self.first.len() / (last + 1);
-        self.first.extend(ways.iter().take(wanted).copied().flatten());
+        self.first.extend(traces.iter().take(wanted).copied().flatten());
     }
 
     /// Slice `n` of one frame.
@@ -340,8 +340,8 @@ impl SliceMeter {
             let whole: i64 = (0..self.names.len()).map(|n| self.part(marks, n).net).sum();
             (ns(whole as f64) - total.p50_ns).abs()
         };
-        let ways = self.first.chunks(self.names.len() + 1).map(|marks| (off(&marks), marks));
-        let typical = ways.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, marks)| marks);
+        let traces = self.first.chunks(self.names.len() + 1).map(|marks| (off(&marks), marks));
+        let typical = traces.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, marks)| marks);
         PipelineSlices {
             every: self.every,
             packets: SlicedPackets {

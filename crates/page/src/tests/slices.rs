@@ -29,9 +29,9 @@ fn each_pipeline_has_slices_of_its_own() {
 #[test]
 fn page_says_that_no_traced_frame_departed() {
     let text = page(vec![followed("forward", SlicedPackets { seen: 3, matched: 0, lost: 3 })]);
-    assert!(checked(&text).contains("1 frame in 64 was to be traced, and none of them departed."));
+    assert!(checked(&text).contains("1 frame in 64 was selected for tracing, but none departed."));
     assert!(!text.contains("One packet"));
     let mut idle = followed("forward", SlicedPackets::default());
-    idle.came = Tally::default();
+    idle.arrived = Tally::default();
     assert!(!page(vec![idle]).contains("Where the time goes"), "the books already show that nothing came");
 }

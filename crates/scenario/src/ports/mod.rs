@@ -280,14 +280,14 @@ mod tests {
     #[test]
     fn errors_suggest_the_missing_kind_of_port() {
         let remedy = |text| PortSpec::parse(text).expect_err(text).to_string();
-        for (text, said) in [
+        for (text, expected) in [
             ("out.pcap", "write pcap:out.pcap"),
             ("/tmp/day.pcapng", "write pcap:/tmp/day.pcapng"),
             ("0000:03:00.1", "write pci:0000:03:00.1"),
             ("03:00.1", "write pci:03:00.1"),
             ("wire", "'wire' alone is not a port: write one of eth0, if:eth0"),
         ] {
-            assert!(remedy(text).contains(said), "{text}: {}", remedy(text));
+            assert!(remedy(text).contains(expected), "{text}: {}", remedy(text));
         }
         for text in ["if:out.pcap", "if:wire", "eth0.5", "wire0"] {
             assert!(PortSpec::parse(text).is_ok(), "{text}");

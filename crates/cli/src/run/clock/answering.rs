@@ -43,7 +43,7 @@ pub(super) fn answer(
             done.ignored += 1;
             continue;
         };
-        let answer = message::answer(nonce, Answer { came: arrived.at, sent: socket.now() });
+        let answer = message::answer(nonce, Answer { received_at: arrived.at, sent: socket.now() });
         match socket.socket.send_to(&answer, from) {
             Ok(_) => done.answered += 1,
             Err(_) => done.ignored += 1,

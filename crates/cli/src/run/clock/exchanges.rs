@@ -77,7 +77,7 @@ impl Exchanges {
             let Some(answer) = message::read_answer(&buffer[..arrived.length], nonce) else { continue };
             let left = self.socket.left().filter(|left| (begun..=arrived.at).contains(left));
             let sent = left.unwrap_or(begun);
-            if let Some(exchange) = ClockExchange::of(sent, answer.came, answer.sent, arrived.at) {
+            if let Some(exchange) = ClockExchange::of(sent, answer.received_at, answer.sent, arrived.at) {
                 let by_kernel = left.is_some() && arrived.by_kernel;
                 self.meter.add(exchange, if by_kernel { ClockStamps::Kernel } else { ClockStamps::Program });
                 return Ok(true);
@@ -101,7 +101,7 @@ impl Exchanges {
         self.report().ok_or_else(|| {
             let why = match self.refused {
                 true => "its host refuses messages to that port",
-                false => "no answer came",
+                false => "no answer arrived",
             };
             Failure::new(format!(
                 "peer {}: {why} ({}): start netlathe clock --answer there, and let UDP port {} pass",

@@ -12,7 +12,7 @@ const ANSWER: u8 = 2;
 /// An answer: the stamps of the peer, in ns of UNIX time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    pub(super) came: i64,
+    pub(super) received_at: i64,
     pub(super) sent: i64,
 }
 
@@ -41,9 +41,9 @@ pub(super) fn read_request(bytes: &[u8]) -> Option<u64> {
 }
 
 /// The answer to the request with this nonce.
-pub(super) fn answer(nonce: u64, Answer { came, sent }: Answer) -> [u8; LENGTH] {
+pub(super) fn answer(nonce: u64, Answer { received_at, sent }: Answer) -> [u8; LENGTH] {
     let mut bytes = message(ANSWER, nonce);
-    bytes[16..24].copy_from_slice(&came.to_be_bytes());
+    bytes[16..24].copy_from_slice(&received_at.to_be_bytes());
     bytes[24..32].copy_from_slice(&sent.to_be_bytes());
     bytes
 }
@@ -51,7 +51,7 @@ pub(super) fn answer(nonce: u64, Answer { came, sent }: Answer) -> [u8; LENGTH] 
 /// The stamps of an answer to the request with this nonce; `None` for anything else.
 pub(super) fn read_answer(bytes: &[u8], nonce: u64) -> Option<Answer> {
     let fits = bytes.len() == LENGTH && bytes[..16] == message(ANSWER, nonce)[..16];
-    fits.then(|| Answer { came: word(bytes, 16).cast_signed(), sent: word(bytes, 24).cast_signed() })
+    fits.then(|| Answer { received_at: word(bytes, 16).cast_signed(), sent: word(bytes, 24).cast_signed() })
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn answer_matches_only_its_request() {
-        let stamps = Answer { came: 1_795_629_600_000_000_001, sent: 1_795_629_600_000_000_999 };
+        let stamps = Answer { received_at: 1_795_629_600_000_000_001, sent: 1_795_629_600_000_000_999 };
         let answer = answer(77, stamps);
         assert_eq!(read_answer(&answer, 77), Some(stamps));
         assert_eq!(read_answer(&answer, 78), None);
@@ -75,7 +75,11 @@ mod tests {
         assert_eq!(read_request(&[]), None);
         assert_eq!(read_request(&good[..63]), None);
         assert_eq!(read_request(&[&good[..], &[0]].concat()), None);
-        assert_eq!(read_request(&answer(1, Answer { came: 0, sent: 0 })), None, "or two of them would never stop");
+        assert_eq!(
+            read_request(&answer(1, Answer { received_at: 0, sent: 0 })),
+            None,
+            "or two of them would never stop"
+        );
         for at in (0..8).chain(16..LENGTH) {
             let mut bad = good;
             bad[at] ^= 1;

@@ -53,7 +53,7 @@ impl Clock {
         for peer in &peers {
             found.push((peer.concluded()?, peer));
         }
-        let services = time_services::look();
+        let services = time_services::query();
         let text = if self.json { self.object(&found, &services, clock) } else { table(&found, &services, clock) };
         report_printer::print(&text)?;
         Ok(self.judge(&found))

@@ -15,19 +15,19 @@ pub(super) struct TimeService {
 }
 
 /// The report of each service.
-pub(super) fn look() -> Vec<TimeService> {
-    let chrony = ask(&["chronyc", "-n", "tracking"], |text| {
+pub(super) fn query() -> Vec<TimeService> {
+    let chrony = run_tool(&["chronyc", "-n", "tracking"], |text| {
         let wanted = ["Reference ID", "System time", "Root dispersion", "Leap status"];
         let lines: Vec<&str> = text.lines().filter(|line| wanted.iter().any(|name| line.starts_with(name))).collect();
         lines.join("; ")
     });
-    let ptp = ask(&["pmc", "-u", "-b", "0", "GET CURRENT_DATA_SET"], |text| {
+    let ptp = run_tool(&["pmc", "-u", "-b", "0", "GET CURRENT_DATA_SET"], |text| {
         let wanted = ["offsetFromMaster", "meanPathDelay", "stepsRemoved"];
         let lines = text.lines().map(str::trim).filter(|line| wanted.iter().any(|name| line.starts_with(name)));
         lines.collect::<Vec<_>>().join("; ")
     });
     [("chrony", chrony), ("ptp4l", ptp), ("hardware clocks", hardware_clocks())]
-        .map(|(name, said)| match said {
+        .map(|(name, answer)| match answer {
             Ok(state) => TimeService { name, present: true, state },
             Err(state) => TimeService { name, present: false, state },
         })
@@ -35,13 +35,13 @@ pub(super) fn look() -> Vec<TimeService> {
 }
 
 /// The part of a program's output that `pick` selects, or why there is none.
-fn ask(line: &[&str], pick: impl Fn(&str) -> String) -> Result<String, String> {
+fn run_tool(line: &[&str], pick: impl Fn(&str) -> String) -> Result<String, String> {
     let output = Command::new(line[0]).args(&line[1..]).stdin(Stdio::null()).output();
     let output = output.map_err(|_| format!("{} is not installed", line[0]))?;
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let said = words(&pick(&String::from_utf8_lossy(&output.stdout)));
-    match (output.status.success(), said.is_empty()) {
-        (true, false) => Ok(said),
+    let answer = words(&pick(&String::from_utf8_lossy(&output.stdout)));
+    match (output.status.success(), answer.is_empty()) {
+        (true, false) => Ok(answer),
         _ => {
             let stderr = words(&String::from_utf8_lossy(&output.stderr));
             Err(format!(

@@ -3,12 +3,12 @@
 use super::machine::{Finding, Machine};
 
 #[cfg(not(feature = "live"))]
-pub(super) fn look(_: &Machine) -> Vec<Finding> {
+pub(super) fn check(_: &Machine) -> Vec<Finding> {
     vec![Finding::bad("DPDK", "not built in", "build with the default features")]
 }
 
 #[cfg(feature = "live")]
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let mut findings = vec![dpdk()];
     let loaded = loaded(&machine.read("proc/self/maps").unwrap_or_default());
     findings.push(drivers(&loaded));

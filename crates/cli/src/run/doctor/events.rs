@@ -9,7 +9,7 @@ const FOLDER: &str = "sys/bus/pci/devices";
 /// DLB 2.0 and 2.5, each as a physical and as a virtual function (DPDK's driver `event_dlb2`).
 const DLB: [&str; 4] = ["0x2710", "0x2711", "0x2714", "0x2715"];
 
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let mut findings = hardware(machine);
     #[cfg(feature = "live")]
     findings.push(drivers(&machine.read("proc/self/maps").unwrap_or_default()));
@@ -26,7 +26,7 @@ fn hardware(machine: &Machine) -> Vec<Finding> {
     };
     let found = machine.names(FOLDER).into_iter();
     let dlbs = found.filter(|address| is(address, "vendor", &["0x8086"]) && is(address, "device", &DLB));
-    let told = |address: String| match machine.link(&format!("{FOLDER}/{address}/driver")) {
+    let finding = |address: String| match machine.link(&format!("{FOLDER}/{address}/driver")) {
         Some(driver) if driver == "vfio-pci" => {
             let found = format!("a DLB, ready: limit --algorithm atomic-queue --device {address}; 65 536 flows");
             Finding::good(address, found)
@@ -40,7 +40,7 @@ fn hardware(machine: &Machine) -> Vec<Finding> {
             ),
         ),
     };
-    dlbs.map(told).collect()
+    dlbs.map(finding).collect()
 }
 
 /// The software drivers, found in the memory map of this process.

@@ -40,7 +40,7 @@ impl OffloadProblem {
 }
 
 /// Checks the named interfaces, or all that are up except `lo`.
-pub(super) fn look(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
+pub(super) fn check(machine: &Machine, named: &[String]) -> Result<Vec<Finding>, Failure> {
     let present = machine.interfaces().unwrap_or_else(|| machine.names(FOLDER));
     if let Some(absent) = named.iter().find(|name| !present.contains(name)) {
         let how = match scenario::name_before_peer(absent) {
@@ -179,9 +179,11 @@ mod tests {
             pause("eth1", Ok(text))
         };
         assert_eq!(with("off", "off"), Finding::good("eth1 pause", "off both ways"));
-        for (rx, tx, said) in [("on", "on", "received and sent"), ("on", "off", "received:"), ("off", "on", "sent:")] {
+        for (rx, tx, expected) in
+            [("on", "on", "received and sent"), ("on", "off", "received:"), ("off", "on", "sent:")]
+        {
             let found = with(rx, tx);
-            assert!(found.found.starts_with(said), "{found:?}");
+            assert!(found.found.starts_with(expected), "{found:?}");
             assert_eq!(found.remedy.as_deref(), Some("ethtool -A eth1 autoneg off rx off tx off"));
         }
         assert!(pause("eth1", Err("netlink error: Operation not supported".into())).good);
@@ -229,7 +231,7 @@ mod tests {
         }
         let names = |named: &[&str]| {
             let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
-            look(&machine, &named).map(|findings| findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>())
+            check(&machine, &named).map(|findings| findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>())
         };
         assert_eq!(
             names(&[]).ok(),

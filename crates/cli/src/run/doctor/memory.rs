@@ -2,7 +2,7 @@
 
 use super::machine::{Finding, Machine};
 
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     vec![huge_pages(machine), large_tables(machine), iommu(machine)]
 }
 

@@ -35,21 +35,21 @@ impl Doctor {
     fn findings(&self, machine: &Machine) -> Result<Vec<Finding>, Failure> {
         // Interfaces come first, because a wrong name makes the rest useless.
         #[cfg(feature = "live")]
-        let of_interfaces = interfaces::look(machine, &self.interfaces)?;
+        let of_interfaces = interfaces::check(machine, &self.interfaces)?;
         #[cfg(not(feature = "live"))]
         let of_interfaces = match self.interfaces.first() {
             Some(name) => return Err(Failure::new(format!("{name}: {}", Failure::no_live_ports()))),
             None => Vec::new(),
         };
         let mut findings = vec![Finding::good("virtual time", "captures and model lines need nothing listed below")];
-        findings.extend(rights::look(machine));
+        findings.extend(rights::check(machine));
         findings.push(slow_disks(disk::permitted()));
-        findings.extend(drivers::look(machine));
+        findings.extend(drivers::check(machine));
         // Without live ports, NICs and event devices cannot be used.
         #[cfg(feature = "live")]
-        findings.extend(pci::look(machine).into_iter().chain(events::look(machine)));
-        findings.extend(memory::look(machine));
-        findings.extend(processors::look(machine));
+        findings.extend(pci::check(machine).into_iter().chain(events::check(machine)));
+        findings.extend(memory::check(machine));
+        findings.extend(processors::check(machine));
         findings.extend(of_interfaces);
         Ok(findings)
     }
@@ -61,8 +61,8 @@ fn slow_disks(permitted: Result<(), disk::Error>) -> Finding {
     match permitted {
         Ok(()) => Finding::good(WHAT, "/dev/fuse is there, and you can mount"),
         Err(error) => {
-            let said = error.to_string();
-            let (cause, remedy) = said.rsplit_once(": ").unwrap_or((&said, "run as root"));
+            let message = error.to_string();
+            let (cause, remedy) = message.rsplit_once(": ").unwrap_or((&message, "run as root"));
             Finding::bad(WHAT, cause, remedy)
         }
     }

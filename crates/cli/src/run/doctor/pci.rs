@@ -4,7 +4,7 @@ use super::machine::{Finding, Machine};
 use dpdk::{DRIVERS_FOR_PROGRAMS, SHARED_DRIVERS};
 
 const FOLDER: &str = "sys/bus/pci/devices";
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let class = |address: &String| machine.read(&format!("{FOLDER}/{address}/class")).unwrap_or_default();
     let nics: Vec<String> =
         machine.names(FOLDER).into_iter().filter(|address| class(address).starts_with("0x02")).collect();
@@ -231,7 +231,7 @@ mod tests {
         if let Some(driver) = driver {
             fake.link(&format!("{FOLDER}/0000:03:00.0/driver"), &format!("../../../bus/pci/drivers/{driver}"));
         }
-        let mut findings = look(&machine);
+        let mut findings = check(&machine);
         assert_eq!(findings.len(), 1, "{findings:?}");
         findings.remove(0)
     }
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn one_nic_serves_linux_and_netlathe() {
         let (fake, machine) = single_nic("0");
-        let findings = look(&machine);
+        let findings = check(&machine);
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert!(findings[0].good && findings[0].found.ends_with("leave it there"), "{findings:?}");
         assert_eq!(findings[1].what, "0000:02:00.0 SR-IOV");
@@ -341,7 +341,7 @@ mod tests {
         }
         fake.link(&format!("{PART}/driver"), "../../../bus/pci/drivers/vfio-pci");
         fake.link(&format!("{PART}/physfn"), "../0000:02:00.0");
-        let findings = look(&machine);
+        let findings = check(&machine);
         assert_eq!(findings[1].found, "1 of 64 virtual functions created: 0000:03:02.0 (vfio-pci)", "{findings:?}");
         let part = "8086:154c, a virtual function of 0000:02:00.0, bound to vfio-pci: the port pci:0000:03:02.0";
         assert_eq!(findings[2], Finding::good("0000:03:02.0", part));
@@ -352,7 +352,7 @@ mod tests {
     fn names_the_node_of_a_nic() {
         let (fake, machine) = single_nic("0");
         let nodes = "sys/devices/system/node/online";
-        let numa = |machine: &Machine| look(machine).into_iter().find(|finding| finding.what.ends_with("NUMA"));
+        let numa = |machine: &Machine| check(machine).into_iter().find(|finding| finding.what.ends_with("NUMA"));
         fake.write(nodes, "0");
         fake.write(&format!("{NIC}/numa_node"), "1");
         fake.write(&format!("{NIC}/local_cpulist"), "8-15");
@@ -375,9 +375,9 @@ mod tests {
             fake.write(&format!("{FOLDER}/0000:03:00.0/{name}"), text);
         }
         fake.link(&format!("{FOLDER}/0000:03:00.0/driver"), "../../../bus/pci/drivers/vfio-pci");
-        assert!(!look(&machine)[0].found.contains("group"), "a device without a driver does not matter");
+        assert!(!check(&machine)[0].found.contains("group"), "a device without a driver does not matter");
         fake.link(&format!("{FOLDER}/0000:03:00.1/driver"), "../../../bus/pci/drivers/snd_hda_intel");
-        let found = &look(&machine)[0].found;
+        let found = &check(&machine)[0].found;
         assert!(found.contains("its IOMMU group also has 0000:03:00.1 (snd_hda_intel)"), "{found}");
     }
 
@@ -391,7 +391,7 @@ mod tests {
         }
         fake.link(&format!("{PART}/driver"), "../../../bus/pci/drivers/vfio-pci");
         fake.link(&format!("{PART}/physfn"), "../0000:02:00.0");
-        let findings = look(&machine);
+        let findings = check(&machine);
         let part = findings.iter().find(|finding| finding.what == "0000:03:02.0").expect("the function");
         assert!(part.found.contains("only for its own MAC"), "{part:?}");
     }
@@ -399,6 +399,6 @@ mod tests {
     #[test]
     fn machine_without_nics_is_not_a_problem() {
         let (_fake, machine) = FakeMachine::new(&[("sys/bus/pci/devices/0000:00:00.0/class", "0x060000")]);
-        assert_eq!(look(&machine), [Finding::good("PCI", "no NIC: only Linux interfaces can be ports")]);
+        assert_eq!(check(&machine), [Finding::good("PCI", "no NIC: only Linux interfaces can be ports")]);
     }
 }

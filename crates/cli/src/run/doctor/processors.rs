@@ -3,7 +3,7 @@
 use super::machine::{Finding, Machine};
 use std::time::{Duration, Instant};
 
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     vec![tsc(machine), clock_source(machine), governor(machine), isolated(machine), hiccups()]
 }
 

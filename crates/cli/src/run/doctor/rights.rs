@@ -7,12 +7,12 @@ use crate::rights::list::{Capability, ROWS, names};
 use crate::rights::{self, remedy};
 
 #[cfg(not(feature = "live"))]
-pub(super) fn look(_: &Machine) -> Vec<Finding> {
+pub(super) fn check(_: &Machine) -> Vec<Finding> {
     vec![Finding::bad("live ports", "this netlathe was built without them", "build with the default features")]
 }
 
 #[cfg(feature = "live")]
-pub(super) fn look(machine: &Machine) -> Vec<Finding> {
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let root = ::lab::privileged();
     let lacking: Vec<_> = ROWS.iter().map(|row| (row.what, rights::missing(row))).collect();
     let lacking: Vec<_> = lacking.into_iter().filter(|(_, missing)| !missing.is_empty()).collect();
@@ -48,11 +48,11 @@ fn privileges(root: bool, first: bool, lacking: &[(&str, Vec<Capability>)]) -> F
 
 #[cfg(feature = "live")]
 fn user_namespaces(machine: &Machine, root: bool) -> Finding {
-    let who = if root { "ordinary users" } else { "you" };
+    let users = if root { "ordinary users" } else { "you" };
     match ::lab::permit_user_namespaces(&machine.root) {
-        None => Finding::good("user namespaces", format!("permitted: {who} can run labs without root")),
+        None => Finding::good("user namespaces", format!("permitted: {users} can run labs without root")),
         Some(remedy) => {
-            Finding::bad("user namespaces", format!("forbidden: {who} cannot run labs without root"), remedy)
+            Finding::bad("user namespaces", format!("forbidden: {users} cannot run labs without root"), remedy)
         }
     }
 }

@@ -33,13 +33,13 @@ pub(super) fn run(name: &str) -> Result<ExitCode, Failure> {
     let file = lab.counters_file();
     let mut forwarder = open(&lab)?;
     // Without this priority, frames are late on a busy machine; the pings of `lab check` show it.
-    let _refused = dpdk::run_first() || dpdk::wake_first();
+    let _refused = dpdk::set_realtime_priority() || dpdk::set_high_priority();
     // The kernel otherwise adds 50 µs to each sleep.
     let _refused = nix::sys::prctl::set_timerslack(1);
     let kept = rights::set(&[Capability::DacOverride]);
     let folder = file.parent().map(Path::to_owned);
     // Each new counters file replaces the previous one, so its folder must stay writable.
-    rights::give_up(RunCapabilities { own: kept, others: kept }, Some(folder.as_slice()), file.parent());
+    rights::drop_rights(RunCapabilities { own: kept, others: kept }, Some(folder.as_slice()), file.parent());
     output::print(&format!("{READY}\n"))?;
 
     let mut written = (ForwarderCounters::default(), Instant::now());

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 const MOST_NOTES: usize = 10;
 
 impl Shape {
-    fn said(&self) -> ::lab::Shape {
+    fn to_lab_shape(&self) -> ::lab::Shape {
         ::lab::Shape { clients: self.clients, mtu: self.mtu, queues: self.queues }
     }
 }
@@ -28,7 +28,7 @@ impl Lab {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.action {
             Action::Up { name, shape, sites } => {
-                let topology = shape.said().named(name.unwrap_or_else(::lab::default_name));
+                let topology = shape.to_lab_shape().named(name.unwrap_or_else(::lab::default_name));
                 if let Some(matrix) = &sites.matrix {
                     let table = crate::plan::sites::read(matrix, sites.loss.as_deref(), sites.rate.as_deref())?;
                     check_rights()?;
@@ -66,7 +66,7 @@ impl Lab {
                     match ::lab::reexec_in_user_namespace().map_err(Failure::new)? {}
                 }
                 let name = name.unwrap_or_else(::lab::default_name);
-                let run = RunRequest { name, shape: shape.said(), node: on, command, stdout_to_stderr: false };
+                let run = RunRequest { name, shape: shape.to_lab_shape(), node: on, command, stdout_to_stderr: false };
                 let guardian =
                     Guardian::start().map_err(|cause| Failure::new(format!("cannot run netlathe: {cause}")))?;
                 let ours = |command| guardian.ending_with_us(&command);

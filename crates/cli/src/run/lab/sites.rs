@@ -77,14 +77,14 @@ fn start_forwarder(lab: &mut Lab) -> Result<(), Failure> {
     if matches!(read, Some(Ok(_))) && line.trim() == READY {
         return lab.forwarded_by(child.id()).map_err(Failure::new);
     }
-    let mut said = String::new();
+    let mut message = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         // If the pipe fails, uses the output so far.
-        let _ended = stderr.read_to_string(&mut said);
+        let _ended = stderr.read_to_string(&mut message);
     }
     // The forwarder is ending; its message is the cause.
     let _status = child.wait();
-    Err(failed(&said.trim().trim_start_matches("netlathe: ")))
+    Err(failed(&message.trim().trim_start_matches("netlathe: ")))
 }
 
 /// Starts a shell command at every site. It outlives this process and runs until the lab goes down.

@@ -80,10 +80,13 @@ fn has_shares(config: &Config, plan: &PipelinePlan, request: &Request) -> bool {
 /// limit.
 fn parts(plan: &PipelinePlan, sliced: bool) -> (Vec<&'static str>, &'static str) {
     if sliced && plan.pacer == Pacer::Filler {
-        return (vec!["all of it"], ", since with fillers --slices depends on the place on the line");
+        return (vec!["all of it"], ", since with fillers --slices needs the position on the line");
     }
     if plan.all_stages().any(StageConfig::answers) {
-        return (vec!["receiving and stages", "departures"], ", since stages that answer must run with the way back");
+        return (
+            vec!["receiving and stages", "departures"],
+            ", since stages that answer must run on the CPU of the return path",
+        );
     }
     let has_classes = !plan.classes.is_empty();
     let mut parts = vec![if sliced && has_classes { "receiving and classes" } else { "receiving" }];

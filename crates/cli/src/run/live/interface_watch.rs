@@ -73,7 +73,7 @@ impl Watched {
         let changes = LinkChanges::open().ok();
         let mut watched = Watched { ports, others, gone: None, carriers, changes, asked: Instant::now(), nics };
         // Reads all interfaces once, because changes between the opening of the ports and now caused no notification.
-        watched.look();
+        watched.check();
         watched
     }
 
@@ -81,9 +81,9 @@ impl Watched {
     pub(crate) fn has_lost_one(&mut self) -> bool {
         if self.asked.elapsed() >= EVERY {
             self.asked = Instant::now();
-            self.nics.look();
+            self.nics.check();
             if self.changes.as_mut().is_none_or(LinkChanges::any) {
-                self.look();
+                self.check();
             }
         }
         self.gone.is_some()
@@ -96,7 +96,7 @@ impl Watched {
         self.carriers.is_empty()
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         let least = |one: Option<u32>, other| one.into_iter().chain(other).min();
         for Port { interface, state, lowered_to, far_end } in &mut self.ports {
             // A device that disappeared with its port keeps its last observed state.
@@ -126,7 +126,7 @@ impl Watched {
 
     /// Reports changes during the run. Returns the failure if an interface disappeared.
     pub(crate) fn failure(mut self) -> Option<Failure> {
-        self.look();
+        self.check();
         self.nics.warn();
         for Port { interface, state, lowered_to, far_end } in &self.ports {
             let name = interface.name();

@@ -167,10 +167,10 @@ impl State {
         let mut made: Vec<(usize, engine::Change<Mbuf>)> = Vec::new();
         for setting in &settings {
             let is_of = |of: &Direction| of.pipeline == setting.pipeline && of.back == setting.back;
-            let Some(place) = self.directions.iter().position(is_of) else {
+            let Some(direction) = self.directions.iter().position(is_of) else {
                 return Err(Refusal::unsupported("this direction takes no changes", "change another setting"));
             };
-            let Direction { line, classes, .. } = self.directions[place];
+            let Direction { line, classes, .. } = self.directions[direction];
             let seed = self.seed;
             let stage = |config: &StageConfig, path: &str| Ok(config.build::<Mbuf>(seed, path));
             let schedule = |target: &Target, path: &str| {
@@ -179,18 +179,18 @@ impl State {
             let makers = Makers { stage: &stage, schedule: &schedule };
             let next = makers.change(setting, &change.by, classes, &mut self.names);
             let next = next.map_err(|error| Refusal::invalid(&setting.path, error.to_string(), "set another value"))?;
-            match made.iter_mut().find(|(other, _)| *other == place) {
+            match made.iter_mut().find(|(other, _)| *other == direction) {
                 Some((_, all)) => {
                     all.asked.extend(next.asked);
                     all.stages.extend(next.stages);
                     all.departures.extend(next.departures);
                 }
-                None => made.push((place, engine::Change { number, ..next })),
+                None => made.push((direction, engine::Change { number, ..next })),
             }
         }
         let mut times = Vec::new();
-        for (place, _) in &made {
-            let sender = &self.directions[*place].sender;
+        for (direction, _) in &made {
+            let sender = &self.directions[*direction].sender;
             let Some(passed) = sender.passed() else {
                 return Err(Refusal::early());
             };
@@ -201,9 +201,9 @@ impl State {
         }
         let asked_at_ns = times.iter().max().map_or(0, |at| at.as_ps() / PS_PER_NS);
         let left = made.len();
-        for ((place, change), at) in made.into_iter().zip(times) {
+        for ((direction, change), at) in made.into_iter().zip(times) {
             // The queue had room, and no other thread sends.
-            let _sent = self.directions[place].sender.send(at, change);
+            let _sent = self.directions[direction].sender.send(at, change);
         }
         let took_effect_at_ns = 0;
         let by = change.by.clone();

@@ -50,7 +50,7 @@ impl NicLinks {
     }
 
     /// Records which links were lost or came back since the last check.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check(&mut self) {
         for watched in &mut self.0 {
             // A closed port reports nothing.
             let Some(up) = watched.link.is_up() else { continue };

@@ -45,17 +45,17 @@ impl ForwardedInterfaces {
         let names = table.lines().filter_map(|line| Some(line.rsplit_once(" @")?.1));
         let others = names.filter(|name| name.starts_with(&of_interface) && *name != own.0);
         let this = process::id().to_string();
-        let mut who: Vec<String> = others
+        let mut owners: Vec<String> = others
             .filter_map(|name| match name[of_interface.len()..].split('/').next()? {
                 process if process == this => Some("another pipeline of this run".to_owned()),
                 process => Some(format!("another netlathe (process {process})")),
             })
             .collect();
-        who.dedup();
-        if !who.is_empty() {
+        owners.dedup();
+        if !owners.is_empty() {
             output::warn(format!(
                 "{interface}: {} also forwards what arrives there, so each frame is forwarded twice: end one of them",
-                who.join(" and ")
+                owners.join(" and ")
             ));
         }
         self.0.push(own);

@@ -30,7 +30,7 @@ pub(super) fn show(
     while let Some(nap) = look() {
         thread::park_timeout(stats.as_ref().map_or(nap, |stats| nap.min(stats.left())));
         if let Some(stats) = &mut stats {
-            stats.tell(|| so_far_of_all(&names, counters));
+            stats.write_if_due(|| so_far_of_all(&names, counters));
         }
         if progress.is_due() {
             let now = progress.passed();
@@ -105,9 +105,9 @@ fn in_a_line(passed: Duration, rate_bps: f64, counters: &Counters, asked: bool) 
     let figure = |counter: &AtomicU64| output::thousands(counter.load(Ordering::Relaxed));
     let ns = |counter: &AtomicU64| output::brief(counter.load(Ordering::Relaxed) as f64);
     let rate = output::bits(output::digits(rate_bps, 4));
-    let came = counters.came.load(Ordering::Relaxed) + counters.copies.load(Ordering::Relaxed);
+    let arrived = counters.arrived.load(Ordering::Relaxed) + counters.copies.load(Ordering::Relaxed);
     let dropped: u64 = counters.drops().map(|(_, frames)| frames).sum();
-    let lost = output::share(dropped as f64 / came.max(1) as f64);
+    let lost = output::share(dropped as f64 / arrived.max(1) as f64);
     let out = format!("{} out, {} dropped ({lost})", figure(&counters.left), output::thousands(dropped));
     let waiting = figure(&counters.depth);
     if !asked {

@@ -54,7 +54,7 @@ impl Reload {
                     };
                     output::note(format!("{}: the {whose} read again", plan.name));
                 }
-                Err(error) => output::note(format!("{}: the rates stay as they were: {error}", plan.name)),
+                Err(error) => output::note(format!("{}: the rates are unchanged: {error}", plan.name)),
             }
         }
     }

@@ -79,9 +79,9 @@ pub(crate) fn receive(
             break;
         }
         if let Some(stats) = &mut stats {
-            stats.tell(|| {
+            stats.write_if_due(|| {
                 let dropped = port.lost().unwrap_or(0);
-                vec![of_receiver(taker.receiver.came(), taker.receiver.left_out(), dropped)]
+                vec![of_receiver(taker.receiver.arrived(), taker.receiver.left_out(), dropped)]
             });
         }
         let left = stats.as_ref().map_or(left, |stats| left.min(stats.left()));
@@ -107,8 +107,9 @@ pub(crate) fn receive(
         Err(error) => failure = failure.or(Some(Failure::new(error))),
     }
     if let Some(stats) = &mut stats {
-        let told = stats.end(|| vec![of_receiver(taker.receiver.came(), taker.receiver.left_out(), flow.kernel_drops)]);
-        failure = failure.or(told.err());
+        let written =
+            stats.end(|| vec![of_receiver(taker.receiver.arrived(), taker.receiver.left_out(), flow.kernel_drops)]);
+        failure = failure.or(written.err());
     }
     if flow.super_frames + flow.partial_checksums > 0 {
         output::warn(format!(
@@ -166,7 +167,7 @@ fn keep_what_is_needed(reception: &Reception<'_>, input: &PortSpec) {
     let (of_port, claims) = required_rights::of_polled(input);
     let own = of_port | if writable.is_empty() { 0 } else { files };
     writable.extend(claims);
-    rights::give_up(RunCapabilities { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable), None);
+    rights::drop_rights(RunCapabilities { own, others: if pipe.is_some() { files } else { 0 } }, Some(&writable), None);
 }
 
 fn folder_of(path: &Path) -> PathBuf {

@@ -87,7 +87,7 @@ pub(super) fn keep(request: &Request, receiver: Option<&Arrivals>, workers: &[Wo
     writable.extend(request.common.folder.clone());
     writable.push(CLAIMS.into());
     let folder = control.and_then(|socket| std::path::absolute(socket).ok()?.parent().map(Path::to_owned));
-    rights::give_up(RunCapabilities { own, others: by_others }, Some(&writable), folder.as_deref());
+    rights::drop_rights(RunCapabilities { own, others: by_others }, Some(&writable), folder.as_deref());
     workers_keep
 }
 

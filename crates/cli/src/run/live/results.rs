@@ -175,7 +175,7 @@ impl<'a> ReportBuilder<'a> {
         let own = output.is_some() && receiver.is_some_and(|arrivals| output == arrivals.port.interface());
         let of_replay = report.replay.as_ref().map_or(0, |replay| replay.received + replay.changed);
         let of_streams = report.streams.iter().filter_map(|stream| stream.received.as_ref());
-        if own && of_replay == 0 && of_streams.map(|came| came.received).sum::<u64>() == 0 {
+        if own && of_replay == 0 && of_streams.map(|arrived| arrived.received).sum::<u64>() == 0 {
             output::warn(
                 "--in: nothing came back to the sending interface, which receives only what others send there: name the one at \
                  the other end, unless a device under test should send frames back",

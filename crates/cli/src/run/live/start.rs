@@ -18,7 +18,7 @@ pub(super) struct Start {
     gate: Arc<StartGate>,
     asked: StartAt,
     clock: HostClock,
-    said: bool,
+    reported: bool,
     verbose: bool,
     failure: Arc<Mutex<Option<Failure>>>,
 }
@@ -34,7 +34,7 @@ impl Start {
             check(at, now).map_err(|error| wrong(&error))?;
         }
         let gate = Arc::new(StartGate::new(at.map(|at| clock.to_kernel_ns(at))));
-        Ok(Some(Start { gate, asked, clock, said: false, verbose, failure: Arc::default() }))
+        Ok(Some(Start { gate, asked, clock, reported: false, verbose, failure: Arc::default() }))
     }
 
     pub(super) fn gate(&self) -> Arc<StartGate> {
@@ -44,10 +44,10 @@ impl Start {
     /// Must be called periodically. Once `workers` workers wait at the gate, reports this, and reads the instant if
     /// stdin provides it.
     pub(super) fn look(&mut self, workers: usize, stop: &Stop) {
-        if self.said || self.gate.armed() < workers {
+        if self.reported || self.gate.armed() < workers {
             return;
         }
-        self.said = true;
+        self.reported = true;
         if self.asked == StartAt::Stdin || self.verbose {
             output::say("armed");
         }

@@ -50,7 +50,7 @@ pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Pipel
     PipelineFigures {
         name: name.to_owned(),
         left,
-        came: count(&counters.came, &counters.came_bytes),
+        arrived: count(&counters.arrived, &counters.arrived_bytes),
         copies: load(&counters.copies),
         drops: counters.drops().map(|(reason, frames)| (reason.name().to_owned(), frames)).collect(),
         held: load(&counters.depth),
@@ -65,12 +65,12 @@ pub(super) fn of_counters(name: &str, asked: bool, counters: &Counters) -> Pipel
 }
 
 /// The figures of a receiver.
-pub(super) fn of_receiver(came: Tally, left_out: Option<Tally>, kernel_drops: u64) -> PipelineFigures {
-    let came = count(came);
+pub(super) fn of_receiver(arrived: Tally, left_out: Option<Tally>, kernel_drops: u64) -> PipelineFigures {
+    let arrived = count(arrived);
     PipelineFigures {
         name: "measure".to_owned(),
-        came,
-        left: came,
+        arrived,
+        left: arrived,
         left_out: left_out.map(count),
         kernel_drops: Some(kernel_drops),
         ..PipelineFigures::default()
@@ -94,7 +94,7 @@ pub(super) struct Stats {
     due: Instant,
     /// The figures of the last line, and when it was written.
     before: Vec<PipelineFigures>,
-    told: Instant,
+    last_written: Instant,
     /// Number of lines skipped since then, because there was no reader or the reader was too slow.
     skipped: u64,
     failure: Option<Failure>,
@@ -129,7 +129,7 @@ impl Stats {
             begin: now,
             due: now + every,
             before: Vec::new(),
-            told: now,
+            last_written: now,
             skipped: 0,
             failure: None,
         }))
@@ -145,7 +145,7 @@ impl Stats {
         }
         self.is_new = false;
         self.begin = Instant::now();
-        (self.told, self.due) = (self.begin, self.begin + self.every);
+        (self.last_written, self.due) = (self.begin, self.begin + self.every);
     }
 
     /// Time until the next line.
@@ -154,7 +154,7 @@ impl Stats {
     }
 
     /// Writes a line, if it is due.
-    pub(super) fn tell(&mut self, so_far: impl FnOnce() -> Vec<PipelineFigures>) {
+    pub(super) fn write_if_due(&mut self, so_far: impl FnOnce() -> Vec<PipelineFigures>) {
         let now = Instant::now();
         if now < self.due {
             return;
@@ -196,7 +196,7 @@ impl Stats {
             return false;
         }
         let now = Instant::now();
-        let interval = now - self.told;
+        let interval = now - self.last_written;
         for (i, pipeline) in pipelines.iter_mut().enumerate() {
             pipeline.since(self.before.get(i), interval.as_secs_f64());
         }
@@ -219,7 +219,7 @@ impl Stats {
         // If the reader is gone, drops the rest, so that a new reader starts with a whole line. The pipe may still hold
         // the accepted part of this one.
         self.rest = if self.file.is_some() { line.split_off(taken) } else { Vec::new() };
-        (self.before, self.told, self.skipped) = (pipelines, now, 0);
+        (self.before, self.last_written, self.skipped) = (pipelines, now, 0);
         true
     }
 

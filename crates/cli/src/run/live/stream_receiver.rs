@@ -48,8 +48,8 @@ struct Neighbour {
     kernels: Vec<IpAddr>,
     report: AnswersReport,
     /// Reused buffers: the frame as on the link, and the answer to it.
-    asked: Vec<u8>,
-    answer: Vec<u8>,
+    frame: Vec<u8>,
+    reply: Vec<u8>,
     /// Answers to send once the block of the ring is returned.
     ready: Vec<(AnsweredRequest, Vec<u8>)>,
 }
@@ -61,17 +61,17 @@ const SENDING: u64 = u64::MAX;
 #[derive(Default)]
 struct SharedProgress {
     /// Number of frames that arrived, without duplicates.
-    came: AtomicU64,
+    received: AtomicU64,
     /// Set to end the threads.
-    over: AtomicBool,
+    ended: AtomicBool,
     /// Frames without a stamp that other threads received. The first thread answers them.
-    questions: Mutex<Vec<Vec<u8>>>,
+    requests: Mutex<Vec<Vec<u8>>>,
     /// Number of such frames that were discarded because the queue was full.
-    unheard: AtomicU64,
+    dropped_requests: AtomicU64,
 }
 
-/// Limit on `questions`. Neighbours ask again.
-const QUESTIONS: usize = 1_024;
+/// Limit on `requests`. Neighbours ask again.
+const MAX_REQUESTS: usize = 1_024;
 
 /// Frames that arrived.
 #[derive(Default)]
@@ -144,8 +144,8 @@ impl FarEnd {
             own,
             kernels: addresses(),
             report: AnswersReport::default(),
-            asked: Vec::new(),
-            answer: Vec::new(),
+            frame: Vec::new(),
+            reply: Vec::new(),
             ready: Vec::new(),
         };
         let wait = arrivals.wait.to_std();
@@ -155,22 +155,22 @@ impl FarEnd {
     /// Waits for `frames` learning frames, and answers requests meanwhile. Missing frames are not a failure, because
     /// the test may be about them.
     pub(crate) fn learn(&mut self, frames: u32, stop: &Stop) -> Result<(), Failure> {
-        let (began, mut last, mut came) = (Instant::now(), None::<Instant>, 0);
-        while came < frames && began.elapsed() < LEARN && last.is_none_or(|last| last.elapsed() < LEARNT) {
+        let (began, mut last, mut received) = (Instant::now(), None::<Instant>, 0);
+        while received < frames && began.elapsed() < LEARN && last.is_none_or(|last| last.elapsed() < LEARNT) {
             if stop.asked() {
                 break;
             }
             let neighbour = &mut self.neighbour;
             let taken = self.port.next(LOOK, |frame| match Stamp::of(frame.bytes) {
                 Some(Stamp { time_ns: 0, .. }) => {
-                    came += 1;
+                    received += 1;
                     last = Some(Instant::now());
                 }
                 Some(_) => {}
-                None => neighbour.look(frame),
+                None => neighbour.take(frame),
             });
             taken.map_err(|cause| broke_off(&cause))?;
-            self.neighbour.speak(&mut self.port);
+            self.neighbour.send_replies(&mut self.port);
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ impl FarEnd {
                 // The loop below returns the error of the thread that could not be started.
                 Ok(())
             };
-            shared.over.store(true, Ordering::Release);
+            shared.ended.store(true, Ordering::Release);
             let mut queues = self.port.received();
             for thread in started {
                 let thread = thread.map_err(|cause| Failure::new(dataplane::Error::Thread(cause.to_string())))?;
@@ -266,7 +266,7 @@ impl FarEnd {
         });
         arrived.flow.partial_checksums += counts.partial_checksums;
         arrived.flow.super_frames += counts.super_frames;
-        self.neighbour.report.held += shared.unheard.load(Ordering::Relaxed);
+        self.neighbour.report.held += shared.dropped_requests.load(Ordering::Relaxed);
         // Set after a failure too, because the report has the figures up to then.
         arrived.streams = counts.meter;
         ended?;
@@ -294,10 +294,10 @@ impl FarEnd {
         let longest = self.port.longest().map_err(Failure::new)?;
         // Times of the last arrival, and of the last arrival of a missing frame.
         let (mut last, mut found) = (Instant::now(), Instant::now());
-        let mut came_before = 0;
+        let mut received_before = 0;
         loop {
             let sent = sent.load(Ordering::Acquire);
-            let over = sent != SENDING;
+            let ended = sent != SENDING;
             let (neighbour, replay) = (&mut self.neighbour, &mut self.replay);
             let (mut fresh, mut stamped) = (0, false);
             let taken = self.port.next(LOOK, |frame| {
@@ -312,35 +312,35 @@ impl FarEnd {
                     Arrival::Fresh => fresh += 1,
                     Arrival::Copy => stamped = true,
                     Arrival::LeftOut => {}
-                    Arrival::Unstamped => neighbour.look(frame),
+                    Arrival::Unstamped => neighbour.take(frame),
                 }
             });
             taken.map_err(|cause| broke_off(&cause))?;
-            for question in shared.questions() {
-                self.neighbour.look(&as_received(&question));
+            for request in shared.take_requests() {
+                self.neighbour.take(&as_received(&request));
             }
-            self.neighbour.speak(&mut self.port);
+            self.neighbour.send_replies(&mut self.port);
             // Reads the clock once per burst. One read per frame would cost as much as all figures of the frame.
-            let came = shared.came.fetch_add(fresh, Ordering::Relaxed) + fresh;
-            if came > came_before || stamped {
+            let received = shared.received.fetch_add(fresh, Ordering::Relaxed) + fresh;
+            if received > received_before || stamped {
                 last = Instant::now();
             }
-            if came > came_before && came_before < sent {
+            if received > received_before && received_before < sent {
                 found = last;
             }
-            came_before = came;
-            if !over {
+            received_before = received;
+            if !ended {
                 // The quiet period begins when sending ends.
                 (last, found) = (Instant::now(), Instant::now());
             }
-            if over && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
+            if ended && !ended_by_user.load(Ordering::Acquire) && stop.asked() {
                 output::warn(
                     "--in: the run was ended while it waited for frames: frames still in flight count as lost",
                 );
                 return Ok(());
             }
             // Duplicates, or frames of another generator, may arrive without end.
-            if over && (found.elapsed() > self.wait || came >= sent && last.elapsed() > COPIES) {
+            if ended && (found.elapsed() > self.wait || received >= sent && last.elapsed() > COPIES) {
                 return Ok(());
             }
         }
@@ -348,18 +348,18 @@ impl FarEnd {
 }
 
 impl SharedProgress {
-    /// Takes the questions that wait for an answer.
-    fn questions(&self) -> Vec<Vec<u8>> {
+    /// Takes the requests that wait for a reply.
+    fn take_requests(&self) -> Vec<Vec<u8>> {
         // A thread that panics while it holds the lock leaves an intact list.
-        std::mem::take(&mut *self.questions.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn ask(&self, frame: &[u8]) {
-        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
-        if questions.len() < QUESTIONS {
-            questions.push(frame.to_vec());
+    fn queue_request(&self, frame: &[u8]) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if requests.len() < MAX_REQUESTS {
+            requests.push(frame.to_vec());
         } else {
-            self.unheard.fetch_add(1, Ordering::Relaxed);
+            self.dropped_requests.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -374,14 +374,14 @@ fn count_queues(
 ) -> Result<(StampedArrivals, ArrivalQueues), Failure> {
     let _registered = eal.register_thread().map_err(Failure::new)?;
     dataplane::pin(Some(&cpu)).map_err(Failure::new)?;
-    while !shared.over.load(Ordering::Acquire) {
+    while !shared.ended.load(Ordering::Acquire) {
         let mut fresh = 0;
         queues.next(LOOK, |frame| match counts.take(frame) {
             Arrival::Fresh => fresh += 1,
             Arrival::Copy | Arrival::LeftOut => {}
-            Arrival::Unstamped => shared.ask(frame.bytes),
+            Arrival::Unstamped => shared.queue_request(frame.bytes),
         });
-        shared.came.fetch_add(fresh, Ordering::Relaxed);
+        shared.received.fetch_add(fresh, Ordering::Relaxed);
     }
     Ok((counts, queues))
 }
@@ -393,28 +393,28 @@ fn as_received(bytes: &[u8]) -> Received<'_> {
 
 impl Neighbour {
     /// Creates the answer to a request for a destination address, unless the kernel has this address.
-    fn look(&mut self, frame: &Received<'_>) {
-        self.report.came.add(FrameLen::of_captured(frame.link_len()));
-        self.asked.clear();
-        frame.write_to(&mut self.asked);
+    fn take(&mut self, frame: &Received<'_>) {
+        self.report.arrived.add(FrameLen::of_captured(frame.link_len()));
+        self.frame.clear();
+        frame.write_to(&mut self.frame);
         // Ignores VLAN tags, since a router may have changed them.
         let owner = |address, _| {
             let target = self.targets.iter().find(|target| target.has(address))?;
             (!self.kernels.contains(&address)).then(|| target.mac(self.own))
         };
-        match packet::answer(&self.asked, owner, &mut self.answer) {
-            Some(answered) => self.ready.push((answered, self.answer.clone())),
+        match packet::write_reply(&self.frame, owner, &mut self.reply) {
+            Some(answered) => self.ready.push((answered, self.reply.clone())),
             None => {
                 self.report.ignored += 1;
-                let question = packet::asked(&self.asked);
-                if let Some(question) = question.filter(|(_, target)| !self.kernels.contains(target)) {
-                    self.report.ask_in_vain(question);
+                let request = packet::parse_address_request(&self.frame);
+                if let Some(request) = request.filter(|(_, target)| !self.kernels.contains(target)) {
+                    self.report.count_unanswered(request);
                 }
             }
         }
     }
 
-    fn speak(&mut self, port: &mut ArrivalPort) {
+    fn send_replies(&mut self, port: &mut ArrivalPort) {
         for (answered, frame) in self.ready.drain(..) {
             if port.send(&frame) {
                 let tally = &mut self.report.answered;

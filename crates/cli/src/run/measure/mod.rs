@@ -48,7 +48,7 @@ impl Measure {
         let folder = self.common.folder.as_deref().map(PageFolder::open).transpose()?;
         let stop = Stop::on_signals()?;
         let law = match &expected {
-            Some(Target::Law(law)) => Some(law.place().map_err(Failure::new)?),
+            Some(Target::Law(law)) => Some(law.distribution().map_err(Failure::new)?),
             _ => None,
         };
         let mut receiver = Receiver::new(only, expected.clone(), law, self.common.window, self.max_streams);
@@ -153,9 +153,9 @@ impl Measure {
 /// A rule that no frame matches is often a mistake.
 fn say_if_none_met(report: &PipelineReport) {
     let Some((rule, left_out)) = report.rule.as_ref().zip(report.left_out) else { return };
-    if report.came.frames == 0 && left_out.frames > 0 {
-        let came = output::counted(left_out.frames, "frame");
-        output::warn(format!("--only: {came} arrived, but none matches '{rule}': all were left out"));
+    if report.arrived.frames == 0 && left_out.frames > 0 {
+        let arrived = output::counted(left_out.frames, "frame");
+        output::warn(format!("--only: {arrived} arrived, but none matches '{rule}': all were left out"));
     }
 }
 

@@ -98,7 +98,7 @@ impl Receiver {
             fit.record(start, length);
         }
         self.timeline.got(start, length);
-        self.books.came.add(length);
+        self.books.arrived.add(length);
         self.books.left.add(length);
     }
 
@@ -128,8 +128,8 @@ impl Receiver {
 
     /// Frames measured.
     #[cfg(feature = "live")]
-    pub(crate) fn came(&self) -> Tally {
-        self.books.came
+    pub(crate) fn arrived(&self) -> Tally {
+        self.books.arrived
     }
 
     /// Frames left out by the rule, if there is one.
@@ -138,12 +138,12 @@ impl Receiver {
     }
 
     pub(crate) fn frames(&self) -> u64 {
-        self.books.came.frames
+        self.books.arrived.frames
     }
 
     /// The progress of a run after this time, on one line.
     pub(crate) fn so_far(&self, passed: Duration) -> String {
-        let (frames, bytes) = (self.books.came.frames, self.books.came.bytes);
+        let (frames, bytes) = (self.books.arrived.frames, self.books.arrived.bytes);
         let rate = bytes as f64 * 8.0 / passed.as_secs_f64().max(1e-3);
         let rate = output::bits(output::digits(rate, 4));
         format!("{} s  {rate}  {}", passed.as_secs(), output::counted(frames, "frame"))
@@ -172,7 +172,7 @@ impl Receiver {
             rule: self.only.as_ref().map(FrameFilter::rule),
             left_out: self.left_out(),
             skipped: self.skipped.clone(),
-            came: self.books.came,
+            arrived: self.books.arrived,
             left: self.books.left,
             drops: self.books.drops(),
             histograms: Some(Histograms { gap_ps: self.gaps.whole(), ..Histograms::default() }),

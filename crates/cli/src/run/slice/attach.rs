@@ -39,7 +39,7 @@ impl RingHeader {
     fn of(reader: &probe::Reader) -> std::io::Result<RingHeader> {
         let names = (0..=u8::MAX).take(probe::layout::IDS).map(|id| reader.name(id)).collect();
         let head = RingHeader { costs: reader.costs(), dropped: reader.dropped(), names };
-        reader.whole().map(|()| head)
+        reader.check_length().map(|()| head)
     }
 }
 
@@ -169,7 +169,7 @@ impl Attach {
             // Waits for blocks that were being written at the end, up to a limit.
             let given_up = last && ending.get_or_insert_with(Instant::now).elapsed() >= LAST_BLOCKS;
             if given_up {
-                reader.give_up();
+                reader.discard_unfinished();
             }
             if left == 0 || given_up || (last && !reader.waits()) {
                 return Ok(());
@@ -180,7 +180,7 @@ impl Attach {
 
     fn costs(&self, reader: &probe::Reader) -> Result<probe::Costs, Failure> {
         let costs = reader.costs();
-        reader.whole().map_err(|cause| self.problem(&cause))?;
+        reader.check_length().map_err(|cause| self.problem(&cause))?;
         Ok(costs)
     }
 

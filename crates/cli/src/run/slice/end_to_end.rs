@@ -61,35 +61,35 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
     let kernel = thread::Builder::new()
         .spawn(move || gather(kernel, &costs, &stopped))
         .map_err(|cause| Failure::new(format!("cannot start a thread: {cause}: raise ulimit -v and ulimit -u")))?;
-    let (tell, seen) = mpsc::channel();
+    let (packets, seen) = mpsc::channel();
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let directions = Arc::new(Mutex::new(Vec::new()));
     let names = Arc::clone(&directions);
     let hears: ListenerFactory = Arc::new(move |name| {
-        let (tell, counted) = (tell.clone(), Arc::clone(&counted));
+        let (packets, counted) = (packets.clone(), Arc::clone(&counted));
         let direction = {
             let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
             names.push(name.to_owned());
             names.len() - 1
         };
-        Arc::new(move |way, meter, now| {
+        Arc::new(move |trace, meter, now| {
             // Packets that the kernel does not trace would lack both ends.
             let asked = |identity: &Identity| {
                 port.is_none_or(|port| [identity.source_port, identity.destination_port].contains(&port))
             };
             let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-            let (Some(identity), Ok(monotonic)) = (way.identity.filter(asked), monotonic) else { return };
+            let (Some(identity), Ok(monotonic)) = (trace.identity.filter(asked), monotonic) else { return };
             let ns = monotonic.tv_sec() * 1_000_000_000 + monotonic.tv_nsec();
             let ahead = ns - (now.as_ps() / PS_PER_NS).cast_signed();
-            let mut parts = meter.parts(&way.marks);
+            let mut parts = meter.parts(&trace.marks);
             // The last slice begins at the hand-over to the driver, where the kernel's stamps continue.
             parts.pop();
             // The wait in the ring is kept apart, because it cannot exceed the time between the kernel's stamp and the
             // poll.
             let ring = parts.first().is_some_and(|part| part.name == RING).then(|| parts.remove(0).length_ns);
-            let look = way.marks.get(usize::from(ring.is_some()));
-            let (Some(look), Some(departed)) = (look, way.marks.iter().nth_back(1)) else { return };
+            let look = trace.marks.get(usize::from(ring.is_some()));
+            let (Some(look), Some(departed)) = (look, trace.marks.iter().nth_back(1)) else { return };
             let slices = parts.into_iter().map(|part| (part.name, part.length_ns)).collect();
             let packet = SeenPacket {
                 direction,
@@ -102,7 +102,7 @@ pub(super) fn listener(port: Option<u16>) -> Result<SliceListener, Failure> {
             };
             if counted.fetch_add(1, Ordering::Relaxed) < RECORDS {
                 // The channel's receiver is gone after the end of the run.
-                let _late = tell.send(packet);
+                let _late = packets.send(packet);
             }
         })
     });

@@ -212,7 +212,7 @@ impl KernelSlices {
         let pipe = self.write.iter().find(|path| crate::plan::files::is_pipe(path));
         let writable: Vec<std::path::PathBuf> = self.folder.iter().chain(pipe).cloned().collect();
         let others = if pipe.is_some() { rights::set(&[Capability::DacOverride]) } else { 0 };
-        rights::give_up(rights::RunCapabilities { own, others }, Some(&writable), None);
+        rights::drop_rights(rights::RunCapabilities { own, others }, Some(&writable), None);
     }
 
     fn check_counters(&self) -> Result<(), Failure> {
@@ -359,13 +359,13 @@ fn keep(first: &mut Vec<Record>, record: &Record) {
 fn typical(records: &[Record], book: &SliceBook) -> Option<(String, Vec<(&'static str, f64)>)> {
     let median = book.total().p50_ns;
     let off = |record: &Record| {
-        let whole: f64 = slice::way(record, book.costs()).iter().map(|(_, ns)| ns).sum();
+        let whole: f64 = slice::path_parts(record, book.costs()).iter().map(|(_, ns)| ns).sum();
         (whole - median).abs()
     };
     let record = records.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
     let line = slice::line(record, book.costs());
     let what = line.split_once(" B:").map_or("", |(what, _)| what);
-    Some((format!("{what} B"), slice::way(record, book.costs())))
+    Some((format!("{what} B"), slice::path_parts(record, book.costs())))
 }
 
 /// Closes the file of records.
@@ -388,7 +388,7 @@ struct RecordOutput<'a> {
 }
 
 impl RecordOutput<'_> {
-    fn goes_on(&self) -> bool {
+    fn wants_more(&self) -> bool {
         self.left > 0 && self.failure.is_none()
     }
 
@@ -407,7 +407,7 @@ impl RecordOutput<'_> {
         // The command and --each write to the same terminal.
         let alone = self.asked.program.is_empty() && self.asked.each.is_none();
         let mut progress = Progress::new(alone && !self.asked.quiet, ["slice kernel"]);
-        while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.goes_on() {
+        while !stop.asked() && end.is_none_or(|end| Instant::now() < end) && self.wants_more() {
             if let Some(program) = &mut program
                 && let Some(status) = program.try_wait().map_err(waiting)?
             {
@@ -487,7 +487,7 @@ impl RecordOutput<'_> {
     }
 
     fn take(&mut self, record: &Record) {
-        if !self.goes_on() {
+        if !self.wants_more() {
             return;
         }
         self.left = self.left.saturating_sub(record.packets.into());

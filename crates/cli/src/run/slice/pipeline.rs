@@ -96,9 +96,7 @@ impl PipelineSlices {
         let words = [OsString::from("netlathe")].into_iter().chain(self.command.iter().cloned());
         match Arguments::try_parse_from(words) {
             Ok(arguments) => Ok(arguments.command),
-            Err(error) => {
-                Err(Failure::new(format!("behind --: {}", crate::options::usage_errors::in_one_line(&error))))
-            }
+            Err(error) => Err(Failure::new(format!("after --: {}", crate::options::usage_errors::in_one_line(&error)))),
         }
     }
 }
@@ -111,19 +109,19 @@ const WAITING: usize = 1 << 16;
 /// Creates a trace listener that queues frames for printing: all of them in virtual time, and live only as many as the
 /// printer can handle. The counter holds the number of frames left out.
 fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
-    let (tell, hear) = mpsc::sync_channel(WAITING);
+    let (frames, received) = mpsc::sync_channel(WAITING);
     let left_out = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&left_out);
-    let listener: engine::slices::Listener = Arc::new(move |way, meter, _| {
+    let listener: engine::slices::Listener = Arc::new(move |trace, meter, _| {
         let frame = Departed {
-            at: way.marks.first().map_or(Time::ZERO, |mark| mark.at),
-            identity: way.identity,
-            length: way.length,
-            parts: meter.parts(&way.marks),
+            at: trace.marks.first().map_or(Time::ZERO, |mark| mark.at),
+            identity: trace.identity,
+            length: trace.length,
+            parts: meter.parts(&trace.marks),
         };
         let mut next = frame;
         // If the thread that prints has ended, the run ends as well.
-        while let Err(TrySendError::Full(frame)) = tell.try_send(next) {
+        while let Err(TrySendError::Full(frame)) = frames.try_send(next) {
             if meter.is_real_time() || sim::ended_for().is_some() {
                 count.fetch_add(1, Ordering::Relaxed);
                 break;
@@ -133,7 +131,7 @@ fn listener() -> (SliceListener, mpsc::Receiver<Departed>, Arc<AtomicU64>) {
         }
     });
     let hears: ListenerFactory = Arc::new(move |_| Arc::clone(&listener));
-    (SliceListener { hears: Some(hears), concludes: None }, hear, left_out)
+    (SliceListener { hears: Some(hears), concludes: None }, received, left_out)
 }
 
 /// Prints frames until there are no more. Ends the run if stdout is closed.
@@ -148,7 +146,7 @@ fn print_all(form: &str, frames: &mpsc::Receiver<Departed>) -> Result<(), Failur
 }
 
 /// Describes a frame.
-pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
+pub(super) fn frame_label(identity: Option<&Identity>, length: u32) -> String {
     match identity {
         None => format!("frame of {} B", length),
         Some(identity) => format!(
@@ -167,7 +165,7 @@ pub(super) fn who(identity: Option<&Identity>, length: u32) -> String {
 fn print(form: &str, frame: &Departed) -> Result<bool, Failure> {
     let seconds = frame.at.as_ps() / units::PS_PER_S;
     let rest = frame.at.as_ps() % units::PS_PER_S / units::PS_PER_NS;
-    let what = who(frame.identity.as_ref(), frame.length);
+    let what = frame_label(frame.identity.as_ref(), frame.length);
     match form {
         "json" => {
             let object = serde_json::json!({ "at_ns": frame.at.as_ps() / units::PS_PER_NS, "packet": what, "slices": frame.parts });

@@ -178,7 +178,7 @@ fn streams_have_the_classes_that_are_named() {
 }
 
 #[test]
-fn options_of_lab_that_there_are_not_are_named_as_such() {
+fn unknown_lab_options_are_reported_as_such() {
     let bench = bench();
     refused_in_a_line(&bench, "lab run --lab x --on client -- true", &["lab run has no option --lab", "--help"]);
     let said = refused(&bench, "lab up --name x", &["'--name'", "--help"]).stderr;

@@ -71,7 +71,7 @@ fn each_class_has_its_own_stages_and_schedule() {
     assert!(median(round_trips(&neighbours)) < 20 * MS, "{neighbours}");
     let records = bed.streams("seen.pcap");
     let sequence = Sequence::of(&records, 1, 1_000);
-    assert_eq!(sequence, Sequence { came: 1_000, ..Sequence::default() });
+    assert_eq!(sequence, Sequence { arrived: 1_000, ..Sequence::default() });
     let gap = mean_gap(&records);
     assert!((1_800_000..2_200_000).contains(&gap), "mean gap {gap} ns");
     let (echo, even) = (class(&report, "echo"), class(&report, "even"));
@@ -115,7 +115,7 @@ fn crests_of_three_sources_leave_in_order() {
 
     let records = bed.streams("seen.pcap");
     for client in 1..=3 {
-        assert_eq!(Sequence::of(&records, client, 200), Sequence { came: 200, ..Sequence::default() });
+        assert_eq!(Sequence::of(&records, client, 200), Sequence { arrived: 200, ..Sequence::default() });
     }
     let crests: Vec<&[Record]> = records.chunk_by(|a, b| a.bytes[11] == b.bytes[11]).collect();
     let order: Vec<u8> = crests.iter().map(|crest| crest[0].bytes[11]).collect();

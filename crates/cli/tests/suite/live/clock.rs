@@ -96,7 +96,7 @@ fn answering() -> (std::process::Child, std::net::SocketAddr) {
 }
 
 #[test]
-fn answers_whole_requests_only_and_with_as_many_bytes() {
+fn answers_only_complete_requests_and_with_equal_length() {
     let (child, address) = answering();
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.connect(address).expect("an address");

@@ -12,7 +12,7 @@ fn doctor(arguments: &[&str]) -> crate::bed::Finished {
 }
 
 #[test]
-fn says_the_same_to_people_and_to_programs() {
+fn text_and_json_reports_agree() {
     // Each run measures interruptions again. While other tests run, the count may be on either side of the bound.
     let mut pairs = (0..10).map(|_| (doctor(&["--json"]), doctor(&[])));
     let of_one_mind = |(json, text): &(crate::bed::Finished, crate::bed::Finished)| {

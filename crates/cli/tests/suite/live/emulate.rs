@@ -229,7 +229,7 @@ fn follows_the_kernel(bed: &Bed) -> bool {
 
 #[cfg(feature = "slice")]
 #[test]
-fn effect_ways_are_put_together_from_program_to_program() {
+fn paths_are_joined_from_program_to_program() {
     const SERVER: &str = "import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('10.77.0.100', 7))
 while True:
@@ -288,7 +288,7 @@ print('done')";
 /// often the same headers. So this test may pass by chance if frames are not sent by system calls.
 #[cfg(feature = "slice")]
 #[test]
-fn effect_ways_over_af_packet_are_whole() {
+fn paths_over_af_packet_are_complete() {
     const SERVER: &str = "import socket
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('10.77.0.100', 7)); s.listen()
 while True:

@@ -192,7 +192,7 @@ fn rejects_root_of_a_user_namespace() {
 }
 
 #[test]
-fn an_interface_that_goes_away_ends_the_run_with_its_report() {
+fn a_deleted_interface_ends_the_run_with_its_report() {
     let Some(bed) = bed("ongone") else { return };
     let running = emulate(&bed, "--forward 'delay 1ms'");
     bed.stdout(HOST, "ip link del eth0");

@@ -34,7 +34,7 @@ fn a_run_that_waits_for_the_clock_has_a_floor() {
 }
 
 #[test]
-fn a_run_that_asks_nothing_has_none() {
+fn a_run_without_targets_has_no_conformance_figures() {
     let bench = Bench::new();
     let Some(finished) = into_null(&bench, "--count 1000") else { return };
     let report = finished.report();

@@ -78,7 +78,7 @@ const COUNT: u64 = 20_000;
 
 /// Asserts that the frames sent were counted. A lab adds a few of IPv6 in its first second.
 #[track_caller]
-fn assert_came(report: &Value, count: u64) {
+fn assert_received(report: &Value, count: u64) {
     let frames = number(report, "/host/interfaces/0/frames");
     assert!((count..count + 50).contains(&frames), "{frames} of {count}: {report}");
 }
@@ -91,7 +91,7 @@ fn losses_at_a_socket_are_counted_and_explained() {
     send(&bed, "10.77.0.100");
     let report = monitor.report();
     assert_eq!((&report["schema"], &report["command"]), (&Value::from(2), &Value::from("measure")));
-    assert_came(&report, COUNT);
+    assert_received(&report, COUNT);
     let lost = number(&report, "/host/lost/socket");
     // A buffer of 212 992 B holds a few hundred small datagrams.
     assert!(lost > COUNT / 2 && lost < COUNT, "{report}");
@@ -111,7 +111,7 @@ fn distinguishes_unwanted_frames_from_full_buffers() {
         let monitor = monitor(&bed);
         send(&bed, to);
         let report = monitor.report();
-        assert_came(&report, COUNT);
+        assert_received(&report, COUNT);
         assert_eq!(number(&report, "/host/lost/socket"), 0, "{report}");
         assert!(number(&report, "/host/lost/protocol") >= COUNT, "{report}");
         report
@@ -121,7 +121,7 @@ fn distinguishes_unwanted_frames_from_full_buffers() {
 }
 
 #[test]
-fn softnet_tells_which_cpu_did_the_work() {
+fn softnet_shows_which_cpu_did_the_work() {
     let Some(bed) = Bed::shared("host-softnet", |_| {}) else { return };
     let file = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
     let steered = bed.output(Node::Server, &format!("sh -c 'echo 2 > {file} && cat {file}'"));
@@ -136,8 +136,8 @@ fn softnet_tells_which_cpu_did_the_work() {
     let report = monitor.report();
     let cpu = report["host"]["cpus"].as_array().expect("CPUs").iter().find(|cpu| cpu["cpu"] == 1).expect("CPU 1");
     // Frames that did not fit in the backlog never reached the interface.
-    let (came, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
-    assert!(number(cpu, "/processed") + dropped >= COUNT && came + dropped >= COUNT, "{report}");
+    let (arrived, dropped) = (number(&report, "/host/interfaces/0/frames"), number(cpu, "/dropped"));
+    assert!(number(cpu, "/processed") + dropped >= COUNT && arrived + dropped >= COUNT, "{report}");
     // If the sender ran on that CPU, no wakeup was needed.
     assert!(cpu["received_rps"].is_u64() && cpu["busy_ratio"].is_f64(), "{report}");
 }
@@ -178,7 +178,7 @@ fn distinguishes_one_flow_from_many() {
 }
 
 #[test]
-fn an_interface_that_goes_away_ends_it() {
+fn a_deleted_interface_ends_the_measurement() {
     let Some(bed) = Bed::shared("host-gone", |_| {}) else { return };
     bed.stdout(Node::Server, "ip link add name gone0 type veth peer name gone1");
     let watching = bed.netlathe(Node::Server, "measure --host gone0,eth0 -v --interval 100ms");
@@ -219,7 +219,7 @@ fn rejects_interfaces_that_cannot_be_watched() {
 }
 
 #[test]
-fn a_watch_says_at_an_abstract_socket_that_it_has_begun() {
+fn a_watch_reports_its_start_at_an_abstract_socket() {
     let name = format!("netlathe-host-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).expect("a name");
     let socket = UnixDatagram::bind_addr(&address).expect("a socket");
@@ -248,7 +248,7 @@ fn interfaces_are_those_of_the_network_namespace_and_not_of_sysfs() {
     let monitor = Ready::start(watch, "watching eth0", true);
     send(&bed, "10.77.0.100");
     let report = monitor.report();
-    assert_came(&report, COUNT);
+    assert_received(&report, COUNT);
     // If the machine has a NIC of this name, it has interrupts of this name. A veth has none.
     assert_eq!(report["host"]["interfaces"][0]["settings"]["driver"], "veth", "{report}");
     assert!(report["host"]["interfaces"][0]["interrupts"].is_null(), "{report}");

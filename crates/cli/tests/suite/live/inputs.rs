@@ -75,7 +75,7 @@ fn crests_from_two_ports_leave_one_port_in_order() {
         assert_eq!((number(source, "/out/frames"), number(source, "/missed")), (200, 0), "{source}");
     }
     let page = fs::read_to_string(bed.path("page/report.html")).expect("a page");
-    let lanes = page.split_once("Sources as they left").expect("lanes").1.split_once("</svg>").expect("a drawing").0;
+    let lanes = page.split_once("Sources as sent").expect("lanes").1.split_once("</svg>").expect("a drawing").0;
     assert_eq!(lanes.matches("<polyline").count(), 2, "one of each source");
     assert!(page.contains("Gaps between crests"));
 }

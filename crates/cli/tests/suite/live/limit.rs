@@ -103,7 +103,7 @@ fn check(got: &BTreeMap<u8, f64>, what: &str) {
 }
 
 #[test]
-fn udp_to_five_destinations_is_policed_and_a_sixth_untouched() {
+fn udp_to_five_destinations_is_policed_and_a_sixth_is_not() {
     let Some((bed, limit)) = limited("police", "--rate 100Mbps --rates rates") else { return };
     let got = flows(&bed, true, 15, 3, 10);
     check(&got, "UDP");
@@ -115,7 +115,7 @@ fn udp_to_five_destinations_is_policed_and_a_sixth_untouched() {
 }
 
 #[test]
-fn a_limit_on_the_way_back_is_reported_as_one_forward_is() {
+fn a_limit_on_the_return_path_is_reported_like_a_forward_one() {
     let Some(bed) = Bed::alone("back-limit", |_| {}) else { return };
     fs::write(
         bed.path("both.toml"),

@@ -142,7 +142,7 @@ fn a_router_is_searched_with_its_address_alone() {
     let elsewhere = "--gateway 198.18.0.254 --stream 'udp 198.18.0.1:1024 > 203.0.113.1:9'";
     lost(
         elsewhere,
-        &["--in saw none of them", "198.19.0.254 asks for 198.19.0.77, which is not the address of a stream"],
+        &["--in received none of them", "198.19.0.254 asks for 198.19.0.77, which is not the address of a stream"],
     );
     let search = bed.run(Node::Box, &format!("search --out x0 --in x1 {SEARCH}"));
     assert!(search.stderr.contains("nothing came back in any trial (--in saw"), "{search:?}");

@@ -152,7 +152,7 @@ fn loads_that_the_tester_cannot_offer_are_not_reported() {
 }
 
 #[test]
-fn a_search_says_when_frames_of_its_first_trial_pass() {
+fn a_search_reports_when_frames_of_its_first_trial_pass() {
     let Some(bed) = Bed::paired("searches") else { return };
     let path = bed.path("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");

@@ -168,7 +168,7 @@ fn losses_and_rates_are_those_of_the_direction() {
 }
 
 #[test]
-fn programs_of_each_site_run_until_the_lab_goes_down() {
+fn programs_of_each_site_run_until_the_lab_is_taken_down() {
     let mark = |path: &Path| format!("echo $NETLATHE_SITE $NETLATHE_ADDRESS >> {}; exec sleep 300", path.display());
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("marks");
@@ -193,7 +193,7 @@ fn programs_of_each_site_run_until_the_lab_goes_down() {
 }
 
 #[test]
-fn a_lab_whose_forwarder_was_killed_says_so_and_goes_down() {
+fn a_lab_reports_a_killed_forwarder_and_can_be_taken_down() {
     let Some(sites) = Sites::up("killed", "ms,a,b\na,,10\nb,10,\n", &["--check"]) else { return };
     assert!(sites.said.contains("of 2 round trips are within 200 µs"), "{}", sites.said);
     let listed: Value = serde_json::from_str(&text(&sites.netlathe(&["lab", "list", "--json"]))).expect("JSON");

@@ -201,7 +201,7 @@ fn a_capture_is_whole_for_a_slow_reader() {
 }
 
 #[test]
-fn a_report_that_is_not_read_goes_to_stderr() {
+fn an_unread_report_is_noted_on_stderr() {
     let bench = Bench::new();
     bench.generate("64B", 20_000);
     let line = "slice pipeline --each lines -- shape --in pcap:in.pcap --out null";

@@ -35,8 +35,8 @@ fn assert_adds_up(lines: &[Value], report: &Value, at: &str) {
         assert_eq!(last[field], report[field], "{field} of {at}: {last} {report}");
     }
     let dropped: u64 = last["drops"].as_object().expect("reasons").values().filter_map(Value::as_u64).sum();
-    let (came, gone) = (number(last, "/in/frames") + number(last, "/copies"), number(last, "/out/frames") + dropped);
-    assert_eq!(came, gone + number(last, "/held"), "the books of {at} balance: {last}");
+    let (arrived, gone) = (number(last, "/in/frames") + number(last, "/copies"), number(last, "/out/frames") + dropped);
+    assert_eq!(arrived, gone + number(last, "/held"), "the books of {at} balance: {last}");
     for (way, of) in [("in", "frames"), ("out", "frames"), ("in", "bytes"), ("out", "bytes")] {
         let (rate, bits) = if of == "frames" { ("fps", 1.0) } else { ("bps", 8.0) };
         let sum: f64 = lines
@@ -112,7 +112,7 @@ fn stats_show_both_directions_until_ctrl_c() {
 }
 
 #[test]
-fn stats_show_the_way_back_and_parts_on_cpus() {
+fn stats_show_the_return_path_and_parts_on_cpus() {
     let Some(bed) = Bed::paired("statparts") else { return };
     for cores in ["", "--cores 0,1"] {
         let (ended, lines) = carried(&bed, &format!("shape --in a1 --out b0 --stage 'loss 20%' {cores}"));
@@ -186,7 +186,7 @@ fn a_full_pipe_loses_lines_that_are_counted_and_holds_up_nothing() {
 }
 
 #[test]
-fn a_reader_may_come_late_and_another_after_it() {
+fn a_reader_may_attach_late_and_be_replaced() {
     let Some(bed) = Bed::paired("statlate") else { return };
     bed.stdout(Node::Box, "mkfifo pipe");
     let line = "gen --out dpdk:net_null0 --rate 5kpps --count 25000 --json --stats pipe --stats-every 100ms";

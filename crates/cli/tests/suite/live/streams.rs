@@ -179,7 +179,7 @@ fn signal_ends_the_wait_for_frames() {
     let ended = own.stop();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
     assert!(ended.stderr.contains("while it waited for frames"), "{ended:?}");
-    assert!(ended.stdout.contains("10 sent, 0 came, 10 lost"), "{ended:?}");
+    assert!(ended.stdout.contains("10 sent, 0 received, 10 lost"), "{ended:?}");
 }
 
 #[test]

@@ -89,12 +89,12 @@ impl Switched {
         );
         let made = self.bed.run(Node::Client(1), &line);
         assert!(made.status.success(), "{made:?}");
-        let [came, beside] = self.behind(|| {
+        let [arrived, beside] = self.behind(|| {
             let sent = self.bed.command(Node::Client(1), "python3", &["-c", SEND, "sent.pcap", "eth0"]).output();
             let sent = sent.expect("it starts");
             assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
         });
-        [SwitchedFrames::of(&self.bed, "sent.pcap"), came, beside]
+        [SwitchedFrames::of(&self.bed, "sent.pcap"), arrived, beside]
     }
 
     /// The frames that reach the box and client 2 while `happens` runs.
@@ -116,21 +116,21 @@ impl Switched {
 
     /// Checks that the switch removes the fillers and forwards the data frames unchanged and in order.
     fn assert_filtered(&self, filler: &str) {
-        let [sent, came, beside] = self.inject(filler);
+        let [sent, arrived, beside] = self.inject(filler);
         println!("{filler}: {} data and {} filler frames sent", sent.data.len(), sent.fillers);
         assert_eq!(sent.data.len(), COUNT);
         assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
-        assert_eq!((came.data.len(), came.fillers), (COUNT, 0), "{filler}: behind the switch");
-        assert!(came.data == sent.data, "{filler}: data frames were changed or exchanged");
+        assert_eq!((arrived.data.len(), arrived.fillers), (COUNT, 0), "{filler}: behind the switch");
+        assert!(arrived.data == sent.data, "{filler}: data frames were changed or exchanged");
         assert_eq!(beside, SwitchedFrames::default(), "{filler}: at a client that none of it is for");
     }
 
     /// Checks that the switch floods every filler. This shows that the other tests do not pass merely because there are
     /// no fillers.
     fn assert_flooded(&self, filler: &str) {
-        let [sent, came, beside] = self.inject(filler);
+        let [sent, arrived, beside] = self.inject(filler);
         assert!(sent.fillers > 5 * COUNT, "{} fillers fill nothing", sent.fillers);
-        assert_eq!((came.data.len(), came.fillers), (COUNT, sent.fillers), "{filler}: behind the switch");
+        assert_eq!((arrived.data.len(), arrived.fillers), (COUNT, sent.fillers), "{filler}: behind the switch");
         assert_eq!((beside.data.len(), beside.fillers), (0, sent.fillers), "{filler}: beside");
     }
 }
@@ -189,14 +189,14 @@ fn fillers_of_the_live_pacer_end_at_the_switch() {
         });
         (fillers, seen)
     };
-    let (fillers, [came, beside]) = paced();
+    let (fillers, [arrived, beside]) = paced();
     assert!(fillers > 5 * COUNT, "{fillers} fillers fill nothing");
-    assert_eq!((came.data.len(), came.fillers), (COUNT, 0), "behind the switch");
+    assert_eq!((arrived.data.len(), arrived.fillers), (COUNT, 0), "behind the switch");
     assert_eq!(beside, SwitchedFrames::default(), "at a client that none of it is for");
 
     switched.bridge("link set dev p1 learning off");
     switched.bridge("fdb del 02:6e:6c:00:00:f1 dev p1 master");
-    let (fillers, [came, _]) = paced();
-    assert_eq!(came.data.len(), COUNT);
-    assert_eq!(came.fillers, fillers, "without learning every filler comes");
+    let (fillers, [arrived, _]) = paced();
+    assert_eq!(arrived.data.len(), COUNT);
+    assert_eq!(arrived.fillers, fillers, "without learning every filler comes");
 }

@@ -39,11 +39,11 @@ fn changes_under_traffic_lose_and_reorder_no_frame() {
     let line = "gen --out if:a0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1000B' --rate 5kpps --count 27500 --json";
     let sent = number(&bed.run(Node::Box, line).report(), "/out/frames");
     let report = mid.wait().report();
-    let came = receiver.wait().report();
+    let arrived = receiver.wait().report();
     assert_eq!(number(&report, "/in/frames"), sent, "{report}");
     assert_eq!(number(&report, "/out/frames") + number(&report, "/held"), sent, "no frame was lost: {report}");
-    assert_eq!(number(&came, "/streams/0/lost"), 0, "{came}");
-    assert_eq!(number(&came, "/streams/0/reordered"), 0, "{came}");
+    assert_eq!(number(&arrived, "/streams/0/lost"), 0, "{arrived}");
+    assert_eq!(number(&arrived, "/streams/0/reordered"), 0, "{arrived}");
 
     let changes = report["changes"].as_array().expect("changes");
     let mut took: Vec<f64> = changes

@@ -33,7 +33,7 @@ fn program(bed: &Bed, interface: &str) -> String {
 }
 
 #[test]
-fn a_second_netlathe_is_refused_and_the_first_goes_on() {
+fn a_second_netlathe_is_refused_and_the_first_continues() {
     let Some(bed) = bed("two", |_| {}) else { return };
     let first = bed.between(XDP, "");
     let before = program(&bed, "c0");

@@ -158,7 +158,7 @@ fn children_of_the_command_end_with_the_run() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_run() {
+fn a_closed_reader_ends_the_run() {
     let Some((bench, _turn)) = bench() else { return };
     const EVER: &str = r#"
 import socket, time

@@ -158,7 +158,7 @@ fn counted_and_stamped(record: &Value, from: &str, to: &str) -> Option<(f64, f64
 }
 
 #[test]
-fn events_that_are_none_are_refused_before_anything_runs() {
+fn unknown_events_are_refused_before_anything_runs() {
     let bench = Bench::new();
     for (events, hint) in [
         ("contextswitches", "did you mean 'context-switches'"),
@@ -174,7 +174,7 @@ fn events_that_are_none_are_refused_before_anything_runs() {
 
 /// If loopback drops all packets, the calibration uses a loopback of its own instead of waiting for minutes.
 #[test]
-fn a_loopback_that_is_filtered_is_no_standstill() {
+fn a_filtered_loopback_does_not_count_as_a_standstill() {
     const DROP: &str = r#"
 __attribute__((section("xdp"), used)) int drop(void *packet) { return 1; }
 "#;

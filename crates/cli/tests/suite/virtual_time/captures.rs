@@ -47,7 +47,7 @@ fn cut_records_count_with_their_original_length() {
 }
 
 #[test]
-fn measure_tells_hits_from_misses() {
+fn measure_distinguishes_hits_from_misses() {
     let bench = Bench::new();
     bench.generate("500B", 20_000);
     bench.report(words("shape --in pcap:in.pcap --out wire:10G,pcap=out.pcap --gap 10us"));

@@ -66,13 +66,13 @@ fn fillers_and_frames_tile_the_line() {
 /// Checks that the capture holds fillers where the list says so, and that they are of the requested kind.
 fn check_fillers(bench: &Bench, listed: &[Listed], how: &str) {
     let left = bench.records("out.pcap");
-    let came = bench.records("in.pcap");
-    let mut data = came.iter();
+    let arrived = bench.records("in.pcap");
+    let mut data = arrived.iter();
     assert_eq!(left.len(), listed.len());
     for (record, listed) in left.iter().zip(listed) {
         assert_eq!(u64::from(record.original + 4), listed.length);
         if !listed.filler {
-            assert_eq!(data.next().map(|came| &came.bytes), Some(&record.bytes));
+            assert_eq!(data.next().map(|arrived| &arrived.bytes), Some(&record.bytes));
         } else if how.contains("mac-control") {
             assert_eq!(record.bytes[12..14], [0x88, 0x08]);
         } else if how.contains("blackhole") {

@@ -29,8 +29,8 @@ fn the_same_command_twice_gives_the_same_files() {
 #[test]
 fn a_starved_schedule_restarts_at_the_arrival() {
     let bench = Bench::new();
-    let came = uneven_arrivals(5_000);
-    bench.capture("in.pcap", Dialect::USUAL, &came);
+    let arrived = uneven_arrivals(5_000);
+    bench.capture("in.pcap", Dialect::USUAL, &arrived);
     for (line, gap, gap_ps) in [
         (WIRE_10G, "10us", 10_000_000),
         (WIRE_10G, "2us", 2_000_000),
@@ -40,8 +40,8 @@ fn a_starved_schedule_restarts_at_the_arrival() {
     ] {
         let (listed, report) = shape(&bench, line, &format!("--gap {gap}"));
         let (mut due, mut starved) = (0, 0_u64);
-        for (frame, came_frame) in listed.iter().zip(&came) {
-            let arrival = (came_frame.ns - came[0].ns) * 1_000;
+        for (frame, captured_frame) in listed.iter().zip(&arrived) {
+            let arrival = (captured_frame.ns - arrived[0].ns) * 1_000;
             if arrival > due {
                 starved += 1;
                 due = arrival;
@@ -60,10 +60,10 @@ fn a_starved_schedule_restarts_at_the_arrival() {
 }
 
 #[test]
-fn frames_of_a_capture_never_leave_before_they_came() {
+fn frames_of_a_capture_never_depart_before_they_arrive() {
     let bench = Bench::new();
-    let came = uneven_arrivals(5_000);
-    bench.capture("in.pcap", Dialect::USUAL, &came);
+    let arrived = uneven_arrivals(5_000);
+    bench.capture("in.pcap", Dialect::USUAL, &arrived);
     for (line, how) in [
         (WIRE_10G, ""),
         (WIRE_10G, "--gap 1ns"),
@@ -75,8 +75,8 @@ fn frames_of_a_capture_never_leave_before_they_came() {
         (WIRE_400G, ""),
     ] {
         let (listed, _) = shape(&bench, line, how);
-        for (frame, record) in listed.iter().zip(&came) {
-            let arrival = (record.ns - came[0].ns) * 1_000;
+        for (frame, record) in listed.iter().zip(&arrived) {
+            let arrival = (record.ns - arrived[0].ns) * 1_000;
             assert!(frame.start_ps + 1_000 >= arrival, "{} {how}: at {} of {arrival}", line.name, frame.start_ps);
         }
         check_bytes(&bench, &listed);
@@ -86,8 +86,8 @@ fn frames_of_a_capture_never_leave_before_they_came() {
 #[test]
 fn delays_are_exact_and_add_up() {
     let bench = Bench::new();
-    let came = uneven_arrivals(2_000);
-    bench.capture("in.pcap", Dialect::USUAL, &came);
+    let arrived = uneven_arrivals(2_000);
+    bench.capture("in.pcap", Dialect::USUAL, &arrived);
     for (stages, by) in [
         ("--stage 'delay 50ms'", 50_000_000),
         ("--stage 'delay 1us' --stage 'delay 999us' --stage 'delay 0s'", 1_000_000),
@@ -96,8 +96,8 @@ fn delays_are_exact_and_add_up() {
         let report = bench.report(words(&format!("shape --in pcap:in.pcap --out pcap:out.pcap {stages}")));
         let left = bench.records("out.pcap");
         assert_eq!((left.len(), &report["held"]), (2_000, &0.into()));
-        for (came, left) in came.iter().zip(&left) {
-            assert!(left.ns == came.ns + by && left.bytes == came.bytes, "{stages}");
+        for (arrived, left) in arrived.iter().zip(&left) {
+            assert!(left.ns == arrived.ns + by && left.bytes == arrived.bytes, "{stages}");
         }
     }
 }

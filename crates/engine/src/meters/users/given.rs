@@ -57,7 +57,7 @@ impl Users {
             match known {
                 Some(number) => self.change(number, name, &at),
                 None => {
-                    self.place(&mut room, user.key, name, &at).map_err(|_| {
+                    self.insert(&mut room, user.key, name, &at).map_err(|_| {
                         "the rows of the table are crowded, and some users have their new rates, others not: give it \
                          room for more users"
                     })?;

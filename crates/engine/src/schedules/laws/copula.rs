@@ -145,18 +145,18 @@ impl Transfer {
 
     /// The linear pieces and their largest error, as a probability.
     fn cells(law: &GapDistribution, steps: i32) -> (Vec<(f64, f64)>, f64) {
-        let place = |i: i32| f64::from(i) / f64::from(steps);
+        let position = |i: i32| f64::from(i) / f64::from(steps);
         let value = |z: f64| law.before_limits(normal_cdf(z));
         let limits = law.limits();
         let mut cells = Vec::new();
         let mut worst: f64 = 0.0;
-        let mut from = value(place(-Self::REACH * steps));
+        let mut from = value(position(-Self::REACH * steps));
         for i in -Self::REACH * steps..Self::REACH * steps {
-            let to = value(place(i + 1));
+            let to = value(position(i + 1));
             for part in [0.25, 0.5, 0.75] {
                 let got = from + (to - from) * part;
                 if got > limits.0 && got < limits.1 {
-                    let z = place(i) + part / f64::from(steps);
+                    let z = position(i) + part / f64::from(steps);
                     worst = worst.max((law.cdf(got).below - normal_cdf(z).below).abs());
                 }
             }
@@ -171,11 +171,11 @@ impl Transfer {
     pub(super) fn gap(&self, z: f64) -> f64 {
         match self {
             Transfer::Lines { law, limits, steps, cells } => {
-                let place = (z + f64::from(Self::REACH)) * steps;
-                let index = place as i64;
+                let position = (z + f64::from(Self::REACH)) * steps;
+                let index = position as i64;
                 // Outside the table once in 10¹⁵ draws. The cast also maps negative numbers outside.
                 match cells.get(index.cast_unsigned() as usize) {
-                    Some((from, rise)) => (from + rise * (place - index as f64)).clamp(limits.0, limits.1),
+                    Some((from, rise)) => (from + rise * (position - index as f64)).clamp(limits.0, limits.1),
                     None => law.quantile(normal_cdf(z)),
                 }
             }

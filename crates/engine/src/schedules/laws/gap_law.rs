@@ -85,7 +85,7 @@ const TAIL: Share = Share::from_ppb(100_000);
 impl GapLaw {
     /// Parses a law. `None` if the first word is not the name of a law.
     ///
-    /// Checks that depend on the values of a table happen in [`GapLaw::place`], after the table is read.
+    /// Checks that depend on the values of a table happen in [`GapLaw::distribution`], after the table is read.
     ///
     /// # Errors
     /// Words outside the grammar, or an impossible law.
@@ -152,7 +152,7 @@ impl GapLaw {
         }
         gap.check_placing()?;
         if gap.is_ready() {
-            gap.place()?;
+            gap.distribution()?;
         }
         Ok(gap)
     }
@@ -185,11 +185,11 @@ impl GapLaw {
     /// Reads the law's table, if it has one, and runs the checks that depend on its values.
     ///
     /// # Errors
-    /// The file cannot be read or is not a table, with the line; or an error of [`GapLaw::place`].
+    /// The file cannot be read or is not a table, with the line; or an error of [`GapLaw::distribution`].
     pub fn load(&mut self, files: &dyn Files) -> Result<(), ParseError> {
         if let Law::Table(table) = &mut self.law {
             table.load(files)?;
-            self.place()?;
+            self.distribution()?;
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl GapLaw {
     /// # Errors
     /// An impossible law: a mean outside the range, a range that the law does not reach, negative gaps, or a
     /// correlation that it cannot have.
-    pub fn place(&self) -> Result<GapDistribution, ParseError> {
+    pub fn distribution(&self) -> Result<GapDistribution, ParseError> {
         GapDistribution::new(self)
     }
 }
@@ -217,7 +217,7 @@ fn sampling(words: &mut Words<'_>) -> Result<Sampling, ParseError> {
     match words.next().unwrap_or_default() {
         "iid" => Ok(Sampling::Independent),
         "stratified" => Ok(Sampling::Stratified),
-        word => Err(ParseError::new(format!("'{word}' is not a way of sampling"), "write iid or stratified")),
+        word => Err(ParseError::new(format!("'{word}' is not a sampling method"), "write iid or stratified")),
     }
 }
 

@@ -44,7 +44,7 @@ impl LawSchedule {
     /// # Errors
     /// An impossible law, or a table that was not read.
     pub fn new(gap: &GapLaw, line: Option<Line>, draw: Draw<'_>) -> Result<Self, ParseError> {
-        let mut law = gap.place()?;
+        let mut law = gap.distribution()?;
         let random = Random::stream(draw.seed, &format!("{}/gap", draw.path));
         let sampler = Sampler::new(&law);
         let draws = match gap.sampling {

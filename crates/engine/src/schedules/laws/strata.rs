@@ -35,14 +35,14 @@ impl Strata {
         if (high, low) == (0, 0) {
             self.keys = std::array::from_fn(|_| self.random.bits());
         }
-        let stratum = self.place(high, low);
+        let stratum = self.stratum_of(high, low);
         let next = if low + 1 == self.halves.1 { (high + 1, 0) } else { (high, low + 1) };
         self.next = if next.0 * self.halves.1 + next.1 == self.count { (0, 0) } else { next };
         let within = (u128::from(self.random.bits()) * u128::from(self.width)) >> 64;
         stratum * self.width + within as u64
     }
 
-    fn place(&self, mut high: u64, mut low: u64) -> u64 {
+    fn stratum_of(&self, mut high: u64, mut low: u64) -> u64 {
         loop {
             (high, low) = self.permute(high, low);
             let value = high * self.halves.1 + low;

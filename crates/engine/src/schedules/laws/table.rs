@@ -161,8 +161,8 @@ impl Table {
             return Probability::ALL;
         }
         let (from, to) = (values[upto - 1], values[upto]);
-        let place = (upto - 1) as f64 + (x - from) / (to - from);
-        Probability::below(place / (values.len() - 1) as f64)
+        let position = (upto - 1) as f64 + (x - from) / (to - from);
+        Probability::below(position / (values.len() - 1) as f64)
     }
 }
 
@@ -204,10 +204,10 @@ impl Shape for Table {
 
     fn quantile(&self, p: Probability) -> f64 {
         let values = self.values();
-        let place = p.below * (values.len() - 1) as f64;
-        let index = (place as usize).min(values.len() - 2);
+        let position = p.below * (values.len() - 1) as f64;
+        let index = (position as usize).min(values.len() - 2);
         let (from, to) = (values[index], values[index + 1]);
-        from + (to - from) * (place - index as f64).clamp(0.0, 1.0)
+        from + (to - from) * (position - index as f64).clamp(0.0, 1.0)
     }
 
     fn moments(&self) -> (Option<f64>, Option<f64>) {

@@ -46,7 +46,7 @@ fn law(text: &str) -> Result<GapLaw, ParseError> {
 }
 
 fn placed(text: &str) -> GapDistribution {
-    law(text).and_then(|law| law.place()).unwrap_or_else(|error| panic!("{text}: {error}"))
+    law(text).and_then(|law| law.distribution()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// Gaps in ps, as in a run.

@@ -33,7 +33,7 @@ impl Values {
     /// Like [`Values::new`], from an existing stream of random numbers.
     pub(crate) fn of_law(law: &GapLaw, random: Random) -> Result<Self, ParseError> {
         Self::allow(law)?;
-        Ok(Self::of(&law.place()?, law.correlation.is_some(), random))
+        Ok(Self::of(&law.distribution()?, law.correlation.is_some(), random))
     }
 
     /// Checks that values can be drawn from a law. The table of the law need not be read yet.

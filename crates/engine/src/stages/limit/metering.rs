@@ -37,7 +37,7 @@ pub struct Look {
     /// Length in bytes of the layer that the rate counts.
     pub(super) bytes: u32,
     /// The colour of the frame on arrival.
-    pub(super) came: Colour,
+    pub(super) arrival_colour: Colour,
     pub(super) found: Found,
 }
 
@@ -96,11 +96,11 @@ impl Look {
             Found::Waits(departs) => (5, departs.as_ps()),
         };
         let numbers = u64::from(self.slot.unwrap_or(NO_SLOT)) << 32 | u64::from(self.bytes);
-        for (word, place) in [at.as_ps(), key.high, key.low, numbers, found, departs]
+        for (word, field) in [at.as_ps(), key.high, key.low, numbers, found, departs]
             .into_iter()
             .zip(into[..Look::BYTES].chunks_exact_mut(8))
         {
-            place.copy_from_slice(&word.to_le_bytes());
+            field.copy_from_slice(&word.to_le_bytes());
         }
     }
 
@@ -123,8 +123,13 @@ impl Look {
             _ => Found::Unmetered,
         };
         let slot = Some((word(3) >> 32) as u32).filter(|slot| *slot != NO_SLOT).ok_or(Full::NoRoom);
-        let look =
-            Look { key: Some(Key::new(word(1), word(2))), slot, bytes: word(3) as u32, came: Colour::Green, found };
+        let look = Look {
+            key: Some(Key::new(word(1), word(2))),
+            slot,
+            bytes: word(3) as u32,
+            arrival_colour: Colour::Green,
+            found,
+        };
         (look, Time::from_ps(word(0)))
     }
 }
@@ -169,8 +174,8 @@ impl Metering {
                 self.sought.push(self.limiter.users.seek(key));
             }
             let bytes = self.bytes(frame);
-            let came = self.dscp.map_or(Colour::Green, |dscp| colour_of(frame.bytes(), dscp));
-            looks.push(Look { key, slot: Err(Full::Unknown), bytes, came, found: Found::Unmetered });
+            let arrival_colour = self.dscp.map_or(Colour::Green, |dscp| colour_of(frame.bytes(), dscp));
+            looks.push(Look { key, slot: Err(Full::Unknown), bytes, arrival_colour, found: Found::Unmetered });
         }
         self.limiter.users.find_all(&mut self.sought);
         let mut sought = self.sought.iter();
@@ -224,7 +229,8 @@ impl Metering {
             let bits = u64::from(look.bytes) * 8;
             let Limiter { users, meter, .. } = &*self.limiter;
             let found = if let Some(seconds) = &mut self.seconds {
-                seconds.colour(users, (number, key), &self.moment, bits, look.came).map(|colour| match colour {
+                seconds.colour(users, (number, key), &self.moment, bits, look.arrival_colour).map(|colour| match colour
+                {
                     Colour::Green => Found::Conforms,
                     Colour::Yellow => Found::Yellow,
                     Colour::Red => Found::Exceeds,
@@ -284,7 +290,8 @@ mod tests {
         ];
         for found in drops.into_iter().chain(others) {
             let slot = if found == drops[0] { Err(Full::NoRoom) } else { Ok(u32::MAX - 1) };
-            let look = Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, came: Colour::Green, found };
+            let look =
+                Look { key: Some(Key::new(1 << 60, 3)), slot, bytes: 1_518, arrival_colour: Colour::Green, found };
             let mut bytes = [0xff; Look::BYTES];
             look.write(at, &mut bytes);
             let (read, when) = Look::read(&bytes);

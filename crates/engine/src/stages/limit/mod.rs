@@ -288,7 +288,7 @@ impl Limit {
         fresh.load(files)?;
         let rates = fresh.shared.loaded.unwrap_or_default();
         if let Some(limiter) = self.running() {
-            limiter.reload(&rates).map_err(|what| ParseError::new(what, "the run goes on"))?;
+            limiter.reload(&rates).map_err(|what| ParseError::new(what, "the run continues with the old rates"))?;
         }
         Ok(rates.users().len())
     }
@@ -382,8 +382,8 @@ impl Configuration for Limit {
     }
 
     fn notes(&self) -> Vec<String> {
-        let said = "limit: no mode is written, so frames that exceed are dropped: write mode police, shape or mark";
-        if self.mode_said { Vec::new() } else { vec![said.to_owned()] }
+        let note = "limit: no mode is written, so frames that exceed are dropped: write mode police, shape or mark";
+        if self.mode_said { Vec::new() } else { vec![note.to_owned()] }
     }
 
     fn build<F: Frame + Send + 'static>(&self, mut random: Random) -> Box<dyn Stage<F>> {

@@ -74,8 +74,8 @@ fn eviction_never_refills_a_second_bucket() {
     let frames: Vec<_> = [(0, 1, 1_000); 4].into_iter().chain((2..6).map(|user| (100, user, 64))).collect();
     for text in ["rfc4115 eir 8kbps ebs 2000B", "rfc2698 pir 1Mbps pbs 3000B", "rfc2697 ebs 2000B"] {
         for back in [110, 1_200, 5_000] {
-            let came = [(back, 1, 1_000); 4];
-            let frames: Vec<_> = frames.iter().copied().chain(came).collect();
+            let arrived = [(back, 1, 1_000); 4];
+            let frames: Vec<_> = frames.iter().copied().chain(arrived).collect();
             let (room, none) = (colours(text, 5, &frames), colours(text, 100, &frames));
             assert_eq!((room.0, room.1, room.2), (none.0, none.1, none.2), "{text}, back after {back} ms");
         }
@@ -103,10 +103,10 @@ fn evicted_user_returns_with_a_full_second_bucket() {
 #[test]
 fn windows_never_mix_users_of_one_slot() {
     // 1 Mbit/s is 125 B per ms. Users take turns of 200 ms: 150 ms with a frame of 1000 B every 5 ms, then a pause.
-    let came: Vec<_> = (0..25 * 30).map(|i: u64| (i / 30 * 200 + i % 30 * 5, (i / 30 % 5) as u16, 1_000)).collect();
+    let arrived: Vec<_> = (0..25 * 30).map(|i: u64| (i / 30 * 200 + i % 30 * 5, (i / 30 % 5) as u16, 1_000)).collect();
     let windows = |users: usize| {
         let config = config(&format!("limit key dst-ip rate 1Mbps burst 2000B users {users} idle 20ms"));
-        run(&config, &came);
+        run(&config, &arrived);
         let report = report(&config);
         assert_eq!((report.users.refused, report.users.reclaimed > 0), (0, users < 10), "{users} users");
         report.error.iter().map(|(window, error)| (*window, error.windows, error.p50_ratio)).collect::<Vec<_>>()

@@ -74,19 +74,19 @@ impl Untouchable {
 fn undetected(frame: &[u8], random: &mut Random) -> Result<Change, Untouchable> {
     let payload = packet::innermost_payload(frame).map_err(Untouchable::NoPayload)?;
     let words = payload.len() as u64 / 2;
-    let place = |word: u64| payload.start + 2 * word as usize;
-    let value = |word: u64| &frame[place(word)..place(word) + 2];
+    let offset = |word: u64| payload.start + 2 * word as usize;
+    let value = |word: u64| &frame[offset(word)..offset(word) + 2];
     if words < 2 {
         let is_zero = words == 1 && (value(0) == [0, 0] || value(0) == [0xff, 0xff]);
-        return if is_zero { Ok(Change::Zero { at: place(0) as u32 }) } else { Err(Untouchable::Short) };
+        return if is_zero { Ok(Change::Zero { at: offset(0) as u32 }) } else { Err(Untouchable::Short) };
     }
     let (a, from) = (random.below(words), random.below(words));
     let other = (0..words).map(|step| (from + step) % words).find(|b| value(*b) != value(a));
     Ok(match other {
-        Some(b) => Change::Swap { a: place(a) as u32, b: place(b) as u32 },
+        Some(b) => Change::Swap { a: offset(a) as u32, b: offset(b) as u32 },
         None => {
             let b = (a + 1 + random.below(words - 1)) % words;
-            Change::Shift { a: place(a) as u32, b: place(b) as u32, by: 1 + random.below(0xfffe) as u16 }
+            Change::Shift { a: offset(a) as u32, b: offset(b) as u32, by: 1 + random.below(0xfffe) as u16 }
         }
     })
 }

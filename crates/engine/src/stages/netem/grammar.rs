@@ -95,13 +95,13 @@ impl<'a> Cursor<'a> {
             );
         };
         if word.ends_with(',') {
-            return Err(self.error("ends in a comma, but spaces part the words of a SPEC", "leave the comma out"));
+            return Err(self.error("ends in a comma, but spaces separate the words of a SPEC", "leave the comma out"));
         }
         if let Some(unit) = self.peek().filter(|unit| tc::is_split(word, unit)) {
             // A SPEC may not have this unit. The remedy then names a valid unit.
             let joined = format!("{word}{unit}");
             let remedy = read(&joined).err().map_or(format!("write {joined}"), |(_, remedy)| remedy);
-            return Err(self.error(format_args!("stands apart from its unit '{unit}'"), remedy));
+            return Err(self.error(format_args!("is separated from its unit '{unit}'"), remedy));
         }
         read(word).map_err(|(what, remedy)| self.error(format_args!("{what}; {expected} is expected"), remedy))
     }
@@ -320,7 +320,7 @@ fn beside_queue(netem: &Netem, aqm: &Aqm) -> Option<(String, &'static str)> {
             ("frames wait for their slot after it, so it could not measure their wait", "leave one out")
         }
         (Aqm::FqCodel(_), ..) if netem.keep_order => {
-            ("flows take turns, and keep-order has all frames leave as they came", "leave one out")
+            ("flows take turns, and keep-order keeps all frames in their order of arrival", "leave one out")
         }
         _ => return None,
     };
@@ -411,7 +411,7 @@ fn mode(cursor: &mut Cursor<'_>) -> Result<Mode, ParseError> {
     let read = |word: &str| {
         let meant = nearest(word, &names).map(|name| format!(", perhaps {name}")).unwrap_or_default();
         let mode = Mode::ALL.into_iter().find(|mode| mode.name() == word);
-        mode.ok_or_else(|| (format!("is not a way to corrupt{meant}"), format!("write {}", names.join(", "))))
+        mode.ok_or_else(|| (format!("is not a kind of corruption{meant}"), format!("write {}", names.join(", "))))
     };
     cursor.value(read, "bit, byte or checksum-valid")
 }

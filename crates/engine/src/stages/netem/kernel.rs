@@ -25,7 +25,7 @@ fn obtained(chance: Chance) -> f64 {
 
 /// One line per difference.
 pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut notes = Vec::new();
     let loss = match &spec.loss {
         LossModel::Random(chance) => Some(*chance),
         _ => None,
@@ -33,7 +33,7 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
     let chances = [("loss", loss), ("corrupt", spec.corrupt), ("reorder", spec.reorder)];
     for (name, chance) in chances {
         let Some(chance) = chance.filter(|chance| chance.correlation.ppb() > 0) else { continue };
-        said.push(format!(
+        notes.push(format!(
             "{name} {chance}: netem would hit {:.4} % of frames, not {}, since its correlated numbers are not uniform",
             obtained(chance) * 100.0,
             chance.share
@@ -42,7 +42,7 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
     if let Some(chance) = spec.duplicate.filter(|chance| chance.correlation.ppb() > 0) {
         let lone = loss.is_none_or(|loss| loss.correlation.ppb() == 0)
             && spec.delay.as_ref().is_none_or(|delay| delay.correlation.ppb() == 0);
-        said.push(if lone {
+        notes.push(if lone {
             format!("duplicate {chance}: tc would not pass the correlation to netem, unless delay or loss has one, too")
         } else {
             let got = obtained(chance) * 100.0;
@@ -53,25 +53,25 @@ pub(super) fn what_netem_would_do(spec: &Netem) -> Vec<String> {
         && correlation.ppb() > 0
         && *jitter > Span::ZERO
     {
-        said.push(format!(
+        notes.push(format!(
             "delay … {correlation}: netem would leave almost no correlation, since it takes the delay from the low bits of a correlated number"
         ));
     }
     let mean = spec.delay.as_ref().map_or(Span::ZERO, Delayed::most);
     if mean > Span::ZERO && !matches!(spec.limit, Some(QueueLimit::Frames(_))) {
         let rate = 1_000 * 1_514 * 8 * u128::from(PS_PER_S) / u128::from(mean.as_ps());
-        said.push(format!(
+        notes.push(format!(
             "limit: netem would hold 1000 frames and drop the others silently: with {mean} no more than {:.1} Mbit/s of full frames pass",
             rate as f64 / 1e6
         ));
     }
     if matches!(spec.rate, Some(Bottleneck::Rate { .. })) || spec.loss != LossModel::None {
-        said.push(
+        notes.push(
             "offloads: netem on a sender would count a super-frame of up to 64 KiB (GSO) as one: one loss drops 45 frames at once, and a rate comes in bursts"
                 .to_owned(),
         );
     }
-    said
+    notes
 }
 
 #[cfg(test)]
@@ -96,11 +96,11 @@ mod tests {
 
     #[test]
     fn reports_only_differences() {
-        let said = |text: &str| what_netem_would_do(&Netem::parse_spec(text).expect(text));
-        assert!(said("corrupt 1%").is_empty());
-        assert!(said("loss 0.3% 25%")[0].contains("0.0000 %"));
-        assert!(said("delay 100ms").iter().any(|line| line.contains("Mbit/s")));
-        assert!(said("delay 100ms limit 100000").is_empty());
-        assert!(said("duplicate 1% 25%")[0].contains("not pass the correlation"));
+        let notes_on = |text: &str| what_netem_would_do(&Netem::parse_spec(text).expect(text));
+        assert!(notes_on("corrupt 1%").is_empty());
+        assert!(notes_on("loss 0.3% 25%")[0].contains("0.0000 %"));
+        assert!(notes_on("delay 100ms").iter().any(|line| line.contains("Mbit/s")));
+        assert!(notes_on("delay 100ms limit 100000").is_empty());
+        assert!(notes_on("duplicate 1% 25%")[0].contains("not pass the correlation"));
     }
 }

@@ -180,7 +180,7 @@ impl<F: Frame> Emulation<F> {
                 return drop_it(frame, number, copy, DropReason::Queue, out);
             }
         }
-        let told = |delay| move || Decision { frame: number, copy, marked, change, fate: Fate::Pass, delay };
+        let passed = |delay| move || Decision { frame: number, copy, marked, change, fate: Fate::Pass, delay };
         if let Some(reorder) = &mut self.reorder
             && self.delayed + 1 >= self.gap
             && choose(reorder, Choice::Reorder, out)
@@ -188,18 +188,18 @@ impl<F: Frame> Emulation<F> {
             self.delayed = 0;
             out.effects.count(Effect::Hastened);
             out.effects.leaves(number);
-            out.decided(told(Span::ZERO));
+            out.decided(passed(Span::ZERO));
             return out.release(Item { frame, at: seen });
         }
-        let at = self.came(&frame, seen);
+        let at = self.arrival(&frame, seen);
         if self.holds {
             frame.forget_wait();
         }
         let ready = at + self.delays.draw(at);
         if let Some(line) = &mut self.line {
             self.delayed = self.delayed.saturating_add(1);
-            out.decided(|| Decision { fate: Fate::Held, ..told(Span::ZERO)() });
-            return line.push(frame, bytes, told(Span::ZERO)(), (at, ready));
+            out.decided(|| Decision { fate: Fate::Held, ..passed(Span::ZERO)() });
+            return line.push(frame, bytes, passed(Span::ZERO)(), (at, ready));
         }
         if let Some(QueueLimit::Wait(most)) = self.limit
             && self.last.since(ready) > most
@@ -216,7 +216,7 @@ impl<F: Frame> Emulation<F> {
         }
         self.last = self.last.max(leaves);
         self.delayed = self.delayed.saturating_add(1);
-        out.decided(told(leaves.since(at)));
+        out.decided(passed(leaves.since(at)));
         self.bytes += u64::from(bytes);
         self.queue.push(leaves, (number, frame));
     }
@@ -232,7 +232,7 @@ impl<F: Frame> Emulation<F> {
     }
 
     /// When a frame polled at `seen` arrived. Delays count from there. Without delays it is the poll.
-    fn came(&self, frame: &F, seen: Time) -> Time {
+    fn arrival(&self, frame: &F, seen: Time) -> Time {
         if self.holds { arrived(frame, seen) } else { seen }
     }
 
@@ -287,7 +287,7 @@ impl<F: Frame + Send> Stage<F> for Emulation<F> {
         }
         for Item { frame, at } in batch.drain(..) {
             // Frames that leave first free space in the queue.
-            self.release(self.came(&frame, at), out);
+            self.release(self.arrival(&frame, at), out);
             self.arrive(frame, at, out);
         }
         self.release(now, out);

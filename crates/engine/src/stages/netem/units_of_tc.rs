@@ -221,17 +221,18 @@ mod tests {
         for word in ["10Mbit/s", "0bit", "10%", "mbit", "10xbit", "0.1bit"] {
             assert!(rate(word).is_err(), "{word}");
         }
-        for (word, told) in [
+        for (word, expected) in [
             ("10Mbit/s", "write 10mbit"),
             ("1Gb/s", "write 1gbit"),
             ("1G", "write 1gbit for bits a second or 1gbps for bytes a second"),
             ("10MB/s", "write 10mbps, which are bytes to tc"),
             ("10xbit", "write 10mbit, 100kbit or 1gbit, or mbps for megabytes a second"),
         ] {
-            assert_eq!(rate(word).err().map(|(_, how)| how), Some(told.to_owned()), "{word}");
+            assert_eq!(rate(word).err().map(|(_, how)| how), Some(expected.to_owned()), "{word}");
         }
-        for (word, told) in [("5hours", "write 5h"), ("5m", "write 5ms or 5min"), ("5x", "write 10ms, 10us or 1s")] {
-            assert_eq!(time(word).err().map(|(_, how)| how), Some(told.to_owned()), "{word}");
+        for (word, expected) in [("5hours", "write 5h"), ("5m", "write 5ms or 5min"), ("5x", "write 10ms, 10us or 1s")]
+        {
+            assert_eq!(time(word).err().map(|(_, how)| how), Some(expected.to_owned()), "{word}");
         }
         assert!(is_split("10", "ms") && is_split("1.5", "mbit") && is_split("1", "%"));
         assert!(!is_split("1", "delay") && !is_split("10ms", "ms") && !is_split("7", "8"));

@@ -66,8 +66,8 @@ impl Transmit for Sender {
         let _refused = nix::sys::prctl::set_timerslack(1);
     }
 
-    fn run_first(&mut self, first: bool) {
-        if first { dpdk::run_first_for_now() } else { dpdk::run_as_before() }
+    fn set_raised_priority(&mut self, raised: bool) {
+        if raised { dpdk::raise_priority() } else { dpdk::restore_priority() }
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<bool, String> {

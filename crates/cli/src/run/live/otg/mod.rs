@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Otg) -> Result<ExitCode, Failure> {
         Address::Tcp(..) => None,
     };
     let folder = path.as_deref().and_then(Path::parent);
-    rights::give_up(RunCapabilities { own: keeps, others: keeps }, Some(&writable), folder);
+    rights::drop_rights(RunCapabilities { own: keeps, others: keeps }, Some(&writable), folder);
     let api = Arc::new(Api::start(ports).map_err(|cause| Failure::new(format!("cannot start threads: {cause}")))?);
     let attending = Arc::clone(&api);
     let attendant = thread::Builder::new().name("attendant".to_owned()).spawn(move || attending.attend());
@@ -114,7 +114,7 @@ fn listen(at: &Address) -> Result<Listener, Failure> {
     let listener = serve::bind(at)?;
     let own = listener.address();
     if own.parse().is_ok_and(|own: SocketAddr| !own.ip().is_loopback()) {
-        output::warn(format!("everyone who reaches {own} can send traffic: the API has no password"));
+        output::warn(format!("anyone who can reach {own} can send traffic: the API has no password"));
     }
     Ok(listener)
 }

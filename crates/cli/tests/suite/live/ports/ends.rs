@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 #[test]
-fn a_run_says_when_frames_pass() {
+fn a_run_reports_when_frames_pass() {
     let Some(bed) = Bed::shared("ready", |_| {}) else { return };
     let path = bed.path("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
@@ -118,10 +118,10 @@ fn a_killed_receiver_leaves_whole_records() {
     let records = bed.streams("killed.pcap");
     // The frames of the first second have been flushed.
     let sequence = Sequence::of(&records, 1, 15_000);
-    assert!(sequence.came > 2_000, "{sequence:?}");
-    assert_eq!(sequence.missing, 15_000 - sequence.came);
+    assert!(sequence.arrived > 2_000, "{sequence:?}");
+    assert_eq!(sequence.missing, 15_000 - sequence.arrived);
     let numbers = records.iter().map(sequence_of);
-    assert!(numbers.eq(0..sequence.came), "records that are not the first ones");
+    assert!(numbers.eq(0..sequence.arrived), "records that are not the first ones");
     assert_eq!(bed.records("killed.pcap").1, 0, "the last record is cut");
 }
 

@@ -50,7 +50,7 @@ fn assert_ended_with(interface: &str, finished: &Finished) -> Value {
 }
 
 #[test]
-fn an_interface_that_goes_away_ends_a_run_with_its_report() {
+fn a_deleted_interface_ends_a_run_with_its_report() {
     for driver in ["", ",driver=af_packet"] {
         for interface in ["c0", "s0"] {
             let Some(bed) = Bed::shared(&format!("gone-{interface}"), |_| {}) else { return };
@@ -133,7 +133,7 @@ fn generator_reports_arrivals_until_its_receiver_disappeared() {
 }
 
 #[test]
-fn a_receiver_says_that_its_interface_went() {
+fn a_receiver_reports_a_deleted_interface() {
     let Some(bed) = Bed::shared("went", |_| {}) else { return };
     for (happens, said) in [("ip link set eth0 down", "down"), ("ip link del eth0", "eth0")] {
         let name = format!("{said}.pcap");
@@ -170,7 +170,7 @@ fn warns_of_an_output_without_a_carrier() {
 }
 
 #[test]
-fn a_run_without_a_free_descriptor_goes_on_when_an_interface_changes() {
+fn a_run_without_a_free_descriptor_survives_an_interface_change() {
     let Some(bed) = Bed::shared("descriptors", |_| {}) else { return };
     let line =
         "gen --out if:s0,driver=af_packet --json --duration 50s --gap 1ms --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'";

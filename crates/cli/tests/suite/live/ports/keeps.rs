@@ -91,8 +91,8 @@ fn a_rate_does_not_depend_on_the_number_of_queues() {
         let report = shape.stop().report();
         capture.stop().report();
         let (records, _) = bed.records("queues.pcap");
-        let came = records.iter().filter(|record| record.bytes.get(36..38) == Some(&[0, 9])).count();
-        assert_eq!(came, 5_000, "{driver}: {report}");
+        let arrived = records.iter().filter(|record| record.bytes.get(36..38) == Some(&[0, 9])).count();
+        assert_eq!(arrived, 5_000, "{driver}: {report}");
     }
 }
 

@@ -127,13 +127,13 @@ impl Manager for Control {
         self.put_off();
     }
 
-    fn empties(&mut self) {
-        // The last frames may have been dropped to free space, which `goes` does not see.
+    fn on_idle(&mut self) {
+        // The last frames may have been dropped to free space, which `dequeue` does not see.
         self.first_above = None;
         self.dropping = false;
     }
 
-    fn goes(&mut self, now: Time, waited: Span, bytes: u32, backlog: Backlog) -> Verdict {
+    fn dequeue(&mut self, now: Time, waited: Span, bytes: u32, backlog: Backlog) -> Verdict {
         self.max_packet = self.max_packet.max(bytes);
         if !self.is_above(now, waited, backlog.bytes) {
             self.dropping = false;

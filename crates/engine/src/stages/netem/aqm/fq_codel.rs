@@ -178,8 +178,8 @@ impl<F: Frame + Send> Queue<F> for Fair<F> {
 
     /// Drops half the frames of the flow with the largest backlog from its head (section 4.1). The arriving frame
     /// counts as part of its flow.
-    fn makes_room(&mut self, comes: &F, bytes: u32, hits: &mut Hits<'_, F>) -> bool {
-        let own = flow_hash(comes.bytes());
+    fn makes_room(&mut self, arriving: &F, bytes: u32, hits: &mut Hits<'_, F>) -> bool {
+        let own = flow_hash(arriving.bytes());
         let with_it = u64::from(bytes) + self.flows.get(&own).map_or(0, |flow| flow.queue.bytes);
         let most = self.lengths.last().map_or(own, |longest| (*longest).max((with_it, own)).1);
         // The arriving frame counts as queued, so its flow has started even if it has no other frame.

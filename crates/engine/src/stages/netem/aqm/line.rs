@@ -60,22 +60,22 @@ impl<F: Frame> Line<F> {
         passed.into_iter().chain(self.opens).chain(self.delayed.first()).min()
     }
 
-    /// Adds a frame that arrived at `came` and waits for the rate from `ready` on.
+    /// Adds a frame that arrived at `arrived` and waits for the rate from `ready` on.
     pub(in crate::stages::netem) fn push(
         &mut self,
         frame: F,
         bytes: u32,
         decision: Decision,
-        (came, ready): (Time, Time),
+        (arrived, ready): (Time, Time),
     ) {
         self.ready = self.ready.max(ready);
         self.delayed_bytes += u64::from(bytes);
-        self.delayed.push(self.ready, Waiting { frame, decision, came, since: self.ready, bytes });
+        self.delayed.push(self.ready, Waiting { frame, decision, arrived, since: self.ready, bytes });
     }
 
     /// Called if the stage is full: drops queued frames in favour of an arriving one, if the queue prefers that.
-    pub(in crate::stages::netem) fn makes_room(&mut self, comes: &F, bytes: u32, out: &mut Outlet<F>) -> bool {
-        self.queue.makes_room(comes, bytes, &mut Hits { out, ecn: self.ecn })
+    pub(in crate::stages::netem) fn makes_room(&mut self, arriving: &F, bytes: u32, out: &mut Outlet<F>) -> bool {
+        self.queue.makes_room(arriving, bytes, &mut Hits { out, ecn: self.ecn })
     }
 
     /// Processes all events up to `now`, in order of time.
@@ -92,7 +92,7 @@ impl<F: Frame> Line<F> {
                 self.opens = None;
                 self.takes(at, out);
             } else if ready.is_some() {
-                self.comes(now, out);
+                self.enqueue(now, out);
             } else {
                 return;
             }
@@ -106,7 +106,7 @@ impl<F: Frame> Line<F> {
         self.next(at, out);
     }
 
-    fn comes(&mut self, now: Time, out: &mut Outlet<F>) {
+    fn enqueue(&mut self, now: Time, out: &mut Outlet<F>) {
         let Some((at, waiting)) = self.delayed.pop(now) else { return };
         self.delayed_bytes -= u64::from(waiting.bytes);
         self.queue.push(at, waiting, &mut Hits { out, ecn: self.ecn });
@@ -129,7 +129,7 @@ impl<F: Frame> Line<F> {
     fn takes(&mut self, at: Time, out: &mut Outlet<F>) {
         let Some(mut next) = self.queue.pop(at, &mut Hits { out, ecn: self.ecn }) else { return };
         self.last = self.serving.pass(at, self.last, self.serving.charged(&next.frame));
-        next.decision.delay = self.last.since(next.came);
+        next.decision.delay = self.last.since(next.arrived);
         out.decided(|| next.decision.clone());
         self.passing = Some((self.last, next));
     }

@@ -89,7 +89,7 @@ struct Waiting<F> {
     /// The decisions so far.
     decision: Decision,
     /// When it arrived at the stage.
-    came: Time,
+    arrived: Time,
     /// When it started to wait for the rate.
     since: Time,
     /// Length in bytes without FCS.
@@ -105,7 +105,7 @@ trait Queue<F>: Send {
     /// Number of frames and bytes that wait.
     fn backlog(&self) -> Backlog;
     /// Called if the stage is full: drops queued frames instead of the arriving one. False if there are none to drop.
-    fn makes_room(&mut self, _comes: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
+    fn makes_room(&mut self, _arriving: &F, _bytes: u32, _hits: &mut Hits<'_, F>) -> bool {
         false
     }
 }
@@ -164,15 +164,15 @@ impl Verdict {
 /// Selects frames of one queue.
 trait Manager: Send {
     /// Verdict on an arriving frame that finds `backlog`.
-    fn comes(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
+    fn enqueue(&mut self, _now: Time, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
     /// Called if the frame selected at departure was marked, not dropped.
     fn marked(&mut self) {}
     /// Called if the link is free and the queue is empty.
-    fn empties(&mut self) {}
+    fn on_idle(&mut self) {}
     /// Verdict on a departing frame of `bytes` bytes that has `waited` and leaves `backlog` behind.
-    fn goes(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
+    fn dequeue(&mut self, _now: Time, _waited: Span, _bytes: u32, _backlog: Backlog) -> Verdict {
         Verdict::Stays
     }
 }
@@ -202,7 +202,7 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
     }
 
     fn push(&mut self, now: Time, frame: Waiting<F>, hits: &mut Hits<'_, F>) {
-        let verdict = self.manager.comes(now, self.backlog());
+        let verdict = self.manager.enqueue(now, self.backlog());
         if let Some(frame) = hits.carry_out(verdict, frame) {
             self.bytes += u64::from(frame.bytes);
             self.frames.push_back(frame);
@@ -211,7 +211,7 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
 
     fn pop(&mut self, now: Time, hits: &mut Hits<'_, F>) -> Option<Waiting<F>> {
         while let Some(first) = self.take() {
-            let verdict = self.manager.goes(now, now.since(first.since), first.bytes, self.backlog());
+            let verdict = self.manager.dequeue(now, now.since(first.since), first.bytes, self.backlog());
             let left = hits.carry_out(verdict, first);
             if left.is_some() {
                 if verdict == Verdict::Chosen {
@@ -220,7 +220,7 @@ impl<F: Frame + Send, M: Manager> Queue<F> for Fifo<F, M> {
                 return left;
             }
         }
-        self.manager.empties();
+        self.manager.on_idle();
         None
     }
 }

@@ -131,7 +131,7 @@ impl Controller {
 }
 
 impl Manager for Controller {
-    fn comes(&mut self, now: Time, backlog: Backlog) -> Verdict {
+    fn enqueue(&mut self, now: Time, backlog: Backlog) -> Verdict {
         self.update_until(now);
         let short = self.delay_before.as_ps() < self.config.target.as_ps() / 2 && self.probability < 0.2;
         if self.burst > Span::ZERO || short || backlog.bytes <= 2 * MEAN_PACKET {
@@ -147,7 +147,7 @@ impl Manager for Controller {
         if chosen && self.probability > MARKS { Verdict::Dropped } else { Verdict::chosen_if(chosen) }
     }
 
-    fn goes(&mut self, now: Time, waited: Span, _: u32, backlog: Backlog) -> Verdict {
+    fn dequeue(&mut self, now: Time, waited: Span, _: u32, backlog: Backlog) -> Verdict {
         self.update_until(now);
         self.delay = if backlog.frames == 0 { Span::ZERO } else { waited };
         Verdict::Stays

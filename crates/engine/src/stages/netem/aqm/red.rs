@@ -110,7 +110,7 @@ pub(super) struct Early {
 }
 
 impl Manager for Early {
-    fn comes(&mut self, now: Time, backlog: Backlog) -> Verdict {
+    fn enqueue(&mut self, now: Time, backlog: Backlog) -> Verdict {
         let weight = self.config.weight.as_f64();
         if backlog.frames == 0 {
             self.mean *= (1.0 - weight).powf(now.since(self.idle).as_ps() as f64 / self.typical_ps);
@@ -136,7 +136,7 @@ impl Manager for Early {
         Verdict::chosen_if(chosen)
     }
 
-    fn goes(&mut self, now: Time, _: units::Span, _: u32, backlog: Backlog) -> Verdict {
+    fn dequeue(&mut self, now: Time, _: units::Span, _: u32, backlog: Backlog) -> Verdict {
         if backlog.frames == 0 {
             self.idle = now;
         }

@@ -38,7 +38,7 @@ impl fmt::Display for Step {
 }
 
 impl Manager for QueueLimit {
-    fn comes(&mut self, _: Time, backlog: Backlog) -> Verdict {
+    fn enqueue(&mut self, _: Time, backlog: Backlog) -> Verdict {
         Verdict::chosen_if(match *self {
             QueueLimit::Frames(most) => backlog.frames > most,
             QueueLimit::Bytes(most) => backlog.bytes > most,
@@ -46,7 +46,7 @@ impl Manager for QueueLimit {
         })
     }
 
-    fn goes(&mut self, _: Time, waited: Span, _: u32, _: Backlog) -> Verdict {
+    fn dequeue(&mut self, _: Time, waited: Span, _: u32, _: Backlog) -> Verdict {
         Verdict::chosen_if(matches!(*self, QueueLimit::Wait(most) if waited > most))
     }
 }

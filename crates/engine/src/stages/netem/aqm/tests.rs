@@ -34,14 +34,14 @@ fn run(spec: &str, frames: impl IntoIterator<Item = (Time, HeapFrame)>) -> (Outl
 fn run_netem(spec: &Netem, frames: impl IntoIterator<Item = (Time, HeapFrame)>) -> (Outlet<HeapFrame>, Vec<f64>) {
     let mut stage = spec.build::<HeapFrame>(Random::stream(1, "test"));
     let mut out = Outlet::default();
-    let mut came = std::collections::HashMap::new();
+    let mut arrived = std::collections::HashMap::new();
     let mut count = 0;
     for (number, (at, mut frame)) in frames.into_iter().enumerate() {
         while let Some(deadline) = stage.deadline().filter(|deadline| *deadline < at) {
             stage.wake(deadline, &mut out);
         }
         frame.set_tag(number as u32);
-        came.insert(number as u32, at);
+        arrived.insert(number as u32, at);
         stage.push(at, &mut vec![Item { frame, at }], &mut out);
         count += 1;
     }
@@ -49,7 +49,7 @@ fn run_netem(spec: &Netem, frames: impl IntoIterator<Item = (Time, HeapFrame)>) 
         stage.wake(deadline, &mut out);
     }
     assert_eq!((stage.held(), out.released.len() + out.dropped.len()), (0, count), "{spec}: the books balance");
-    let wait = |item: &Item<HeapFrame>| item.at.since(came[&item.frame.tag()]).as_secs_f64() * 1e3;
+    let wait = |item: &Item<HeapFrame>| item.at.since(arrived[&item.frame.tag()]).as_secs_f64() * 1e3;
     let waits = out.released.iter().map(wait).collect();
     (out, waits)
 }
@@ -221,7 +221,7 @@ fn red_spreads_its_selections() {
             other => panic!("{other:?}"),
         };
     let backlog = super::Backlog { frames: 40, bytes: 60_000 };
-    let is_chosen = |_: &usize| super::Manager::comes(&mut red, Time::ZERO, backlog) == super::Verdict::Chosen;
+    let is_chosen = |_: &usize| super::Manager::enqueue(&mut red, Time::ZERO, backlog) == super::Verdict::Chosen;
     let chosen: Vec<usize> = (0..200_000).filter(is_chosen).skip(500).collect();
     let gaps: Vec<usize> = chosen.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let mean = gaps.iter().sum::<usize>() as f64 / gaps.len() as f64;
@@ -391,9 +391,9 @@ fn dropped(out: &Outlet<HeapFrame>) -> Vec<u32> {
 
 #[test]
 fn drops_half_of_the_longest_flow_to_make_room() {
-    let full = |sizes: [usize; 3], comes: u16| {
+    let full = |sizes: [usize; 3], arriving: u16| {
         let of = |port: usize| (0..sizes[port]).map(move |_| frame(port as u16, 1_000));
-        (0..3).flat_map(of).chain([frame(comes, 1_000)]).map(|frame| (Time::ZERO, frame)).collect::<Vec<_>>()
+        (0..3).flat_map(of).chain([frame(arriving, 1_000)]).map(|frame| (Time::ZERO, frame)).collect::<Vec<_>>()
     };
     // One frame on the link; seven wait in one flow and four in another. The first four of the seven are dropped, for
     // any arriving flow.
@@ -422,18 +422,18 @@ fn flow_counts_as_started_even_if_all_its_frames_are_dropped() {
 #[test]
 fn codel_postpones_its_next_selection_after_a_mark() {
     let mut control = Control::new(&Codel::default());
-    let goes = |control: &mut Control, us: u64, waited: u64| {
+    let dequeue = |control: &mut Control, us: u64, waited: u64| {
         let now = Time::ZERO + Span::from_us(us);
-        let verdict = control.goes(now, MS(waited), 1_500, super::Backlog { frames: 10, bytes: 15_000 });
+        let verdict = control.dequeue(now, MS(waited), 1_500, super::Backlog { frames: 10, bytes: 15_000 });
         if verdict == super::Verdict::Chosen {
             control.marked();
         }
         verdict == super::Verdict::Chosen
     };
     let chosen: Vec<bool> =
-        [0, 100_000, 200_000, 270_800, 328_500].map(|us| goes(&mut control, us, 10)).into_iter().collect();
+        [0, 100_000, 200_000, 270_800, 328_500].map(|us| dequeue(&mut control, us, 10)).into_iter().collect();
     assert_eq!(chosen, [false, true, true, true, true]);
-    assert!(!goes(&mut control, 329_000, 0), "the wait is short again");
+    assert!(!dequeue(&mut control, 329_000, 0), "the wait is short again");
     // The next selection would have been due at 100 (2 + 1/√2 + 1/√3 + 1/√4) = 378 ms. The rate is remembered until 16
     // intervals after that.
     assert!(control.resumes(Time::ZERO + MS(1_975)) && !control.resumes(Time::ZERO + MS(1_980)));
@@ -444,7 +444,7 @@ fn codel_restarts_once_its_queue_is_empty() {
     let waiting = |at: Time| Waiting {
         frame: frame(1, 1_500),
         decision: Decision { frame: 0, copy: 0, marked: false, fate: Fate::Pass, delay: Span::ZERO, change: None },
-        came: at,
+        arrived: at,
         since: at,
         bytes: 1_500,
     };
