@@ -64,7 +64,9 @@ pub enum FrameFate {
 /// Compares the frames that arrive with those of a capture that is sent.
 ///
 /// Frames with the same bytes cannot be distinguished. An arrival is matched with the one whose position in the sending
-/// order is closest to that of the neighbouring arrivals.
+/// order is closest to that of the neighbouring arrivals. An arrival that may be a late frame or the first one after a
+/// loss is decided by the arrival after it. At the end, arrivals that looked like copies stand for skipped frames with
+/// the same bytes, unless they followed the original at once and the device keeps the order otherwise.
 #[derive(Debug)]
 pub struct ReplayMeter {
     capture: Vec<FrameDigests>,
@@ -83,6 +85,8 @@ pub struct ReplayMeter {
     reordered: u64,
     /// Positions that were skipped, because a later frame with the same bytes arrived.
     passed: BTreeSet<u64>,
+    /// The last arrival, if it may be late.
+    jump: Option<Jump>,
     /// Arrivals that are not frames of the capture, up to [`UNKNOWN`] of them.
     unknown: Vec<FrameDigests>,
     foreign: u64,
@@ -97,7 +101,37 @@ struct Group {
     /// Number of frames found or skipped, in all repetitions.
     next: u64,
     /// Arrivals since the last frame that was found: duplicates of it, or the next one, if what is between was lost.
-    early: u64,
+    early: u32,
+    /// Frames in `passed`.
+    skipped: u32,
+    /// Arrivals that count as duplicates.
+    copies: u32,
+    /// Arrivals that counted as duplicates at first, but followed the original too late to be plain copies.
+    far: u32,
+}
+
+/// An arrival that was matched with a frame further on, although a frame with the same bytes is missing.
+#[derive(Clone, Copy, Debug)]
+struct Jump {
+    whole: u64,
+    /// The front before it.
+    front: u64,
+    /// The group before it.
+    group: Group,
+    /// The first of the frames that it skipped, if it skipped any.
+    first_passed: Option<u64>,
+}
+
+/// A copy made by a device follows its original by at most this number of positions.
+const PLAIN_COPY: u64 = 2;
+
+/// Frames that did not arrive as they were sent, and apparent duplicates that were such frames.
+struct Missing {
+    positions: BTreeSet<u64>,
+    /// Copies that arrived earlier than the frame was expected, because the frames in between were lost.
+    resolved: u64,
+    /// Copies that arrived later than frames with the same bytes that had been skipped.
+    late: u64,
 }
 
 /// Limit on arrivals kept to identify changed frames of the capture.
@@ -106,7 +140,7 @@ const UNKNOWN: usize = 65_536;
 const LISTED: usize = 10_000;
 
 impl ReplayMeter {
-    /// Limit on the frames of a capture: 100 MB of memory.
+    /// Limit on the frames of a capture: some 140 MB of memory.
     pub const MOST: usize = 1 << 20;
 
     /// Expects `capture` to be sent at most `rounds` times.
@@ -117,7 +151,8 @@ impl ReplayMeter {
         let mut groups: HashMap<u64, Group> = HashMap::with_capacity(order.len());
         for (first, index) in order.iter().enumerate() {
             let whole = capture[*index as usize].whole;
-            groups.entry(whole).or_insert(Group { first: first as u32, count: 0, next: 0, early: 0 }).count += 1;
+            let new = Group { first: first as u32, count: 0, next: 0, early: 0, skipped: 0, copies: 0, far: 0 };
+            groups.entry(whole).or_insert(new).count += 1;
         }
         ReplayMeter {
             capture,
@@ -131,6 +166,7 @@ impl ReplayMeter {
             duplicates: 0,
             reordered: 0,
             passed: BTreeSet::new(),
+            jump: None,
             unknown: Vec::new(),
             foreign: 0,
         }
@@ -144,6 +180,7 @@ impl ReplayMeter {
 
     /// Records an arrival. Returns whether it is a frame that was still missing.
     pub fn record(&mut self, frame: FrameDigests) -> bool {
+        self.settle_jump(frame.whole);
         let Some(mut group) = self.groups.get(&frame.whole).copied() else {
             if self.unknown.len() < UNKNOWN {
                 self.unknown.push(frame);
@@ -154,12 +191,22 @@ impl ReplayMeter {
         };
         let distance = |position: u64| position.abs_diff(self.front);
         let last = group.next.checked_sub(1).and_then(|last| self.position(group, last));
+        let is_far = last.is_some_and(|last| distance(last) > PLAIN_COPY);
+        let before = Jump { whole: frame.whole, front: self.front, group, first_passed: None };
         let Some(mut position) = self.position(group, group.next) else {
+            group.far += u32::from(is_far);
+            group.copies += 1;
             self.duplicates += 1;
+            self.groups.insert(frame.whole, group);
             return false;
         };
         if last.is_some_and(|last| distance(last) < distance(position)) {
+            if is_far && group.skipped > 0 && group.early == 0 {
+                self.jump = Some(before);
+                return self.find(frame.whole, group, position);
+            }
             group.early += 1;
+            group.far += u32::from(is_far);
             self.groups.insert(frame.whole, group);
             return false;
         }
@@ -176,17 +223,79 @@ impl ReplayMeter {
             position = later;
             group.next += 1;
         }
+        group.skipped += passed.len() as u32;
+        if position > self.front && group.skipped > 0 && before.group.early == 0 {
+            self.jump = Some(Jump { first_passed: passed.first().copied(), ..before });
+        }
+        self.passed.extend(passed);
+        self.find(frame.whole, group, position)
+    }
+
+    /// Counts the next frame of a group, at this position.
+    fn find(&mut self, whole: u64, mut group: Group, position: u64) -> bool {
         group.next += 1;
-        self.duplicates += std::mem::take(&mut group.early);
+        group.copies += group.early;
+        self.duplicates += u64::from(std::mem::take(&mut group.early));
         if position < self.front {
             self.reordered += 1;
         } else {
             self.front = position + 1;
         }
         self.received += 1;
-        self.passed.extend(passed);
-        self.groups.insert(frame.whole, group);
+        self.groups.insert(whole, group);
         true
+    }
+
+    /// Decides by the arrival after it whether an arrival jumped ahead because frames were lost, or was a late frame.
+    fn settle_jump(&mut self, next: u64) {
+        let Some(jump) = self.jump else { return };
+        // Frames that are not of the capture decide nothing.
+        let Some(group) = self.groups.get(&next).copied() else { return };
+        self.jump = None;
+        let nearest = |front: u64| {
+            let from = group.next.saturating_sub(1);
+            let mut least = u64::MAX;
+            for position in (from..).map_while(|next| self.position(group, next)) {
+                let distance = position.abs_diff(front);
+                if distance > least {
+                    break;
+                }
+                least = distance;
+            }
+            least
+        };
+        if next == jump.whole || nearest(jump.front) >= nearest(self.front) {
+            return;
+        }
+        let mut group = jump.group;
+        match jump.first_passed {
+            // The late frame is the first that the jump skipped. What it skipped further on is still to come.
+            Some(first) => {
+                let jumped = self.groups.get(&jump.whole).copied().unwrap_or(group);
+                for skipped in group.next..jumped.next.saturating_sub(1) {
+                    if let Some(position) = self.position(group, skipped) {
+                        self.passed.remove(&position);
+                    }
+                }
+                debug_assert_eq!(self.position(group, group.next), Some(first));
+                group.next += 1;
+            }
+            None => {
+                let Some(late) = self.last_skipped(group) else { return };
+                self.passed.remove(&late);
+                group.skipped -= 1;
+            }
+        }
+        self.groups.insert(jump.whole, group);
+        self.front = jump.front;
+        self.reordered += 1;
+    }
+
+    /// The latest frame of a group that was skipped, among the last few.
+    fn last_skipped(&self, group: Group) -> Option<u64> {
+        const FEW: u64 = 64;
+        let recent = (group.next.saturating_sub(FEW)..group.next).rev();
+        recent.filter_map(|next| self.position(group, next)).find(|position| self.passed.contains(position))
     }
 
     /// Position of frame `next` of a group among all frames sent.
@@ -224,7 +333,7 @@ impl ReplayMeter {
     #[must_use]
     pub fn report(&self, sent: u64) -> ReplayReport {
         let frames = self.capture.len() as u64;
-        let (missing, resolved) = self.missing(sent);
+        let Missing { positions: missing, resolved, late } = self.missing(sent);
         let changed = self.changed(&missing);
         let fate = |position: &u64| match () {
             () if changed.contains(position) => FrameFate::Changed,
@@ -246,8 +355,10 @@ impl ReplayMeter {
             changed: changed.len() as u64,
             lost,
             loss_ratio: lost as f64 / sent.max(1) as f64,
-            duplicates: self.duplicates + self.groups.values().map(|group| group.early).sum::<u64>() - resolved,
-            reordered: self.reordered,
+            duplicates: self.duplicates + self.groups.values().map(|group| u64::from(group.early)).sum::<u64>()
+                - resolved
+                - late,
+            reordered: self.reordered + late,
             foreign: self.foreign + (self.unknown.len() - changed.len()) as u64,
             frames: listed.collect(),
         }
@@ -256,17 +367,19 @@ impl ReplayMeter {
     /// Frames of the capture, from 0, that were lost or changed in any repetition, if the first `sent` frames were sent.
     #[must_use]
     pub fn missing_of_capture(&self, sent: u64) -> BTreeSet<u64> {
-        self.missing(sent).0.into_iter().map(|position| position % self.capture.len() as u64).collect()
+        self.missing(sent).positions.into_iter().map(|position| position % self.capture.len() as u64).collect()
     }
 
-    /// Positions of frames that did not arrive as they were sent, and how many apparent duplicates were such frames: a
-    /// copy that arrived earlier than the frame was expected, because the frames in between were lost.
-    fn missing(&self, sent: u64) -> (BTreeSet<u64>, u64) {
+    /// The frames that did not arrive as they were sent.
+    fn missing(&self, sent: u64) -> Missing {
         let end = sent + self.not_sent;
         let mut missing = self.passed.clone();
         missing.retain(|position| *position < end && self.fits(*position));
         let mut resolved = 0;
-        for group in self.groups.values() {
+        // On a device that reorders many frames, late ones look like copies that follow at once.
+        let reorders = self.reordered > 0 && self.reordered >= self.duplicates / 4;
+        let mut late_of_groups = HashMap::new();
+        for (whole, group) in &self.groups {
             let (mut early, mut next) = (group.early, group.next);
             while let Some(position) = self.position(*group, next).filter(|position| *position < end) {
                 next += 1;
@@ -279,8 +392,25 @@ impl ReplayMeter {
                     missing.insert(position);
                 }
             }
+            let copies = group.copies + early;
+            let late = if reorders { copies } else { group.far.min(copies).min(group.skipped) };
+            if late > 0 {
+                late_of_groups.insert(*whole, late);
+            }
         }
-        (missing, resolved)
+        let mut late = 0;
+        if !late_of_groups.is_empty() {
+            for position in missing.clone().iter().rev() {
+                let whole = self.capture[(position % self.capture.len() as u64) as usize].whole;
+                if let Some(left) = late_of_groups.get_mut(&whole).filter(|left| **left > 0)
+                    && missing.remove(position)
+                {
+                    *left -= 1;
+                    late += 1;
+                }
+            }
+        }
+        Missing { positions: missing, resolved, late }
     }
 
     /// Missing frames whose header or payload an arrival has. A header or payload shared by several frames of the
@@ -428,5 +558,58 @@ mod tests {
         meter.record(same(12));
         let report = meter.report(2);
         assert_eq!((report.lost, report.changed, report.foreign), (2, 0, 1));
+    }
+
+    /// Frames 10 and 500 have the same bytes, and a device delays the first of them by 400 positions.
+    #[test]
+    fn late_frame_is_not_mistaken_for_a_later_one_with_the_same_bytes() {
+        let wholes: Vec<u64> = (0..1_000).map(|n| if n == 500 { 10 } else { n }).collect();
+        let mut meter = meter(&wholes, 1);
+        let mut arrivals = wholes.clone();
+        let late = arrivals.remove(10);
+        arrivals.insert(410, late);
+        arrivals.into_iter().for_each(|whole| _ = meter.record(frame(whole)));
+        let report = meter.report(1_000);
+        assert_eq!((report.lost, report.duplicates, report.reordered), (0, 0, 1));
+    }
+
+    /// A loop of 30 frames: each frame is there once per round.
+    #[test]
+    fn late_frames_of_a_loop_are_not_lost() {
+        let wholes: Vec<u64> = (0..30).collect();
+        let arrivals = |late: &[usize]| {
+            let mut order: Vec<(usize, u64)> = (0..600).map(|n| (n, n as u64 % 30)).collect();
+            for (n, place) in late.iter().zip(0..) {
+                let at = order.iter().position(|(position, _)| position == n).expect("it is there");
+                let one = order.remove(at);
+                order.insert(at + 80 + place, one);
+            }
+            order
+        };
+        let mut meter = meter(&wholes, 20);
+        arrivals(&[100, 205]).into_iter().for_each(|(_, whole)| _ = meter.record(frame(whole)));
+        let report = meter.report(600);
+        assert_eq!((report.lost, report.duplicates, report.reordered), (0, 0, 2));
+        // Losses beside late frames are still named.
+        let mut meter = self::meter(&wholes, 20);
+        let kept = arrivals(&[100, 205]).into_iter().filter(|(position, _)| ![37, 300, 411].contains(position));
+        kept.for_each(|(_, whole)| _ = meter.record(frame(whole)));
+        let report = meter.report(600);
+        let lost = |position: u64| (position / 30 + 1, position % 30 + 1, FrameFate::Lost);
+        assert_eq!(named(&report), [lost(37), lost(300), lost(411)]);
+        assert_eq!((report.duplicates, report.reordered), (0, 2));
+    }
+
+    /// Delays so different that hardly a frame arrives in its place.
+    #[test]
+    fn thorough_reordering_of_a_loop_loses_nothing() {
+        let wholes: Vec<u64> = (0..30).collect();
+        let mut meter = meter(&wholes, 40);
+        let mut order: Vec<(u64, u64)> = (0..1_200).map(|n| (n + n * 2_654_435_769 % 1_009 % 60, n % 30)).collect();
+        order.sort_unstable();
+        order.into_iter().for_each(|(_, whole)| _ = meter.record(frame(whole)));
+        let report = meter.report(1_200);
+        assert_eq!(report.received, 1_200 - report.lost);
+        assert!(report.lost <= 12 && report.lost == report.duplicates, "{report:?}");
     }
 }
