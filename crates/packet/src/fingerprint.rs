@@ -1,6 +1,8 @@
-use crate::headers::{Headers, SCTP, TCP, UDP};
+use crate::headers::{Headers, SCTP, TCP};
+use crate::key::{ICMP, ICMPV6};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// Identifies a frame after switches and routers have forwarded it.
 ///
@@ -11,15 +13,18 @@ pub struct Fingerprint {
     /// Digest of all other bytes.
     pub whole: u64,
     /// Digest of addresses, protocol, identification, ports and sequence number: identifies a frame whose payload was
-    /// changed. `None` for frames without IP.
+    /// changed. Without IP, of the EtherType and the first bytes after it.
     pub header: Option<u64>,
-    /// Digest of the TCP or UDP payload: identifies a frame whose addresses or ports were changed. `None` without such
-    /// a payload, or if it has fewer than 8 bytes.
+    /// Digest of the payload: identifies a frame whose addresses or ports were changed. Without a known transport, of
+    /// what follows the first bytes of the packet. `None` if it has fewer than 8 bytes.
     pub payload: Option<u64>,
 }
 
 /// Shorter payloads occur in many frames.
 const SHORTEST_PAYLOAD: usize = 8;
+/// Bytes of a packet that is not IP which count as its header: labels of MPLS and the start of what they carry, or an ARP
+/// header with the sender's hardware address.
+const FIRST: usize = 14;
 /// Bytes of a TCP or SCTP header in the digest: ports, and sequence number or verification tag.
 const START: usize = 8;
 
@@ -32,10 +37,11 @@ impl Fingerprint {
         let Some(ip) = headers.ip else {
             // Padding looks like trailing zeros.
             let end = packet.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let (first, rest) = packet[..end].split_at(end.min(FIRST));
             return Some(Fingerprint {
                 whole: digest(&(headers.ether_type, &packet[..end])),
-                header: None,
-                payload: None,
+                header: (!rest.is_empty()).then(|| digest(&(headers.ether_type, first))),
+                payload: (rest.len() >= SHORTEST_PAYLOAD).then(|| digest(&rest)),
             });
         };
         let packet = frame.get(ip.start..ip.end.clamp(ip.start, frame.len())).unwrap_or(packet);
@@ -51,7 +57,10 @@ impl Fingerprint {
             start[1] &= 0x0f;
             start[7] = 0;
         }
-        let payload = headers.payload(frame).map(|range| &frame[range]).filter(|bytes| bytes.len() >= SHORTEST_PAYLOAD);
+        // ICMP, and others without ports, have a header of 8 bytes.
+        let of_other = || frame.get(ip.transport? + START..ip.end.min(frame.len()));
+        let payload = headers.payload(frame).map(|range| &frame[range]).or_else(of_other);
+        let payload = payload.filter(|bytes| bytes.len() >= SHORTEST_PAYLOAD);
         Some(Fingerprint {
             whole: digest(&(&start[..fixed], &packet[fixed..])),
             header: transport_start(frame, &headers),
@@ -64,14 +73,17 @@ fn transport_start(frame: &[u8], headers: &Headers) -> Option<u64> {
     let ip = headers.ip?;
     let addresses: (IpAddr, IpAddr) = (ip.source(frame)?, ip.destination(frame)?);
     let id = if ip.version == 4 { frame.get(ip.start + 4..ip.start + 8)? } else { &[] };
-    // UDP's length and checksum change with its payload. SCTP's verification tag only identifies an association.
-    let length = match ip.protocol {
-        UDP => 4,
-        TCP | SCTP => START,
-        _ => 4,
+    // UDP's length and checksum change with its payload. SCTP's verification tag only identifies an association. ICMP's
+    // checksum lies between its type and the identifier and sequence number of an echo.
+    let parts = match ip.protocol {
+        TCP | SCTP => [0..START, START..START],
+        ICMP | ICMPV6 => [0..2, 4..8],
+        _ => [0..4, 4..4],
     };
-    let first = ip.transport.and_then(|at| frame.get(at..at + length)).unwrap_or(&[]);
-    Some(digest(&(addresses, ip.protocol, id, first)))
+    let part =
+        |part: Range<usize>| ip.transport.and_then(|at| frame.get(at + part.start..at + part.end)).unwrap_or(&[]);
+    let [first, second] = parts.map(part);
+    Some(digest(&(addresses, ip.protocol, id, first, second)))
 }
 
 fn digest(value: &impl Hash) -> u64 {
@@ -123,8 +135,41 @@ mod tests {
         assert_eq!(sent.payload, translated.payload);
     }
 
+    /// An IPv4 ICMP echo with this payload and its checksum left as 0.
+    fn echo(sequence: u8, destination: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = udp(64, destination, payload);
+        frame[23] = 1;
+        frame[34..42].copy_from_slice(&[8, 0, payload[0], payload[1], 0, 7, 0, sequence]);
+        frame
+    }
+
     #[test]
-    fn frames_without_ip_have_only_a_digest_of_all() {
+    fn recognises_changed_echoes() {
+        let sent = print(&echo(1, 2, b"as it was sent"));
+        let corrupt = print(&echo(1, 2, b"bs it was sent"));
+        assert!(sent.whole != corrupt.whole && sent.payload != corrupt.payload);
+        assert_eq!(sent.header, corrupt.header, "the checksum changes with the payload");
+        assert_ne!(sent.header, print(&echo(2, 2, b"as it was sent")).header, "the sequence number does not");
+        assert_eq!(sent.payload, print(&echo(1, 3, b"as it was sent")).payload);
+    }
+
+    #[test]
+    fn recognises_changed_frames_without_ip() {
+        let mpls = |label: u8, last: u8| {
+            let mut frame = vec![2; 12];
+            frame.extend([0x88, 0x47, 0, label, 1, 64]);
+            frame.extend((0..40).map(|byte| byte + 1));
+            frame.push(last);
+            print(&frame)
+        };
+        let sent = mpls(1, 9);
+        assert_eq!(sent.header, mpls(1, 8).header);
+        assert_eq!(sent.payload, mpls(2, 9).payload);
+        assert!(sent.payload.is_some() && sent.whole != mpls(1, 8).whole && sent.header != mpls(2, 9).header);
+    }
+
+    #[test]
+    fn short_frames_without_ip_have_only_a_digest_of_all() {
         let mut arp = vec![1; 12];
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 7]);
         let padded: Vec<u8> = arp.iter().copied().chain([0; 20]).collect();
