@@ -130,6 +130,9 @@ impl DeadlinePacer {
         }
         // Frames held by the NIC would not depart after the port is closed.
         rounds.clock.spin_until(self.outlet.gone().min(rounds.clock.now() + lead));
+        if let Some(oldest) = self.outlet.oldest() {
+            rounds.pipeline.ends_overdue(oldest, rounds.clock.now());
+        }
         self.outlet.hold_rest();
     }
 

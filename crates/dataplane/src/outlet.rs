@@ -101,6 +101,15 @@ impl Outlet {
         self.waiting
     }
 
+    /// When the first of the frames that wait should have departed, if any waits.
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        let waiting = self.lanes.iter().flat_map(|lane| &lane.asks).filter_map(|queued| match queued {
+            QueuedFrame::Departure(QueuedDeparture { token, .. }) => Some(token.at()),
+            QueuedFrame::Answer(_) => None,
+        });
+        waiting.min().filter(|at| *at < Time::MAX)
+    }
+
     /// Whether any frame may be added. To keep the order, one full queue blocks all.
     pub(crate) fn has_room(&self) -> bool {
         self.lanes.iter().all(|lane| lane.burst.room() > 0)

@@ -497,6 +497,13 @@ impl<F: Frame> Pipeline<F> {
         delays
     }
 
+    /// The run ends at `end` although a departure due at `at` has not left, because the output takes no frames.
+    pub fn ends_overdue(&mut self, at: Time, end: Time) {
+        if let Some(meter) = &mut self.meter {
+            meter.ends_overdue(at, end);
+        }
+    }
+
     /// How far the run fell behind its target; see [`DepartureMeter::shortfall`].
     #[must_use]
     pub fn shortfall(&self, excused: Span) -> Option<Shortfall> {

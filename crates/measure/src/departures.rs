@@ -34,7 +34,12 @@ pub struct DepartureMeter {
     target_changed: bool,
     /// The departures are those of several queues.
     joined: bool,
+    /// When a departure that never left was due, and the end of the run.
+    overdue: Option<(Time, Time)>,
 }
+
+/// An output that has taken no frame for this long is stuck; less is a hiccup.
+const STUCK: Span = Span::from_ms(10);
 
 /// The meters that count many equal departures at once.
 #[derive(Clone)]
@@ -131,6 +136,7 @@ impl DepartureMeter {
             steps: None,
             target_changed: false,
             joined: false,
+            overdue: None,
         }
     }
 
@@ -167,6 +173,14 @@ impl DepartureMeter {
             (one, other) => one.or(other),
         };
         self.last = later(self.last, other.last);
+        // The queue that fell behind furthest.
+        let behind = |overdue: &(Time, Time)| overdue.1.since(overdue.0);
+        self.overdue = self.overdue.into_iter().chain(other.overdue).max_by_key(behind);
+    }
+
+    /// The run ends at `end` although a departure due at `at` has not left, because the output takes no frames.
+    pub fn ends_overdue(&mut self, at: Time, end: Time) {
+        self.overdue = Some((at, end));
     }
 
     /// Allocates memory for all counts: a live departure has no time for the first access to a page.
@@ -355,8 +369,17 @@ impl DepartureMeter {
             ..Distributions::default()
         };
         let gap = gaps.report();
-        let elapsed = rate.elapsed().as_ns_f64() / 1e9;
-        let rate = rate.report().map(|rate| match self.joined {
+        // A stuck output lowers the rate as long as frames are due.
+        let overdue = self.overdue.filter(|(at, end)| end.since(*at) > STUCK);
+        let sending = rate.elapsed();
+        let elapsed = match (overdue, self.first) {
+            (Some((_, end)), Some((_, first))) => end.since(first).max(sending),
+            _ => sending,
+        };
+        let share = sending.as_ns_f64() / elapsed.as_ns_f64().max(1e-3);
+        let elapsed = elapsed.as_ns_f64() / 1e9;
+        let rate = rate.report().map(|rate| RateReport { mean_bps: rate.mean_bps * share, ..rate });
+        let rate = rate.map(|rate| match self.joined || overdue.is_some() {
             true => RateReport { mean_fps: Some((lateness.len() - 1) as f64 / elapsed), ..rate },
             false => rate.with_frames(gap.as_ref()),
         });
@@ -377,15 +400,17 @@ impl DepartureMeter {
         }
     }
 
-    /// How far the run fell behind its target. `None` unless the last departure was later than `excused`, and later
-    /// than a millionth of the run.
+    /// How far the run fell behind its target. `None` unless the last departure, or one that never left, was later than
+    /// `excused`, and later than a millionth of the run.
     #[must_use]
     pub fn shortfall(&self, excused: Span) -> Option<Shortfall> {
         let (first_ask, first_start) = self.first?;
         let (last_ask, last_start) = self.last;
-        let behind = last_start.since(last_ask);
         let asked = last_ask.since(first_ask);
-        let took = last_start.since(first_start);
+        let at_last = (last_start.since(last_ask), last_start);
+        let at_end = self.overdue.map(|(at, end)| (end.since(at), end));
+        let (behind, end) = at_end.filter(|at_end| at_end.0 > at_last.0).unwrap_or(at_last);
+        let took = end.since(first_start);
         let fell = behind > excused && u128::from(behind.as_ps()) * 1_000_000 > u128::from(took.as_ps());
         fell.then(|| Shortfall {
             behind_ns: behind.as_ns_f64(),
@@ -405,6 +430,29 @@ mod tests {
             meter.record(asked, asked + Span::from_ps(i * slip), FrameLen::MIN);
         }
         meter.shortfall(Span::from_us(1)).map(|shortfall| shortfall.obtained_ratio)
+    }
+
+    #[test]
+    fn an_output_that_takes_no_more_frames_falls_behind() {
+        let mut meter = DepartureMeter::new(None, None, Span::from_ms(1));
+        for i in 0..=1_000 {
+            let at = Time::from_ps(i * 1_000_000);
+            meter.record(at, at, FrameLen::MIN);
+        }
+        let rates = |meter: &DepartureMeter| {
+            let rate = meter.report(&FrameCounters::default(), 0).rate.expect("frames left");
+            (rate.mean_fps.expect("a rate").round(), rate.mean_bps)
+        };
+        let (fps, bps) = rates(&meter);
+        assert_eq!((fps, meter.shortfall(Span::from_us(1)).is_none()), (1e6, true));
+        // The output took frames for 1 ms. The run took 100 ms.
+        meter.ends_overdue(Time::from_ps(1_001_000_000), Time::from_ps(100_000_000_000));
+        let shortfall = meter.shortfall(Span::from_us(1)).expect("it fell behind");
+        assert!((shortfall.obtained_ratio - 0.01).abs() < 1e-9, "{shortfall:?}");
+        assert!((shortfall.behind_ns - 98_999_000.0).abs() < 1.0, "{shortfall:?}");
+        let (stuck_fps, stuck_bps) = rates(&meter);
+        assert_eq!(stuck_fps, 10_000.0);
+        assert!((stuck_bps / bps - 0.01).abs() < 1e-9);
     }
 
     /// Runs give the same figures as single records.
