@@ -11,9 +11,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +72,28 @@ static char log_ring[LOG_ROOM];
 static uint64_t log_total;
 static int log_echo;
 
+/* Standard error may be a stopped terminal or a pipe that is not read. The log must not block a thread on it: it is
+ * written only while there is space for it, and waits once. A pipe with space takes PIPE_BUF bytes at once (pipe(7)). */
+static void log_to_stderr(const char *text, size_t length)
+{
+	enum { PATIENCE_MS = 100 };
+	static atomic_bool stalled;
+	while (length > 0) {
+		struct pollfd space = { .fd = STDERR_FILENO, .events = POLLOUT };
+		bool waits = !atomic_load(&stalled);
+		if (poll(&space, 1, waits ? PATIENCE_MS : 0) < 1 || !(space.revents & POLLOUT)) {
+			atomic_store(&stalled, true);
+			return;
+		}
+		atomic_store(&stalled, false);
+		ssize_t written = write(STDERR_FILENO, text, length < PIPE_BUF ? length : PIPE_BUF);
+		if (written <= 0)
+			return;
+		text += written;
+		length -= (size_t)written;
+	}
+}
+
 static ssize_t log_write(void *cookie, const char *text, size_t length)
 {
 	(void)cookie;
@@ -77,7 +102,7 @@ static ssize_t log_write(void *cookie, const char *text, size_t length)
 		log_ring[log_total++ % LOG_ROOM] = text[i];
 	pthread_mutex_unlock(&log_lock);
 	if (log_echo)
-		(void)!fwrite(text, 1, length, stderr);
+		log_to_stderr(text, length);
 	return (ssize_t)length;
 }
 

@@ -193,7 +193,8 @@ impl Output {
         }
     }
 
-    /// Ends the file. Waits until everything is written, but not for a stalled reader: see [`PATIENCE`].
+    /// Ends the file. Waits until everything is written, but not for a stalled reader or, after a signal, for a disk that
+    /// hangs: see [`PATIENCE`].
     ///
     /// # Errors
     /// A write failed.
@@ -209,8 +210,10 @@ impl Output {
             if now != bytes {
                 (bytes, since) = (now, Instant::now());
             }
-            let stalls = gives_up && since.elapsed() > PATIENCE;
-            if self.can_stall && (stalls || ended_for().is_some_and(|ended| ended > PATIENCE)) {
+            let stalls = since.elapsed() > PATIENCE;
+            let ended = ended_for().is_some_and(|ended| ended > PATIENCE);
+            // After a signal, even a disk is not waited for if it hangs, as network file systems do.
+            if self.can_stall && (gives_up && stalls || ended) || stalls && ended {
                 // The thread is left behind and ends with the process.
                 self.thread = None;
                 self.missing = self.given.since(self.stored());

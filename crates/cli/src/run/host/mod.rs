@@ -6,6 +6,7 @@ mod text;
 
 use crate::options::common::Common;
 use crate::output::{self, Failure};
+use crate::render::report_printer;
 use crate::run::readiness;
 use crate::run::stop::Stop;
 use link::Link;
@@ -91,7 +92,7 @@ pub(crate) fn watch(names: &[String], interval: Span, common: &Common) -> Result
     } else {
         text::table(&report, &intervals, interval)
     };
-    output::print(&text)?;
+    report_printer::print(&text)?;
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 

@@ -250,8 +250,9 @@ fn ended(mut running: Child) -> Finished {
 fn a_stalled_stderr_does_not_hold_up_a_run() {
     let bench = Bench::new();
     bench.generate("64B", 1_000);
-    // Each line has notes to write.
+    // Each line has notes or a log of DPDK to write.
     for line in [
+        "gen --out dpdk:net_null0 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 100 --rate 10kpps -vv --json",
         "emulate --in pcap:in.pcap --out null --forward 'delay 10ms 5ms keep-order' --json",
         "search --dut 'limit key dst-ip rate 1Mbps mode police burst 1000B' --size 64B --trial 10ms --width 50% -v --json",
     ] {
@@ -261,6 +262,18 @@ fn a_stalled_stderr_does_not_hold_up_a_run() {
         assert_eq!(finished.status, Some(0), "{line}");
         serde_json::from_str::<serde_json::Value>(&finished.stdout).expect("one object");
     }
+}
+
+#[test]
+fn a_stalled_stdout_does_not_hold_up_the_end_of_a_host_watch() {
+    let (stdout, _other) = full_socket();
+    let mut command = Bench::new().command(["measure", "--host", "lo", "--interval", "100ms", "--duration", "60s"]);
+    let running = command.stdout(stdout).stderr(Stdio::piped()).spawn().expect("it starts");
+    crate::common::await_handlers(running.id());
+    let _ended = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+    let finished = ended(running);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("written to stderr"), "{}", finished.stderr);
 }
 
 #[cfg(feature = "slice")]
