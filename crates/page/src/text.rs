@@ -12,10 +12,18 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
+            '\n' | '\t' => safe.push(character),
+            // Programs print these. They would control a terminal that shows the file, or reorder its text.
+            other if other.is_control() || is_bidi(other) => safe.push(char::REPLACEMENT_CHARACTER),
             other => safe.push(other),
         }
     }
     safe
+}
+
+/// Characters that change the direction of text (Unicode TR9).
+fn is_bidi(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text with HTML markup escaped, and non-breaking spaces within figures and before their units.

@@ -334,7 +334,9 @@ fn put(
                     let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();
                     let remedy = match nearest(name, &names) {
                         Some(meant) => format!("did you mean {meant}?"),
-                        None if names.is_empty() => format!("add --class '{name} = RULE', or leave '{name}=' out"),
+                        None if names.is_empty() => {
+                            format!("write '{name} {}' for a setting, or add --class '{name} = RULE'", value.value)
+                        }
                         None => format!("write one of {}", names.join(", ")),
                     };
                     problems.add(&Origin::Option(option), format!("'{name}' is not a class: {remedy}"));

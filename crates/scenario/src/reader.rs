@@ -4,6 +4,7 @@ use crate::keys;
 use crate::overrides::{self, Override};
 use crate::problem::{Origin, Problems, Text};
 use engine::schedules::Files;
+use std::cell::Cell;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -25,13 +26,15 @@ pub(crate) struct Reader<'s> {
     /// Source of the named files, if available.
     pub(crate) files: Option<&'s dyn Files>,
     pub(crate) problems: Problems,
+    /// A byte offset, and the number of characters before it in its line.
+    counted: Cell<(usize, usize)>,
 }
 
 impl<'s> Reader<'s> {
     /// A reader of `source`, whose name in messages is `file`. `set` replaces values.
     pub(crate) fn new(file: &'s str, source: &'s str, files: Option<&'s dyn Files>, set: &'s [Override]) -> Self {
         let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Reader { file, source, lines, set, files, problems: Problems::default() }
+        Reader { file, source, lines, set, files, problems: Problems::default(), counted: Cell::default() }
     }
 
     /// Each replacement value, with the position of its first character.
@@ -60,7 +63,13 @@ impl<'s> Reader<'s> {
         }
         let before = &self.source[..span.start.min(self.source.len())];
         let line = self.lines.partition_point(|start| *start <= before.len());
-        let column = before[self.lines[line - 1]..].chars().count() + 1;
+        let start = self.lines[line - 1];
+        // Texts come mostly in order. Counting each from the start of its line would take a long line minutes.
+        let (from, known) =
+            Some(self.counted.get()).filter(|(from, _)| (start..=before.len()).contains(from)).unwrap_or((start, 0));
+        let counted = known + before[from..].chars().count();
+        self.counted.set((before.len(), counted));
+        let column = counted + 1;
         Origin::File { file: self.file.to_owned(), line, column }
     }
 

@@ -164,7 +164,10 @@ fn stack(words: &mut Words<'_>) -> Result<StreamSpec, ParseError> {
                 lower if LayerKind::named(lower).is_some() => {
                     format!("write the inner packet first: udp 10.0.0.1:1 > 10.0.0.2:2 in {lower}")
                 }
-                _ => format!("write one of {}", known.join(", ")),
+                _ => match units::nearest(word, &known) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => format!("write one of {}", known.join(", ")),
+                },
             };
             return Err(ParseError::new(format!("'{word}' is not a protocol"), how));
         }

@@ -14,6 +14,7 @@ use engine::search::{Outcome, Trial};
 use measure::StartReport;
 use serde_json::Value;
 use std::io::{self, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -165,7 +166,14 @@ fn report(output: &Output, direction: &Direction, sized: &ToSearch) -> Result<Va
     let failed = || {
         let lines = printed.lines().map(|line| line.trim_start_matches("netlathe: "));
         let lines = lines.filter(|line| !line.starts_with("note: ") && *line != "armed");
-        lines.collect::<Vec<_>>().join("\n")
+        let text = lines.collect::<Vec<_>>().join("\n");
+        match output.status.signal() {
+            Some(signal) => {
+                let remedy = "see dmesg: the kernel kills processes when memory runs out";
+                format!("the trial's netlathe gen was killed by signal {signal}: {remedy}")
+            }
+            None => text,
+        }
     };
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|_| failed())?;
     if report.pointer("/pipelines/0/drops/too-long").and_then(Value::as_u64).unwrap_or(0) > 0 {

@@ -34,7 +34,7 @@ pub(super) fn time(word: &str) -> Result<Span, Wrong> {
         }
         "s" | "sec" | "secs" => "s",
         "ms" | "msec" | "msecs" => "ms",
-        "us" | "usec" | "usecs" => "us",
+        "us" | "usec" | "usecs" | "µs" | "μs" => "us",
         "ns" | "nsec" | "nsecs" => "ns",
         "ps" => "ps",
         "min" | "mins" => "min",
