@@ -116,7 +116,7 @@ fn refuses_what_does_not_fit_by_name() {
     refused(&bench, "merge a.json text.json", &["text.json", "name a report"]);
     refused(&bench, "merge a.json old.json", &["cannot merge: old:", "schema 1"]);
     refused(&bench, "merge a.json other.json", &["cannot merge: other:", "netlathe measure", "netlathe shape"]);
-    refused(&bench, "merge a.json a.json", &["another report is of host a", "write NAME=a.json"]);
+    refused(&bench, "merge a.json a.json", &["another report is also of host a", "write NAME=a.json"]);
     refused(&bench, "merge a.json b.json --offset c=1us", &["--offset c=1us", "only of a, b"]);
     refused(&bench, "merge a.json b.json --offset a=1", &["--offset a=1", "no unit"]);
 }

@@ -195,7 +195,7 @@ fn frames_lost_to_a_full_disk_are_not_out_and_records_stay_whole() {
                 assert_eq!(&read["in"], &pipeline["out"], "{line} {kib}");
                 let (out, lost) = (out.as_u64().unwrap_or_default(), lost.as_u64().unwrap_or_default());
                 assert!(out > 0 && lost > 0, "{line}: {report}");
-                let said = format!("it holds the first {out} records, whole: check the free space");
+                let said = format!("it holds the first {out} records, all complete: check the free space");
                 assert!(finished.stderr.contains(&said), "{line}: {}", finished.stderr);
                 // Frames that were never written are in no other figure either.
                 if !line.starts_with("measure") {

@@ -1,6 +1,7 @@
 //! Options and values that are meaningless, or mean something else in other tools.
 
 use super::{bench, refused, refused_in_a_line};
+use crate::common::words;
 
 #[test]
 fn values_that_mean_nothing() {
@@ -144,11 +145,24 @@ fn suggests_our_option_for_words_of_other_tools() {
         ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2 rate 1Gbps'", "beside the streams"),
         ("--stream 'ipv6 fd00::1 > fd00::2'", "write ip"),
         ("--stream 'UDP 10.0.0.1:1 > 10.0.0.2:2'", "write udp"),
+        ("--stream 'upd 10.0.0.1:1 > 10.0.0.2:2'", "did you mean udp?"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --max-gap 1ms", "'--stream <SPEC>' cannot be used"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --loop-gap 1ms", "'--stream <SPEC>' cannot be used"),
+        ("--stream 'udp 10.0.0.1:1 > 10.0.0.2:2' --count 1 --in eth9 --write-missing m.pcap", "cannot be used with"),
     ] {
         refused_in_a_line(&bench, &format!("gen --out pcap:out.pcap {options}"), &[wanted]);
     }
     refused_in_a_line(&bench, "limit --in pcap:in.pcap --out null --key dst-ip --cir 1Mbps", &["write --rate"]);
     refused_in_a_line(&bench, "search --dut 'loss 1%' --precision 1%", &["write --width"]);
+    let v6 = "search --dut 'delay 1ms' --max 1kpps --trial 10ms --stream 'udp [fd00::1]:1 > [fd00::2]:2'";
+    refused_in_a_line(&bench, v6, &["write --size 84B or larger"]);
+    assert_eq!(bench.run(words(&format!("{v6} --size 84B"))).status, Some(0), "the size in the message is enough");
+    for name in ["o.xz", "o.pcap.bz2", "o.lz4"] {
+        let line = format!("gen --out pcap:{name} --count 1 --stream 'udp 10.0.0.1:1 > 10.0.0.2:2'");
+        refused_in_a_line(&bench, &line, &["compressed as .gz or .zst only"]);
+    }
+    let line = "emulate --in pcap:in.pcap --out null --forward 'loss=1%'";
+    refused_in_a_line(&bench, line, &["write 'loss 1%' for a setting"]);
     for (line, wanted) in [
         ("capture --in eth0", "write netlathe measure --in eth0 --write FILE"),
         ("replay in.pcap", "write netlathe gen --out eth0 --pcap FILE"),

@@ -81,6 +81,22 @@ fn a_run_refuses_clocks_that_disagree_and_reports_the_worst() {
     assert!(silent.stderr.contains("start netlathe clock --answer there"), "{}", silent.stderr);
 }
 
+#[test]
+fn first_signal_ends_a_run_that_waits_for_a_silent_peer() {
+    let Some(bed) = Bed::paired("clocksilent") else { return };
+    bed.stdout(Node::Box, "ip addr add 10.5.0.1/24 dev a0");
+    bed.stdout(Node::Box, "ip neigh add 10.5.0.2 lladdr 02:00:00:00:00:05 dev a0");
+    let line = "measure --in b0 --clock-peer 10.5.0.2 --max-clock-error 1s --json";
+    let waiting = bed.start(Node::Box, line);
+    thread::sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    let ended = waiting.stop();
+    assert!(ended.status.success(), "{ended:?}");
+    serde_json::from_str::<Value>(&ended.stdout).expect("a report");
+    // All exchanges with a silent peer take 5 s more.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
 /// Starts the answering side on a free loopback port.
 fn answering() -> (std::process::Child, std::net::SocketAddr) {
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
