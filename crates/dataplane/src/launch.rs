@@ -257,7 +257,15 @@ mod tests {
         }
         let (_, nothing_more) = rtrb::RingBuffer::new(1);
         let (stop, counters) = (AtomicBool::new(false), Counters::default());
-        let run = RunContext { clock, start: None, duration: None, stop: &stop, counters: &counters, pulse: None };
+        let run = RunContext {
+            clock,
+            start: None,
+            duration: None,
+            stop: &stop,
+            counters: &counters,
+            pulse: None,
+            beats: None,
+        };
         let rounds = Rounds::new(run, pipeline, Intake::of_thread(nothing_more, true));
         let report = DeadlinePacer::new(Outlet::new(started.tx, Some(launch)), None, true).run(rounds);
         assert_eq!((report.left.frames, report.held), (FRAMES, 0));

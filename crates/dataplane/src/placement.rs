@@ -5,10 +5,11 @@ use crate::feeder::{self, Feeder};
 use crate::intake::Intake;
 use crate::return_path::ReturnPath;
 use crate::rounds::Rounds;
-use crate::worker::{RunContext, pin};
+use crate::worker::{PartBeats, RunContext, pin};
 use dpdk::{Eal, Mbuf};
 use engine::Pipeline;
 use measure::PipelineReport;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 
 /// Runs the parts of a pipeline: one after the other on the calling thread, or each on its own thread with lock-free
@@ -53,6 +54,8 @@ impl Placement<'_> {
         if parts.is_empty() {
             return Ok(depart(Rounds::new(run, schedules, intake).changing(changes), back));
         }
+        let beats: Vec<AtomicU64> = (0..=parts.len()).map(|_| AtomicU64::new(0)).collect();
+        let beats_of = |own| run.pulse.map(|_| PartBeats { all: &beats, own });
         // Counters of each part except the first, which publishes for observers.
         let published: Vec<Counters> = parts.iter().map(|_| Counters::default()).collect();
         let mut parts = parts.into_iter();
@@ -62,7 +65,8 @@ impl Placement<'_> {
             let (ready, mut other) = ring();
             let mut threads = Vec::new();
             let mut cpus = cpus.iter().skip(1);
-            for (part, published) in parts.zip(&published) {
+            for ((part, published), number) in parts.zip(&published).zip(1..) {
+                let beats = beats_of(number);
                 let (give, next) = ring();
                 let taken = std::mem::replace(&mut other, next);
                 let cpu = cpus.next();
@@ -70,7 +74,7 @@ impl Placement<'_> {
                     let _registered = eal.register_thread()?;
                     pin(cpu)?;
                     let rounds = Rounds::new(
-                        RunContext { counters: published, pulse: None, ..run },
+                        RunContext { counters: published, pulse: None, beats, ..run },
                         part,
                         Intake::of_thread(taken, made),
                     );
@@ -79,15 +83,18 @@ impl Placement<'_> {
                 threads.push(started.map_err(|cause| Error::Thread(cause.to_string()))?);
             }
             let (cpu, published_last) = (cpus.next(), published.last());
+            let of_departures = beats_of(beats.len() - 1);
             let departing = thread::Builder::new().spawn_scoped(scope, move || {
                 let _registered = eal.register_thread()?;
                 pin(cpu)?;
-                let run = RunContext { counters: published_last.unwrap_or(run.counters), ..run };
+                let counters = published_last.unwrap_or(run.counters);
+                let run = RunContext { counters, beats: of_departures, ..run };
                 Ok::<_, Error>(depart(Rounds::new(run, schedules, Intake::of_thread(other, made)), None))
             });
             let departing = departing.map_err(|cause| Error::Thread(cause.to_string()))?;
             let received = Counters::default();
-            let rounds = Rounds::new(RunContext { counters: &received, pulse: None, ..run }, first, intake);
+            let rounds =
+                Rounds::new(RunContext { counters: &received, pulse: None, beats: beats_of(0), ..run }, first, intake);
             let mut feeding = vec![Feeder::first(ready, back, &published, run.counters).run(rounds)];
             let ended = |_| Error::Worker("a part of a pipeline".to_owned());
             for thread in threads {

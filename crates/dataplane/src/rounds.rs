@@ -105,8 +105,11 @@ impl<'a> Rounds<'a> {
         if self.raised {
             self.lower_after(now);
         }
-        if let Some(pulse) = self.run.pulse.filter(|_| now >= self.beat) {
-            pulse.beat();
+        if (self.run.pulse.is_some() || self.run.beats.is_some()) && now >= self.beat {
+            let all_run = self.run.beats.is_none_or(|beats| beats.beat(now));
+            if let Some(pulse) = self.run.pulse.filter(|_| all_run) {
+                pulse.beat();
+            }
             self.beat = now + BEAT;
         }
         if self.round.is_multiple_of(64) {

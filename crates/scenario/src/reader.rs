@@ -4,7 +4,6 @@ use crate::keys;
 use crate::overrides::{self, Override};
 use crate::problem::{Origin, Problems, Text};
 use engine::schedules::Files;
-use std::cell::Cell;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -26,15 +25,35 @@ pub(crate) struct Reader<'s> {
     /// Source of the named files, if available.
     pub(crate) files: Option<&'s dyn Files>,
     pub(crate) problems: Problems,
-    /// A byte offset, and the number of characters before it in its line.
-    counted: Cell<(usize, usize)>,
+    /// Characters before each multiple of [`CHUNK`] bytes. Counting from the start of a line for each text would take
+    /// minutes if one line has many.
+    counted: Vec<usize>,
+}
+
+const CHUNK: usize = 4_096;
+
+/// The number of characters that begin in these bytes of UTF-8.
+fn characters(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
 
 impl<'s> Reader<'s> {
     /// A reader of `source`, whose name in messages is `file`. `set` replaces values.
     pub(crate) fn new(file: &'s str, source: &'s str, files: Option<&'s dyn Files>, set: &'s [Override]) -> Self {
         let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Reader { file, source, lines, set, files, problems: Problems::default(), counted: Cell::default() }
+        let mut counted = vec![0];
+        let mut sum = 0;
+        for chunk in source.as_bytes().chunks(CHUNK) {
+            sum += characters(chunk);
+            counted.push(sum);
+        }
+        Reader { file, source, lines, set, files, problems: Problems::default(), counted }
+    }
+
+    /// The number of characters before the byte `end`.
+    fn characters(&self, end: usize) -> usize {
+        let chunk = end / CHUNK;
+        self.counted[chunk] + characters(&self.source.as_bytes()[chunk * CHUNK..end])
     }
 
     /// Each replacement value, with the position of its first character.
@@ -63,13 +82,7 @@ impl<'s> Reader<'s> {
         }
         let before = &self.source[..span.start.min(self.source.len())];
         let line = self.lines.partition_point(|start| *start <= before.len());
-        let start = self.lines[line - 1];
-        // Texts come mostly in order. Counting each from the start of its line would take a long line minutes.
-        let (from, known) =
-            Some(self.counted.get()).filter(|(from, _)| (start..=before.len()).contains(from)).unwrap_or((start, 0));
-        let counted = known + before[from..].chars().count();
-        self.counted.set((before.len(), counted));
-        let column = counted + 1;
+        let column = self.characters(before.len()) - self.characters(self.lines[line - 1]) + 1;
         Origin::File { file: self.file.to_owned(), line, column }
     }
 
@@ -188,5 +201,26 @@ impl<'s> Reader<'s> {
             }
         }
         tables
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters_from_the_start_of_the_line() {
+        let source = format!("a = 1\n{}b = 2\nµ{}c", "µs ".repeat(3_000), "x".repeat(2 * CHUNK));
+        let reader = Reader::new("f", &source, None, &[]);
+        let starts: Vec<usize> = source.char_indices().map(|(at, _)| at).collect();
+        // In any order, each column is what counting from the start of the line gives.
+        for at in starts.iter().rev().step_by(7).chain(&starts) {
+            let line_start = source[..*at].rfind('\n').map_or(0, |end| end + 1);
+            let counted = (source[..*at].matches('\n').count() + 1, source[line_start..*at].chars().count() + 1);
+            let Origin::File { line, column, .. } = reader.origin(*at..*at) else { panic!("a file") };
+            assert_eq!((line, column), counted);
+        }
+        let Origin::File { line, .. } = reader.origin(source.len() + 9..source.len() + 9) else { panic!("a file") };
+        assert_eq!(line, 3);
     }
 }

@@ -19,11 +19,20 @@ const ENDLESS: usize = 256 << 20;
 /// Reads a whole text. Refuses binary data at the first zero byte, so that a device such as `/dev/zero` does not fill
 /// the memory.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    read(path, PER_BYTE)
+}
+
+/// Reads a scenario like [`read_text`].
+pub(crate) fn read_scenario_text(path: &Path) -> io::Result<String> {
+    read(path, PER_BYTE_OF_SCENARIO)
+}
+
+fn read(path: &Path, per_byte: u64) -> io::Result<String> {
     let broken = |what: String| io::Error::new(ErrorKind::InvalidData, what);
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
     let endless = !metadata.is_file();
-    if let Some(lacking) = lacking_memory(metadata.len()) {
+    if let Some(lacking) = lacking_memory(metadata.len(), per_byte) {
         return Err(io::Error::new(ErrorKind::OutOfMemory, lacking));
     }
     let mut text = Vec::new();
@@ -34,6 +43,9 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
         }
         if let Some(position) = text[before..].iter().position(|byte| *byte == 0) {
             return Err(broken(format!("byte {} is zero, so this is not text", before + position + 1)));
+        }
+        if let Some(lacking) = lacking_memory(text.len() as u64, per_byte).filter(|_| endless) {
+            return Err(io::Error::new(ErrorKind::OutOfMemory, lacking));
         }
         if endless && text.len() > ENDLESS {
             return Err(broken(format!(
@@ -51,10 +63,12 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
 const SMALL: u64 = 4 << 20;
 /// Bytes of memory per byte of text: the text itself, its values, and the spare capacity of growing vectors.
 const PER_BYTE: u64 = 8;
+/// The same for scenarios, each of whose values has a position: tables with dotted names take most.
+const PER_BYTE_OF_SCENARIO: u64 = 256;
 
 /// Returns why a text of this length does not fit in memory, or `None` if it fits.
-fn lacking_memory(length: u64) -> Option<String> {
-    let (bytes, megabytes) = (length.saturating_mul(PER_BYTE), |bytes: u64| output::thousands(bytes / 1_000_000));
+fn lacking_memory(length: u64, per_byte: u64) -> Option<String> {
+    let (bytes, megabytes) = (length.saturating_mul(per_byte), |bytes: u64| output::thousands(bytes / 1_000_000));
     let (free, leaves, _) = free_memory().into_iter().min_by_key(|(free, ..)| *free)?;
     (length > SMALL && bytes > free).then(|| {
         let (length, needs, free) = (megabytes(length), megabytes(bytes), megabytes(free));

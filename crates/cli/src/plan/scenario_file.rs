@@ -1,5 +1,5 @@
 use super::Plan;
-use super::files::{OnDisk, RecordedFiles, read_text};
+use super::files::{OnDisk, RecordedFiles, read_scenario_text};
 use super::ready_gate::ReadyGate;
 use super::request::{Beside, Request, SliceListener};
 use super::sweep::{self, SweepPlan};
@@ -83,9 +83,10 @@ fn read_scenario(file: &Path, files: &dyn Files, set: &[Override]) -> Result<Sce
 /// Reads the text of a scenario file.
 fn source_of(file: &Path) -> Result<String, Failure> {
     let name = file.display();
-    read_text(file).map_err(|cause| {
+    read_scenario_text(file).map_err(|cause| {
         let remedy = match cause.kind() {
             std::io::ErrorKind::InvalidData => "write it to a file in UTF-8, as TOML is",
+            std::io::ErrorKind::OutOfMemory => "write a shorter scenario, or give the program more memory",
             _ => "check the path and its permissions",
         };
         Failure::new(format!("cannot read {name}: {cause}: {remedy}"))

@@ -142,7 +142,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
     (
         "spread",
-        "loads at which full trials disagree: from the lowest with one that misses the goal to the highest with one that meets it; ratio is its width / to_fps. Another run may end anywhere in it",
+        "loads at which full trials disagree: from the lowest with one that misses the goal to the highest with one that meets it; ratio is its width / to_fps. Another run may end anywhere in it, or beyond it",
     ),
     ("delay", "one-way, ns, of the longest trial at that load"),
     ("latency", "one-way, ns, of a separate run at the lower bound (RFC 2544, 26.2)"),
@@ -201,8 +201,8 @@ pub(crate) fn remarks(one: &Searched, goals: &[Goal]) -> Vec<String> {
     for (goal, found) in goals.iter().zip(&one.found) {
         let Some(spread) = found.spread.filter(|_| found.verdict == Verdict::Unstable) else { continue };
         remarks.push(format!(
-            "loss {}: unstable: trials disagree from {} to {} ({} %): another run may end anywhere between, however close \
-             the bounds are",
+            "loss {}: unstable: trials disagree at least from {} to {} ({} %): another run may end elsewhere in this range, or \
+             beyond it",
             goal.loss,
             spread.from,
             spread.to,

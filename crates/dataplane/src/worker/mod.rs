@@ -20,8 +20,8 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use units::FrameLen;
 
-pub(crate) use run::RunContext;
 pub use run::pin;
+pub(crate) use run::{PartBeats, RunContext};
 
 /// Results of a run.
 pub struct Finished {

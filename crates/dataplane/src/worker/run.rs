@@ -28,7 +28,7 @@ use engine::filler::FillerPlanner;
 use measure::{LineReport, PipelineReport};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -46,6 +46,26 @@ const WAKE: Span = Span::from_ms(1);
 /// Frames of up to this length, without FCS, are prefilled in their buffers.
 const LONGEST_LAID: usize = 9_600;
 
+/// When each part of a pipeline on several threads began its last round, in ps, and which part this is. If one part
+/// stalls, frames no longer pass, however well the others run.
+#[derive(Clone, Copy)]
+pub(crate) struct PartBeats<'a> {
+    pub(crate) all: &'a [AtomicU64],
+    pub(crate) own: usize,
+}
+
+impl PartBeats<'_> {
+    /// A part that has not begun a round for this long has stalled. With the second after which a detour passes frames
+    /// on by itself, traffic is back within 2 s.
+    const STALLED: Span = Span::from_ms(500);
+
+    /// Notes a round of this part. Returns whether all parts run.
+    pub(crate) fn beat(&self, now: Time) -> bool {
+        self.all[self.own].store(now.as_ps(), Ordering::Relaxed);
+        self.all.iter().all(|beat| now.since(Time::from_ps(beat.load(Ordering::Relaxed))) < Self::STALLED)
+    }
+}
+
 /// What all parts of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct RunContext<'a> {
@@ -60,6 +80,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) counters: &'a Counters,
     /// Shows the BPF programs of a detour that this process carries frames.
     pub(crate) pulse: Option<&'a Pulse>,
+    /// The pulse beats only while all parts of the pipeline run.
+    pub(crate) beats: Option<PartBeats<'a>>,
 }
 
 /// Frames that do not come from a port.
@@ -124,7 +146,8 @@ impl Worker {
             dpdk::raise_priority();
         }
         let start = gate.as_ref().map_or(Ok(None), |gate| gate.pass(&clock, stop))?;
-        let run = RunContext { clock, start, duration: worker.config.duration, stop, counters, pulse: None };
+        let run =
+            RunContext { clock, start, duration: worker.config.duration, stop, counters, pulse: None, beats: None };
         let mut finished = match source {
             LocalSource::Made(maker) if floods && worker.takes(maker.streams().longest()) => {
                 worker.flood(eal, run, maker)
@@ -503,4 +526,25 @@ fn summary(port: &Port, driver: String) -> PortSummary {
     // Without driver statistics the figures are zero: the summary is optional.
     let PortStats { rx_missed, rx_no_buffer, rx_completed, .. } = port.stats().unwrap_or_default();
     PortSummary { driver, rx_missed, rx_no_buffer, rx_completed, cut_off: port.is_cut_off() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stalled_part_stops_the_pulse() {
+        let all: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+        let part = |own| PartBeats { all: &all, own };
+        let at = |ms| Time::ZERO + Span::from_ms(ms);
+        assert!(!part(2).beat(at(10_000)), "the others have not begun");
+        part(0).beat(at(10_000));
+        part(1).beat(at(10_010));
+        assert!(part(2).beat(at(10_020)));
+        // Part 1 stalls.
+        part(0).beat(at(10_600));
+        assert!(!part(2).beat(at(10_600)));
+        part(1).beat(at(10_610));
+        assert!(part(2).beat(at(10_620)), "it runs again");
+    }
 }

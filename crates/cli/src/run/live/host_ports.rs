@@ -4,6 +4,7 @@
 use crate::output::{self, Failure};
 use crate::plan::detour;
 use crate::plan::request::{Arrivals, Request};
+use crate::run::live::stream_receiver::ring_of;
 use dpdk::HostUse;
 use lab::LabInterface;
 use scenario::{Driver, PipelinePlan, PortSpec, SourcePlan};
@@ -62,12 +63,20 @@ fn refusal(used: &[(&str, String)], remedy: &str) -> Failure {
     Failure::new(format!("{} {carry} this host's own traffic, which would be cut off: {remedy}", which.join(" and ")))
 }
 
-/// The driver of a generator's output. If no driver was asked and the host uses the interface, this is af_packet, which
-/// leaves arriving frames to the host.
+/// The driver of a generator's output. If no driver was asked, and the host uses the interface or `--in` receives on it,
+/// this is af_packet, which leaves arriving frames to them.
 pub(super) fn driver(plan: &PipelinePlan, request: &Request) -> Option<Driver> {
     let PortSpec::Interface { name, driver, .. } = &plan.output else { return None };
-    if driver.is_some() || request.common.take_over || matches!(plan.source, SourcePlan::Port(_)) {
+    if driver.is_some() {
         return *driver;
+    }
+    // The XDP program of af_xdp would take what --in should receive.
+    let listens = request.receiver.as_ref().filter(|arrivals| ring_of(&arrivals.port) == Some(name.as_str()));
+    if listens.is_some() {
+        return Some(Driver::AfPacket);
+    }
+    if request.common.take_over || matches!(plan.source, SourcePlan::Port(_)) {
+        return None;
     }
     let why = use_of(name)?;
     output::note(format!(

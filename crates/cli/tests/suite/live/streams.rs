@@ -3,7 +3,9 @@
 use crate::bed::{Bed, Program, notified, number};
 use crate::common::caveat;
 use lab::Node;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -125,6 +127,30 @@ fn frames_that_are_lost_on_the_way_are_counted_and_change_the_status() {
     let report = serde_json::from_str::<serde_json::Value>(&generated.stdout).expect("a report");
     let lost: u64 = (0..2).map(|stream| number(&report, &format!("/pipelines/0/streams/{stream}/lost"))).sum();
     assert_eq!(lost, number(&shaped, "/drops/loss"), "{report} {shaped}");
+}
+
+/// Sends back what arrives on a1.
+const REFLECTOR: &str = "
+import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0x0300)
+s.bind(('a1', 0))
+print('ready', flush=True)
+while True:
+    frame, address = s.recvfrom(2048)
+    if address[2] != socket.PACKET_OUTGOING: s.send(frame)";
+
+#[test]
+fn frames_that_come_back_to_the_sending_interface_are_counted() {
+    let Some(bed) = Bed::paired("reflected") else { return };
+    let mut reflector = bed.command(Node::Box, "timeout", &["60", "python3", "-c", REFLECTOR]);
+    let mut reflector = reflector.stdout(Stdio::piped()).spawn().expect("python3 is there");
+    BufReader::new(reflector.stdout.take().expect("piped")).read_line(&mut String::new()).expect("a line");
+    let stream = "--stream 'udp 10.0.0.1:1000 > 10.0.0.2:9 size 100B'";
+    let sent = bed.run(Node::Box, &format!("gen --out a0 --in a0 --rate 1kpps --count 200 --wait 2s --json {stream}"));
+    let _killed = reflector.kill();
+    let _reaped = reflector.wait();
+    let report = sent.report();
+    assert_eq!((number(&report, "/streams/0/received"), number(&report, "/streams/0/lost")), (200, 0), "{sent:?}");
 }
 
 #[test]
