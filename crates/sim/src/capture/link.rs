@@ -42,7 +42,6 @@ impl Link {
     pub(super) fn make_frame(self, frame: &mut HeapFrame) -> Result<bool, SkipReason> {
         let bytes = frame.bytes();
         let (taken, header) = match self {
-            Link::Ethernet if frame.original() == 0 => return Err(SkipReason::Short),
             Link::Ethernet => return Ok(false),
             Link::Raw => (0, header(0, None, ip_version(bytes)?)),
             Link::Loopback => {

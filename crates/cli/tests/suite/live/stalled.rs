@@ -267,7 +267,8 @@ fn a_stalled_stderr_does_not_hold_up_a_run() {
 #[test]
 fn a_stalled_stdout_does_not_hold_up_the_end_of_a_host_watch() {
     let (stdout, _other) = full_socket();
-    let mut command = Bench::new().command(["measure", "--host", "lo", "--interval", "100ms", "--duration", "60s"]);
+    let bench = Bench::new();
+    let mut command = bench.command(["measure", "--host", "lo", "--interval", "100ms", "--duration", "60s"]);
     let running = command.stdout(stdout).stderr(Stdio::piped()).spawn().expect("it starts");
     crate::common::await_handlers(running.id());
     let _ended = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
