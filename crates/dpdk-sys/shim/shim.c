@@ -73,20 +73,34 @@ static uint64_t log_total;
 static int log_echo;
 
 /* Standard error may be a stopped terminal or a pipe that is not read. The log must not block a thread on it: it is
- * written only while there is space for it, and waits once. A pipe with space takes PIPE_BUF bytes at once (pipe(7)). */
+ * written without blocking, and waits once. A descriptor of our own leaves that of other processes as it is. A socket
+ * cannot be opened so; it takes PIPE_BUF bytes when it is writable. */
+static int log_descriptor = -1;
+
+static void log_open(void)
+{
+	if (log_descriptor < 0)
+		log_descriptor = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_APPEND | O_CLOEXEC | O_NOCTTY);
+	if (log_descriptor < 0)
+		log_descriptor = STDERR_FILENO;
+}
+
 static void log_to_stderr(const char *text, size_t length)
 {
 	enum { PATIENCE_MS = 100 };
 	static atomic_bool stalled;
 	while (length > 0) {
-		struct pollfd space = { .fd = STDERR_FILENO, .events = POLLOUT };
-		bool waits = !atomic_load(&stalled);
-		if (poll(&space, 1, waits ? PATIENCE_MS : 0) < 1 || !(space.revents & POLLOUT)) {
-			atomic_store(&stalled, true);
-			return;
+		struct pollfd space = { .fd = log_descriptor, .events = POLLOUT };
+		int ready = poll(&space, 1, atomic_load(&stalled) ? 0 : PATIENCE_MS);
+		if (ready < 0 && errno == EINTR)
+			continue;
+		ssize_t written = -1;
+		if (ready > 0 && (space.revents & POLLOUT)) {
+			written = write(log_descriptor, text, length < PIPE_BUF ? length : PIPE_BUF);
+			if (written < 0 && errno == EINTR)
+				continue;
 		}
-		atomic_store(&stalled, false);
-		ssize_t written = write(STDERR_FILENO, text, length < PIPE_BUF ? length : PIPE_BUF);
+		atomic_store(&stalled, written <= 0);
 		if (written <= 0)
 			return;
 		text += written;
@@ -110,6 +124,8 @@ int shim_log_capture(int echo)
 {
 	static FILE *stream;
 	log_echo = echo;
+	if (echo)
+		log_open();
 	if (stream == NULL) {
 		cookie_io_functions_t functions = { .write = log_write };
 		stream = fopencookie(NULL, "w", functions);

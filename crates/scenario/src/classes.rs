@@ -334,8 +334,13 @@ fn put(
                     let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();
                     let remedy = match nearest(name, &names) {
                         Some(meant) => format!("did you mean {meant}?"),
+                        None if names.is_empty() && stage.is_empty() => {
+                            format!("add --class '{name} = RULE', or leave '{name}=' out")
+                        }
+                        // Users of other tools write settings so.
                         None if names.is_empty() => {
-                            format!("write '{name} {}' for a setting, or add --class '{name} = RULE'", value.value)
+                            let setting = text.replacen('=', " ", 1);
+                            format!("write '{setting}' for a setting, or add --class '{name} = RULE'")
                         }
                         None => format!("write one of {}", names.join(", ")),
                     };

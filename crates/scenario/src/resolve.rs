@@ -170,13 +170,12 @@ impl PipelineText {
             (None, [_, ..], None) => {
                 let numbers = usize::from(u16::MAX) - usize::from(self.first_stream);
                 if let Some(text) = self.streams.get(numbers) {
-                    problems.add(
-                        &text.origin,
-                        format!(
-                            "stamps have numbers for {} streams of a run: leave some out, or let fields walk instead",
-                            u16::MAX
-                        ),
-                    );
+                    let remedy = match self.first_stream {
+                        0 => "leave some out, or let fields walk instead".to_owned(),
+                        first => format!("leave some out, or begin with a lower number than {first}"),
+                    };
+                    let what = format!("stamps have numbers for {} streams of a run", u16::MAX);
+                    problems.add(&text.origin, format!("{what}: {remedy}"));
                     return None;
                 }
                 let mut read = |text| problems.read_with_files(text, files, parse_stream, load_stream);

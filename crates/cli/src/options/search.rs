@@ -36,7 +36,7 @@ pub(crate) struct Search {
     /// Port to receive them on
     #[arg(long = "in", value_name = "PORT", requires = "output")]
     pub(crate) input: Vec<String>,
-    /// Send from each --in to its --out at the same time. Needs interfaces of Linux, which are used by af_packet
+    /// Send from each --in to its --out at the same time. Needs Linux interfaces, which are used with driver=af_packet
     #[arg(long, requires = "output", conflicts_with = "dut")]
     pub(crate) both: bool,
     /// Instead of ports: a stage to test in virtual time; several are passed in order

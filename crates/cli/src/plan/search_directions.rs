@@ -18,7 +18,7 @@ fn default_stream(pair: usize) -> String {
 const MOST_PAIRS: usize = 256;
 
 /// A direction before its streams are known.
-struct Way {
+struct AskedDirection {
     out: PortSpec,
     input: PortSpec,
     /// Both as written.
@@ -34,17 +34,22 @@ impl Search {
     pub(super) fn directions(&self, problems: &mut Problems) -> Vec<Direction> {
         let mut ways = self.ways(problems);
         self.share_ports(&mut ways, problems);
+        self.check_senders(&ways, problems);
         let mut directions: Vec<Direction> = Vec::new();
         for way in &ways {
             let first = directions.last().map_or(0, |last| usize::from(last.first_stream) + last.streams.len());
-            let streams = self.streams_of(way, &ways, problems);
+            let mut streams = self.streams_of(way, &ways, problems);
+            let gateways = self.gateways_of(way, &ways);
+            if ways.len() > 1 {
+                streams.iter_mut().for_each(|stream| give_addresses(stream, way, gateways.is_empty()));
+            }
             let [out, input] = way.names.clone();
             directions.push(Direction {
                 out,
                 input,
                 ports: [way.out.to_string(), way.input.to_string()],
                 streams,
-                gateways: self.gateways_of(way, &ways, problems),
+                gateways,
                 // Too many streams are refused when their sizes are read.
                 first_stream: u16::try_from(first).unwrap_or(u16::MAX),
             });
@@ -53,7 +58,7 @@ impl Search {
     }
 
     /// The directions of all pairs of ports.
-    fn ways(&self, problems: &mut Problems) -> Vec<Way> {
+    fn ways(&self, problems: &mut Problems) -> Vec<AskedDirection> {
         let mut read = |option: &'static str, texts: &[String]| {
             let mut ports: Vec<Option<PortSpec>> = Vec::new();
             for text in texts {
@@ -77,6 +82,10 @@ impl Search {
             let what = format!("{} for --out and {} for --in", count(&outs), count(&inputs));
             problems.add(&text.origin, format!("{what}: write an --in for each --out, in the same order"));
         }
+        if self.both && outs.iter().any(|out| out.is_some() && inputs.contains(out)) {
+            let text = Text::option("--both", "");
+            problems.add(&text.origin, "a port is an --out and an --in: name each pair once, in one order");
+        }
         if outs.len() > MOST_PAIRS {
             let text = Text::option("--out", "");
             problems.add(&text.origin, format!("a search has at most {MOST_PAIRS} pairs of ports: leave some out"));
@@ -87,9 +96,9 @@ impl Search {
         for (pair, out, input) in pairs {
             let names = [self.output[pair].clone(), self.input[pair].clone()];
             let [name, other] = names.clone();
-            ways.push(Way { out: out.clone(), input: input.clone(), names, pair, is_reverse: false });
+            ways.push(AskedDirection { out: out.clone(), input: input.clone(), names, pair, is_reverse: false });
             if self.both {
-                ways.push(Way { out: input, input: out, names: [other, name], pair, is_reverse: true });
+                ways.push(AskedDirection { out: input, input: out, names: [other, name], pair, is_reverse: true });
             }
         }
         ways
@@ -97,7 +106,7 @@ impl Search {
 
     /// A port that sends in one direction and receives in another is used by two processes. Packet sockets allow that;
     /// other drivers take a port for one process.
-    fn share_ports(&self, ways: &mut [Way], problems: &mut Problems) {
+    fn share_ports(&self, ways: &mut [AskedDirection], problems: &mut Problems) {
         if ways.len() < 2 {
             return;
         }
@@ -130,12 +139,61 @@ impl Search {
         }
     }
 
-    /// The streams that a direction sends: its own, or else those of all senders, turned round for the reverse direction.
-    fn streams_of(&self, way: &Way, ways: &[Way], problems: &mut Problems) -> Vec<String> {
-        let of = |port: Option<&Way>| -> Vec<String> {
+    /// Refuses streams and gateways that no port uses.
+    fn check_senders(&self, ways: &[AskedDirection], problems: &mut Problems) {
+        if ways.is_empty() {
+            return;
+        }
+        let mut check = |option: &'static str, text: &str| {
+            let (sender, rest) = split(text, ways);
+            let receiver = ways
+                .iter()
+                .find(|way| text.strip_prefix(way.names[1].as_str()).is_some_and(|rest| rest.starts_with('=')));
+            if let Some(receiver) = receiver.filter(|_| sender.is_none()) {
+                let port = &receiver.names[1];
+                problems.add(
+                    &Text::option(option, "").origin,
+                    format!("{port} sends nothing: add --both, or name an --out"),
+                );
+                return None;
+            }
+            Some((sender.is_some(), rest.to_owned()))
+        };
+        let mut streams = Vec::new();
+        for text in &self.streams {
+            streams.extend(check("--stream", text));
+        }
+        let mut gateways = Vec::new();
+        for text in &self.gateways {
+            gateways.extend(check("--gateway", text));
+        }
+        let named = |way: &&AskedDirection| {
+            let of_pair = ways.iter().filter(|other| other.pair == way.pair && !other.is_reverse);
+            of_pair.chain([*way]).any(|sender| {
+                self.streams.iter().any(|text| split(text, ways).0.is_some_and(|way| way.names == sender.names))
+            })
+        };
+        if let Some((_, text)) =
+            streams.iter().find(|(has_port, _)| !has_port).filter(|_| ways.iter().all(|way| named(&way)))
+        {
+            let text = Text::option("--stream", text.clone());
+            problems.add(
+                &text.origin,
+                format!("no port sends '{}', since each has streams of its own: leave it out", text.value),
+            );
+        }
+        for (_, gateway) in gateways {
+            problems.read(&Text::option("--gateway", gateway), parse_gateway);
+        }
+    }
+
+    /// The streams that a direction sends: its own; or else those of the other end, turned round; or else those without a
+    /// port.
+    fn streams_of(&self, way: &AskedDirection, ways: &[AskedDirection], problems: &mut Problems) -> Vec<String> {
+        let of = |sender: Option<&AskedDirection>| -> Vec<String> {
             let streams = self.streams.iter().map(|text| split(text, ways));
             streams
-                .filter(|(sender, _)| sender.map(|way| &way.names) == port.map(|way| &way.names))
+                .filter(|(named, _)| named.map(|way| &way.names) == sender.map(|way| &way.names))
                 .map(|(_, stream)| stream.to_owned())
                 .collect()
         };
@@ -158,7 +216,7 @@ impl Search {
     }
 
     /// The gateways of a direction: its own, and for `--out` those of all.
-    fn gateways_of(&self, way: &Way, ways: &[Way], problems: &mut Problems) -> Vec<String> {
+    fn gateways_of(&self, way: &AskedDirection, ways: &[AskedDirection]) -> Vec<String> {
         let mut gateways = Vec::new();
         for text in &self.gateways {
             let (sender, gateway) = split(text, ways);
@@ -167,7 +225,6 @@ impl Search {
                 None => !way.is_reverse,
             };
             if applies {
-                problems.read(&Text::option("--gateway", gateway), parse_gateway);
                 gateways.push(gateway.to_owned());
             }
         }
@@ -176,13 +233,29 @@ impl Search {
 }
 
 /// Splits `PORT=TEXT` if the port sends in one of the directions. Other texts may contain '=', too.
-fn split<'a, 'w>(text: &'a str, ways: &'w [Way]) -> (Option<&'w Way>, &'a str) {
-    let own = |way: &&Way| {
+fn split<'a, 'w>(text: &'a str, ways: &'w [AskedDirection]) -> (Option<&'w AskedDirection>, &'a str) {
+    let own = |way: &&AskedDirection| {
         // As written, or by the name of the interface alone.
         let names = [Some(way.names[0].as_str()), way.out.interface()];
         names.into_iter().flatten().find_map(|name| text.strip_prefix(name)?.strip_prefix('='))
     };
     ways.iter().find_map(|way| Some((Some(way), own(&way)?.trim_start()))).unwrap_or((None, text))
+}
+
+/// Gives a stream hardware addresses of its direction, unless it names some: a switch learns at which port an address is.
+/// With a gateway, the destination is left to it.
+fn give_addresses(stream: &mut String, way: &AskedDirection, with_destination: bool) {
+    let words: Vec<&str> = stream.split_whitespace().collect();
+    let is_simple = words.first().is_some_and(|word| ["udp", "tcp", "icmp", "ip"].contains(word));
+    if !is_simple || ["in", "payload", "smac", "dmac"].iter().any(|word| words.contains(word)) {
+        return;
+    }
+    let (own, other) = if way.is_reverse { (2, 1) } else { (1, 2) };
+    let address = |end: u8| format!("02:00:00:00:{:02x}:{end:02x}", way.pair);
+    *stream += &format!(" smac {}", address(own));
+    if with_destination {
+        *stream += &format!(" dmac {}", address(other));
+    }
 }
 
 /// Whether two ports are the same device.

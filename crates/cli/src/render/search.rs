@@ -287,11 +287,19 @@ fn flaws(one: &Searched) -> Vec<String> {
 fn of_trials(one: &Searched) -> Vec<String> {
     let words = |text: &str| text.chars().filter(|c| !c.is_ascii_digit() && !"., ".contains(*c)).collect::<String>();
     let mut kinds: Vec<(String, &str, usize)> = Vec::new();
-    for warning in one.measured.iter().flat_map(|measured| &measured.warnings) {
-        let kind = words(warning);
-        match kinds.iter_mut().find(|(known, ..)| *known == kind) {
-            Some((.., times)) => *times += 1,
-            None => kinds.push((kind, warning, 1)),
+    for measured in &one.measured {
+        // Directions may have the same warning.
+        let mut of_trial: Vec<String> = Vec::new();
+        for warning in &measured.warnings {
+            let kind = words(warning);
+            if of_trial.contains(&kind) {
+                continue;
+            }
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((.., times)) => *times += 1,
+                None => kinds.push((kind.clone(), warning, 1)),
+            }
+            of_trial.push(kind);
         }
     }
     let trials = one.measured.len();

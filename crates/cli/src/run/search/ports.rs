@@ -17,7 +17,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ChildStdin, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 use units::Span;
@@ -79,7 +79,7 @@ pub(super) fn run(
                 netlathe_process::output(only, (stop, &abandoned), |_| output::say("armed"))
             })]
         }
-        several => together(several, asked.as_deref(), stop, ready),
+        several => together(several, asked.as_deref(), stop, ready)?,
     };
     let mut outcome = Outcome {
         sent: 0,
@@ -117,7 +117,7 @@ pub(super) fn run(
         whole.duplicates += of_all("duplicates");
         whole.earlier += number("/flow/earlier");
         whole.seen = whole.seen.take().or_else(|| seen_instead(pipeline).map(|seen| named(&seen)));
-        whole.warnings.extend(texts(&report["warnings"]).iter().map(|warning| named(warning)));
+        whole.warnings.extend(texts(&report["warnings"]));
         let delay = streams
             .into_iter()
             .max_by_key(|stream| stream["received"].as_u64())
@@ -133,13 +133,6 @@ pub(super) fn run(
         }
     }
     Ok(Measured { outcome, ..whole })
-}
-
-/// An instant as UTC, because '+1s' would count from a different moment in each process. `None` if it is not an instant;
-/// the processes report that.
-fn absolute(text: &str) -> Option<String> {
-    let at: StartAt = text.parse().ok()?;
-    Some(Utc(at.unix_ns(HostClock::new().ok()?.now_ns())?).to_string())
 }
 
 /// The `netlathe gen` of a direction. The start is added by the caller.
@@ -205,7 +198,7 @@ fn together(
     asked: Option<&str>,
     stop: &Stop,
     ready: impl FnOnce() + Send,
-) -> Vec<io::Result<Output>> {
+) -> Result<Vec<io::Result<Output>>, Failure> {
     let abandoned = AtomicBool::new(false);
     let all = commands.len();
     let mut ready = Some(ready);
@@ -224,7 +217,7 @@ fn together(
                         // One report of readiness is enough.
                         None => readiness::unreported(command, run),
                     };
-                    // The other end is gone once all are armed.
+                    // After the start, nothing waits for this.
                     let _unheard = events.send(Event::Ended);
                     output
                 })
@@ -240,8 +233,8 @@ fn together(
                 }
             }
         }
-        let at = if pipes.len() == all { instant(asked, stop) } else { None };
-        match at {
+        let at = if pipes.len() == all { instant(asked, stop, &received) } else { Ok(None) };
+        match at.as_ref().ok().and_then(Option::as_ref) {
             // A process that has ended does not read, and its report says why.
             Some(at) => pipes.iter_mut().for_each(|pipe| drop(writeln!(pipe, "{at}"))),
             None => abandoned.store(true, Ordering::Release),
@@ -250,38 +243,47 @@ fn together(
             let thread = thread.map_err(|cause| no_thread(&cause))?;
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
         };
-        threads.into_iter().map(joined).collect()
+        let outputs = threads.into_iter().map(joined).collect();
+        at.map(|_| outputs)
     })
 }
 
-/// The common start: the one asked, or else soon. `None` if the user ends the search first.
-fn instant(asked: Option<&str>, stop: &Stop) -> Option<String> {
-    match asked {
+/// The common start: the one asked, or else soon. `None` if the user ends the search first, or a process ends.
+fn instant(asked: Option<&str>, stop: &Stop, events: &Receiver<Event>) -> Result<Option<String>, Failure> {
+    let at = match asked {
         Some(FROM_STDIN) => {
             output::say("armed");
             let (lines, line) = mpsc::channel();
             // Not joined, because a read of stdin cannot be interrupted, and the search must not wait for it.
-            thread::Builder::new()
-                .name("start".to_owned())
-                .spawn(move || {
-                    let mut line = String::new();
-                    // Nothing that can be read is no instant, and the processes say so.
-                    let _failed = io::stdin().read_line(&mut line);
-                    drop(lines.send(line.trim().to_owned()));
-                })
-                .ok()?;
+            let reader = move || {
+                let mut line = String::new();
+                let read = io::stdin().read_line(&mut line);
+                // The search may have ended.
+                let _unheard = lines.send(read.map(|bytes| (bytes > 0).then_some(line)));
+            };
+            let started = thread::Builder::new().name("start".to_owned()).spawn(reader);
+            started.map_err(|cause| Failure::new(no_thread(&cause)))?;
             loop {
                 match line.recv_timeout(LOOK) {
-                    Ok(line) => return Some(absolute(&line).unwrap_or(line)),
-                    Err(RecvTimeoutError::Timeout) if !stop.asked() => {}
-                    Err(_) => return None,
+                    Ok(read) => break Some(absolute(read)?),
+                    Err(RecvTimeoutError::Timeout) if stop.asked() || events.try_recv().is_ok() => break None,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break None,
                 }
             }
         }
         Some(at) => Some(at.to_owned()),
-        None => {
-            let clock = HostClock::new().ok()?;
-            Some(Utc(clock.now_ns().saturating_add(LEAD_NS)).to_string())
-        }
-    }
+        None => Some(Utc(HostClock::new()?.now_ns().saturating_add(LEAD_NS)).to_string()),
+    };
+    Ok(at)
+}
+
+/// The instant in a line of stdin as UTC, because '+1s' would count from a different moment in each process.
+fn absolute(line: io::Result<Option<String>>) -> Result<String, Failure> {
+    let wrong = |why: String| Failure::new(format!("--start-at stdin: {why}"));
+    let line = line.map_err(|cause| wrong(cause.to_string()))?;
+    let line = line.ok_or_else(|| wrong("it ended without an instant: write one and a new line to it".to_owned()))?;
+    let at: StartAt = line.parse().map_err(|error| wrong(format!("{error}")))?;
+    let at = at.unix_ns(HostClock::new()?.now_ns());
+    at.map(|ns| Utc(ns).to_string()).ok_or_else(|| wrong("'stdin' is not an instant: write one".to_owned()))
 }

@@ -79,7 +79,12 @@ fn both_directions_carry_the_load_at_the_same_time() {
     let finished = bed.run(Node::Box, &format!("{line} --json"));
     let found = report(&finished);
     assert_eq!(found["asked"]["directions"][1]["out"], "b1");
-    assert_eq!(found["asked"]["directions"][1]["streams"][0], "udp 198.19.0.1:9 > 198.18.0.1:1024");
+    let reverse = "udp 198.19.0.1:9 > 198.18.0.1:1024 smac 02:00:00:00:00:02 dmac 02:00:00:00:00:01";
+    assert_eq!(found["asked"]["directions"][1]["streams"][0], reverse);
+    // The bridge has learnt each address at its own port.
+    let learnt = bed.stdout(Node::Box, "bridge fdb show br bridge");
+    let at = |address: &str, port: &str| learnt.lines().any(|line| line.contains(address) && line.contains(port));
+    assert!(at("02:00:00:00:00:01", "dev a1") && at("02:00:00:00:00:02", "dev b0"), "{learnt}");
     let search = &found["searches"][0];
     let trial = &search["trials"][0];
     let part = |number: usize, name: &str| figure(trial, &format!("/directions/{number}/{name}"));
@@ -118,7 +123,8 @@ fn several_pairs_are_searched_together() {
     assert!(figure(&found, "/start/asked_unix_ns") > 0.0, "{found}");
     // The frames of one pair are not mistaken for those of another.
     let defaults = report(&bed.run(Node::Box, &line));
-    assert_eq!(defaults["asked"]["directions"][1]["streams"][0], "udp 198.18.1.1:1024 > 198.19.1.1:9");
+    let second = "udp 198.18.1.1:1024 > 198.19.1.1:9 smac 02:00:00:00:01:01 dmac 02:00:00:00:01:02";
+    assert_eq!(defaults["asked"]["directions"][1]["streams"][0], second);
 
     for (line, remedy) in [
         ("search --out a0 --in a1 --in b1", "write an --in for each --out"),
@@ -130,6 +136,9 @@ fn several_pairs_are_searched_together() {
             "write what a1 sends as --stream",
         ),
         ("search --out a0 --in a1 --gateway a0=x", "'x' is not an IP address"),
+        ("search --out a0 --in a1 --gateway a1=10.0.0.1", "a1 sends nothing: add --both"),
+        ("search --out a0 --in a1 --out a1 --in a0 --both", "name each pair once"),
+        ("search --out a0 --in a1 --stream 'a0=eth' --stream 'eth vlan 5'", "no port sends 'eth vlan 5'"),
     ] {
         let refused = bed.run(Node::Box, line);
         assert_eq!(refused.status.code(), Some(2), "{line}: {refused:?}");
