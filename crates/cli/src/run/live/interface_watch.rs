@@ -132,7 +132,7 @@ impl Watched {
             let name = interface.name();
             match *state {
                 (false, _) => output::warn(format!(
-                    "{name} went down during the run and still is: nothing left it after that, although some frames may count as out"
+                    "{name} is down at the end of the run: nothing left it after it went down, although some frames may count as out"
                 )),
                 (true, false) => output::warn(format!(
                     "{name} has no carrier at the end of the run: frames counted as out do not leave it until its other end is up"

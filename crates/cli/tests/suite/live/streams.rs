@@ -498,6 +498,28 @@ fn records_without_a_header_are_sent_as_the_report_says() {
 }
 
 #[test]
+fn a_port_that_goes_down_lowers_the_rate_obtained() {
+    let Some(bed) = Bed::paired("downs") else { return };
+    for driver in ["af_xdp", "af_packet"] {
+        let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9'";
+        let line = format!("gen --out if:a0,driver={driver} --rate 2kpps --duration 4s -v --json {stream}");
+        let sending = bed.start(Node::Box, &line);
+        thread::sleep(Duration::from_millis(2_500));
+        bed.stdout(Node::Box, "ip link set a0 down");
+        let sent = sending.wait().report();
+        bed.stdout(Node::Box, "ip link set a0 up");
+        let out = number(&sent, "/out/frames");
+        let figure = |at: &str| sent.pointer(at).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
+        assert!(out < 7_000, "{driver}: {sent}");
+        // The rate counts the time in which frames were due and none left.
+        let (rate, share) = (figure("/rate/mean_fps"), figure("/shortfall/obtained_ratio"));
+        let expected = out as f64 / 4.0;
+        assert!((rate / expected - 1.0).abs() < 0.1, "{driver}: {rate} instead of {expected}: {sent}");
+        assert!((share / (expected / 2_000.0) - 1.0).abs() < 0.1, "{driver}: {share}: {sent}");
+    }
+}
+
+#[test]
 fn warns_of_a_rate_beyond_the_port() {
     let Some(bed) = Bed::paired("much") else { return };
     let stream = "--stream 'udp 10.0.0.1:1 > 10.0.0.2:9 size 1500B'";
