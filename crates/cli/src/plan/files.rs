@@ -44,15 +44,16 @@ fn read(path: &Path, per_byte: u64) -> io::Result<String> {
         if let Some(position) = text[before..].iter().position(|byte| *byte == 0) {
             return Err(broken(format!("byte {} is zero, so this is not text", before + position + 1)));
         }
-        if let Some(lacking) = lacking_memory(text.len() as u64, per_byte).filter(|_| endless) {
-            return Err(io::Error::new(ErrorKind::OutOfMemory, lacking));
-        }
         if endless && text.len() > ENDLESS {
             return Err(broken(format!(
                 "it is not a regular file, and {} MiB were read without an end",
                 ENDLESS >> 20
             )));
         }
+    }
+    // The length of a pipe is known only now.
+    if let Some(lacking) = lacking_memory(text.len() as u64, per_byte).filter(|_| endless) {
+        return Err(io::Error::new(ErrorKind::OutOfMemory, lacking));
     }
     // Windows editors write an invisible byte order mark before the text.
     let mark = if text.starts_with(MARK) { MARK.len() } else { 0 };
