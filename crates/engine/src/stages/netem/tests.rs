@@ -134,7 +134,7 @@ fn errors_of_bad_specs_name_position_problem_and_remedy() {
         ("rate 10 Mbit/s", "'10' has no unit"),
         ("rate 10 Mbit/s", "write 10mbit"),
         ("rate 10 mbit", "is separated from its unit 'mbit': write 10mbit"),
-        ("delay 10 ms", "apart from its unit 'ms': write 10ms"),
+        ("delay 10 ms", "separated from its unit 'ms': write 10ms"),
         ("rate 10mbit 0 0 5", "no cells"),
         ("rate 10mbit 0 48 -48", "character 18 of"),
         ("rate 10mbit 0 48 -48", "no frame would take any time"),
