@@ -28,6 +28,11 @@ fn mlr(loss: f64) -> Goal {
     Goal { loss: percent(loss), exceed: percent(50.0), trial: S, sum, width: percent(0.5), initial: Span::from_ms(125) }
 }
 
+/// The outcome of a trial in one direction, of which the tester sent every frame on time.
+fn on_time(trial: &Trial, sent: u64, lost: u64) -> Outcome {
+    Outcome { sent, lost, took: trial.duration, missed: 0, late: Span::ZERO, late_frames: 0, directions: 1 }
+}
+
 /// Runs a search against a device, with a tester that offers up to `tester`. The device is a function from load and
 /// trial number to the share lost.
 fn run(settings: Settings, tester: f64, mut device: impl FnMut(f64, usize) -> f64) -> Search {
@@ -383,16 +388,7 @@ fn random_loss(mean: f64, seed: u64) -> Search {
     while let Some(trial) = search.next_trial() {
         let sent = trial.load.millis() as f64 / 1_000.0 * trial.duration.as_secs_f64();
         let lost = u64::from((random.below(1 << 30) as f64 / f64::from(1 << 30)) > (-sent / mean).exp());
-        let outcome = Outcome {
-            sent: sent as u64,
-            lost,
-            took: trial.duration,
-            missed: 0,
-            late: Span::ZERO,
-            late_frames: 0,
-            directions: 1,
-        };
-        search.tell(trial, outcome);
+        search.tell(trial, on_time(&trial, sent as u64, lost));
         assert!(search.runs().len() < 1_000, "it does not end");
     }
     search
@@ -485,16 +481,7 @@ fn accepts_the_largest_number_of_confirmations() {
         let load = trial.load.millis() as f64 / 1_000.0;
         let sent = load * trial.duration.as_secs_f64();
         let lost = (sent * device(load, number)).ceil() as u64;
-        let outcome = Outcome {
-            sent: sent as u64,
-            lost,
-            took: trial.duration,
-            missed: 0,
-            late: Span::ZERO,
-            late_frames: 0,
-            directions: 1,
-        };
-        search.tell(trial, outcome);
+        search.tell(trial, on_time(&trial, sent as u64, lost));
     }
     let found = search.found()[0];
     assert_eq!(found.verdict, Verdict::Unfinished);

@@ -120,8 +120,8 @@ impl Search {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Searches one size after the other. Returns the results and the failure that ended the search, unless it failed before there was
-    /// anything to report.
+    /// Searches one size after the other. Returns the results and the failure that ended the search, unless it failed
+    /// before there was anything to report.
     fn search(
         &self,
         sized: Vec<ToSearch>,
